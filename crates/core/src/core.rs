@@ -2,7 +2,19 @@
 //! is refused. Knows nothing of how messages travel. How handlers run is in
 //! `handlers`.
 
+mod aside;
+mod binding;
+mod collective;
+mod context;
+mod exchanges;
 mod handlers;
+mod offer;
+mod placing;
+mod ports;
+mod send;
+mod space;
+mod tasks;
+mod unbound;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -10,26 +22,22 @@ use std::collections::VecDeque;
 use portolan_proto::{Outcome, SourceId};
 use portolan_wire::{MessageNo, Priority};
 
-use crate::aside::Aside;
-use crate::collective::Barriers;
-use crate::counters::Counters;
-use crate::error::Death;
-use crate::incoming::{Dest, Incoming, Incomings};
+pub use self::collective::{BROADCAST, BarrierCall, DeadPeer, Progress};
+pub use self::context::Context;
+use self::placing::place_cut;
+pub use self::ports::{Binding, ErrorHandler, Handler, Placement, Placing};
+use self::ports::{Filled, HeldMessage, PortState, Ports, Slot};
+use self::space::{Others, Space};
+use crate::environment::Tracer;
+use crate::groups::Barriers;
 use crate::lanes::{Lane, Lanes};
 use crate::matched::{MATCHED, Matched};
-use crate::message::Event;
-use crate::ops::{News, Ops};
 use crate::out::Out;
-use crate::outbox::Outbox;
-use crate::placing::place_cut;
-use crate::ports::{
-    Charge, Filled, HeldMessage, Meta, PORTS_RESERVED, PortId, PortState, Ports, Slot,
+use crate::values::{
+    Charge, Counters, Death, Event, FIRST_FLOW, Message, Meta, PORTS_RESERVED, PortId, Settings,
+    SpaceId,
 };
-use crate::settings::Settings;
-use crate::shm::Offer;
-use crate::space::{FIRST_FLOW, Others, Space, SpaceId};
-use crate::tracer::Tracer;
-use crate::unbound::Unbound;
+use crate::waiting::{Aside, Dest, Incoming, Incomings, News, Offer, Ops, Outbox, Unbound};
 
 /// The first part of a message, or all of it.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +48,23 @@ pub struct Arrival<'a> {
     pub payload: &'a [u8],
 }
 
-impl Arrival<'_> {
+impl<'a> Arrival<'a> {
+    /// As handlers see it.
+    #[inline(always)]
+    pub(crate) const fn message(&self) -> Message<'a> {
+        let meta = &self.meta;
+        Message {
+            from: meta.from,
+            port: meta.port,
+            flow: SpaceId::number_of(meta.flow),
+            priority: meta.priority,
+            number: meta.number,
+            payload: self.payload,
+            total: self.total,
+            args: self.args,
+        }
+    }
+
     #[inline(always)]
     pub const fn is_whole(&self) -> bool {
         self.payload.len() as u64 == self.total

@@ -1,22 +1,21 @@
 //! The engine: an endpoint's state with both its lanes, and one pass of progress over all
 //! of it. Whoever runs it says when, sleeps in between, and settles what it finds.
 
+mod begin;
+mod poll_throttle;
+mod regions;
+
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-use crate::clock::Clock;
+use self::poll_throttle::PollThrottle;
 use crate::core::{Core, Finding};
-use crate::error::{Death, Misuse, SendError};
-use crate::lanes::Lane;
+use crate::environment::{Clock, Network};
+use crate::lanes::{Lane, Restarted};
 use crate::matched::Matched;
-use crate::message::SendOptions;
 use crate::net::NetLane;
-use crate::network::Network;
-use crate::out::Out;
-use crate::poll_throttle::PollThrottle;
-use crate::ports::PORTS_RESERVED;
-use crate::returns::Restarted;
-use crate::shm::{ShmFailure, ShmLane};
-use crate::space::SpaceId;
+use crate::out::{Out, ShmFailure};
+use crate::shm::ShmLane;
+use crate::values::{Death, Misuse, PORTS_RESERVED, SendError, SendOptions, SpaceId};
 
 /// An endpoint's state, its lanes and its clock.
 pub struct Engine<N, C> {

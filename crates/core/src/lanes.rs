@@ -1,10 +1,11 @@
 //! Which link carries messages to each rank, and why.
 
+mod returns;
+
 use portolan_proto::PeerId;
 
-use crate::error::Death;
-use crate::returns::{Restarted, Returns};
-use crate::space::SpaceId;
+pub use self::returns::{Restarted, Returns};
+use crate::values::{Death, SpaceId};
 
 /// The way to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

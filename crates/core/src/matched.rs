@@ -4,29 +4,20 @@
 //! flows of their own: what matching order depends on as requests, the rest as
 //! replies.
 
-mod begin;
 mod cache;
 mod memory;
 mod published;
-mod tasks;
 
-use portolan_exchange::{self as exchange, Did, Incoming, KINDS, Kind, LaneTerms, Took};
+use portolan_exchange::{self as exchange, KINDS, Kind, LaneTerms};
 use portolan_wire::Priority;
 
 use self::cache::Cache;
 pub use self::cache::{Extent, Released};
-pub use self::memory::{Gather, Scatter};
-use self::published::Published;
-use self::tasks::prepare;
-use crate::core::{Arrival, Core, Took as CoreTook};
+pub(crate) use self::memory::Row;
+pub use self::memory::{Gather, Scatter, prepare};
+pub use self::published::Published;
 use crate::lanes::Lanes;
-use crate::message::SendOptions;
-use crate::ops::News;
-use crate::out::Out;
-use crate::ports::PORTS_RESERVED;
-use crate::send::FLOWS_MAX;
-use crate::settings::Settings;
-use crate::space::{SPACES, SpaceId};
+use crate::values::{FLOWS_MAX, PORTS_RESERVED, SPACES, SendOptions, Settings, SpaceId};
 
 /// The port of the first kind of message.
 pub const MATCHED: u16 = PORTS_RESERVED + 0x80;
@@ -41,11 +32,11 @@ pub type Exchange = exchange::Exchange<Gather, Scatter>;
 pub struct Part {
     /// It.
     pub exchange: Exchange,
-    published: Published,
+    pub(crate) published: Published,
     /// Of these, those that stay when the program ends their registration.
-    cache: Cache,
+    pub(crate) cache: Cache,
     /// For pieces that are put together to leave in one packet.
-    scratch: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
 }
 
 /// Those of all spaces that are open.
@@ -62,7 +53,7 @@ pub struct Matched {
 const SHM_CHUNK: u64 = 1 << 20;
 
 /// Where the number of a part that is arriving says of which space it is.
-const SPACE_SHIFT: u32 = 60;
+pub(crate) const SPACE_SHIFT: u32 = 60;
 
 impl Part {
     fn new(config: &Settings, lanes: &Lanes, space: SpaceId) -> Self {
@@ -104,7 +95,7 @@ impl Part {
     }
 
     /// The exchange, and which of its regions others of this host see.
-    const fn regions(&mut self) -> (&mut Exchange, &mut Published) {
+    pub(crate) const fn regions(&mut self) -> (&mut Exchange, &mut Published) {
         (&mut self.exchange, &mut self.published)
     }
 
@@ -191,11 +182,11 @@ impl Matched {
         Some(())
     }
 
-    fn all(&self) -> impl Iterator<Item = &Part> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Part> {
         std::iter::once(&self.own).chain(self.others.iter().flatten().map(|it| &**it))
     }
 
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Part> {
         let others = self.others.iter_mut().flatten();
         std::iter::once(&mut self.own).chain(others.map(|it| &mut **it))
     }
@@ -218,7 +209,7 @@ impl Matched {
     }
 
     /// The space of a part that is arriving, and its number there.
-    const fn number(part: u64) -> (SpaceId, u64) {
+    pub(crate) const fn number(part: u64) -> (SpaceId, u64) {
         let space = SpaceId::at((part >> SPACE_SHIFT) as usize);
         (space, part & !(u64::MAX << SPACE_SHIFT))
     }
@@ -266,12 +257,12 @@ impl Drop for Part {
 }
 
 /// By what the table of the shared memory lane names a region of a space.
-fn in_table(space: SpaceId, key: &exchange::RemoteKey) -> Option<u64> {
+pub(crate) fn in_table(space: SpaceId, key: &exchange::RemoteKey) -> Option<u64> {
     Some(key.in_table()? ^ space.salt())
 }
 
 /// What a message of this kind is sent with, of a space.
-const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> SendOptions<'_> {
+pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> SendOptions<'_> {
     let (flow, priority) = if kind.is_reply() {
         (FLOW_REPLIES, Priority::Reply)
     } else {
@@ -286,179 +277,5 @@ const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> SendOptions<'_> {
         flow,
         priority,
         args,
-    }
-}
-
-impl Core {
-    /// Does what a space's exchange wants to be done after it was told something; gives
-    /// how much found room.
-    #[inline]
-    pub(crate) fn work(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        space: SpaceId,
-    ) -> usize {
-        match matched.part(space) {
-            Some(part) if !part.exchange.is_quiet() => self.do_tasks(matched, out, space),
-            _ => 0,
-        }
-    }
-
-    fn do_tasks(&mut self, matched: &mut Matched, out: &mut Out<'_>, space: SpaceId) -> usize {
-        let (mut done, mut space) = (0, space);
-        loop {
-            let Some(Part {
-                exchange,
-                published,
-                scratch,
-                ..
-            }) = matched.at(space)
-            else {
-                return done;
-            };
-            while let Some(task) = exchange.poll_task() {
-                let did = self.act(published, scratch, out, space, task);
-                done += usize::from(did != Did::NoRoom);
-                exchange.did(did);
-            }
-            while let Some(rank) = exchange.poll_awaited() {
-                if let Some(peer) = self.lanes.peer(rank) {
-                    out.net_await(peer);
-                }
-            }
-            if exchange.take_freed() {
-                self.note_freed();
-            }
-            let unready = space != SpaceId::PROGRAM && exchange.has_unready();
-            self.attention |= unready || exchange.has_backlog();
-            let Some(next) = exchange.next_turn() else {
-                return done;
-            };
-            space = SpaceId::at(next.into());
-            if let Some(part) = matched.at(space) {
-                part.exchange.take_turn();
-            }
-        }
-    }
-
-    /// A message of another rank's exchange.
-    #[inline]
-    pub(crate) fn arrive_matched(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> CoreTook {
-        let Some(kind) = Kind::of(a.meta.port - MATCHED) else {
-            return CoreTook::Refused;
-        };
-        if self.leaving && !kind.is_reply() {
-            return self.not_now();
-        }
-        if self.has_news() {
-            self.tell_news(matched);
-        }
-        let space = a.meta.space();
-        let Some(part) = matched.at(space) else {
-            return self.not_now();
-        };
-        let message = Incoming {
-            from: a.meta.from,
-            kind,
-            args: a.args,
-            total: a.total,
-            payload: a.payload,
-        };
-        let took = part.exchange.arrive(&message);
-        self.work(matched, out, space);
-        let took = match took {
-            Took::NotNow => return self.not_now(),
-            Took::Refused => return CoreTook::Refused,
-            Took::Whole => CoreTook::Whole,
-            Took::Part(part) => CoreTook::Part(part | (space.index() as u64) << SPACE_SHIFT),
-        };
-        if matches!(kind, Kind::Eager | Kind::Offer) {
-            self.count_arrival(a.meta.flow, a.total as usize);
-        }
-        self.accesses += u64::from(kind.is_one_sided());
-        took
-    }
-
-    /// All of a part has arrived.
-    pub(crate) fn part_arrived(&mut self, matched: &mut Matched, out: &mut Out<'_>, part: u64) {
-        let (space, part) = Matched::number(part);
-        if let Some(it) = matched.at(space) {
-            it.exchange.arrived(part);
-            self.work(matched, out, space);
-        }
-    }
-
-    /// Whether the exchanges are to hear of something.
-    #[inline(always)]
-    pub(crate) const fn has_news(&self) -> bool {
-        !self.ops.news.is_empty()
-    }
-
-    /// Tells the exchanges what has happened; gives how much. What others than the
-    /// program's then want to be done is done by [`Core::run_matched`].
-    pub(crate) fn tell_news(&mut self, matched: &mut Matched) -> usize {
-        let told = self.ops.news.len();
-        for news in self.ops.news.drain(..) {
-            match news {
-                News::Released(space, op) => {
-                    self.attention |= space != SpaceId::PROGRAM;
-                    if let Some(part) = matched.at(space) {
-                        part.exchange.released(op);
-                    }
-                }
-                News::Port(port, open) => {
-                    self.attention |= port.space != SpaceId::PROGRAM;
-                    if let Some(part) = matched.at(port.space) {
-                        part.exchange.set_port(port.number.into(), open);
-                    }
-                }
-                News::Died(rank) => {
-                    self.attention = true;
-                    for space in (0..SPACES).map(SpaceId::at) {
-                        if let Some(part) = matched.at(space) {
-                            part.exchange.peer_died(rank);
-                        }
-                    }
-                }
-            }
-        }
-        told
-    }
-
-    /// Tells the exchanges of what has happened, and tries again what found no room.
-    /// Gives how much moved.
-    pub(crate) fn run_matched(&mut self, matched: &mut Matched, out: &mut Out<'_>) -> usize {
-        let told = self.tell_news(matched);
-        let mut moved = told;
-        for space in (0..SPACES).map(SpaceId::at) {
-            let Some(part) = matched.part(space) else {
-                continue;
-            };
-            if told > 0 || part.exchange.has_backlog() {
-                if let Some(part) = matched.at(space) {
-                    part.exchange.resume();
-                }
-                moved += self.work(matched, out, space);
-            }
-        }
-        moved
-    }
-
-    /// A rank that had died is back, and reached by the network.
-    pub(crate) fn welcome_matched(&mut self, matched: &mut Matched, out: &mut Out<'_>, rank: u32) {
-        self.run_matched(matched, out);
-        for space in (0..SPACES).map(SpaceId::at) {
-            if let Some(part) = matched.at(space) {
-                part.exchange.peer_back(rank);
-                part.exchange.set_lane(rank, exchange::Lane::Network);
-                self.work(matched, out, space);
-            }
-        }
     }
 }

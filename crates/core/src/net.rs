@@ -1,27 +1,23 @@
-//! The network lane: the protocol over its tables, and the link below it.
+//! The network lane: the protocol over its tables, and the link below it. Its sending
+//! half, which has the tables, is in `out`.
 
 mod failing;
 mod intake;
 
 use portolan_link::{LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
-use portolan_proto::{
-    Endpoint as View, Identity, Layout, NetAddress, PeerId, Release, SourceId, Spare, Tables,
-    Transmit, key_slots,
-};
-use portolan_ring::{MemoryError, Table, Wiped};
-use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, SuiteId};
-use portolan_wire::{Address, MessageNo, Priority};
+use portolan_proto::{NetAddress, PeerId, Spare, Tables, Transmit};
+use portolan_wire::Address;
 
 use self::failing::Failing;
 use self::intake::{Intake, Peers};
-use crate::clock::Clock;
 use crate::core::Core;
-use crate::error::Death;
+use crate::environment::{Clock, Network};
+use crate::lanes::Restarted;
 use crate::matched::Matched;
-use crate::network::Network;
-use crate::returns::Restarted;
+use crate::out::{NetTx, ProtoTables};
 use crate::shm::ShmLane;
+use crate::values::Death;
 
 /// Least UDP payload that every path takes, bytes (RFC 8200: 1,280 with IPv6 and UDP
 /// headers).
@@ -40,115 +36,6 @@ const CALM_PASSES: u32 = 32;
 
 /// How often the interfaces are asked what they take, ns: a call or two for each.
 const SIZES_EVERY_NS: u64 = 500_000_000;
-
-/// What keys of the network lane come from.
-pub struct Credentials<'a> {
-    /// This endpoint.
-    pub me: Identity,
-    /// Cipher suite.
-    pub suite: SuiteId,
-    /// What all members of the job share.
-    pub secret: &'a [u8; 32],
-    /// Where keys are agreed on: the private key, and what all members have besides.
-    pub agreement: Option<(&'a [u8; 32], Option<&'a [u8; 32]>)>,
-    /// Public keys of the other ranks, likewise.
-    pub public_keys: &'a [[u8; PUBLIC_KEY_BYTES]],
-    /// Fresh random bits for nonces and connection numbers.
-    pub seed: u64,
-}
-
-/// The protocol's tables, in memory that a fork wipes.
-pub struct ProtoTables {
-    core: Wiped<proto::Core>,
-    peers: Wiped<proto::Peer>,
-    parked: Table<proto::PeerSnapshot>,
-    parked_paths: Table<proto::PathSnapshot>,
-    conns: Wiped<proto::Conn>,
-    paths: Wiped<proto::Path>,
-    meta: Wiped<proto::FrameMeta>,
-    longs: Wiped<proto::Long>,
-    frames: Table<u8>,
-    seal: Suites,
-}
-
-/// All that seals packets.
-pub type Suites = Paired<AnySeal<Wiped<KeyCell>>, Wiped<Own>, Wiped<Pair>>;
-
-impl ProtoTables {
-    /// For an endpoint that knows no peers yet.
-    ///
-    /// # Errors
-    /// [`MemoryError`].
-    pub fn new(config: &proto::Config, credentials: &Credentials<'_>) -> Result<Self, MemoryError> {
-        let suite = credentials.suite;
-        let layout = Layout::of(config);
-        // Without security there are no keys, and none to agree on.
-        let sealed = suite != SuiteId::None;
-        let slots = if sealed { key_slots(config) } else { 0 };
-        let agreement = credentials.agreement.filter(|_| sealed);
-        let own = Wiped::new(agreement.iter().len(), || {
-            let (private, mix) = agreement.expect("one entry, or none is made");
-            Own::new(private, mix)
-        })?;
-        let keys = agreement.map_or(&[][..], |_| credentials.public_keys);
-        let mut pairs = Wiped::new(keys.len(), Pair::default)?;
-        for (pair, key) in pairs.iter_mut().zip(keys) {
-            *pair = Pair::with(key);
-        }
-        let cells = AnySeal::new(suite, Wiped::new(slots, KeyCell::default)?);
-        let mut tables = Self {
-            core: Wiped::new(1, proto::Core::default)?,
-            peers: Wiped::new(layout.peers, proto::Peer::default)?,
-            parked: Table::wiped(layout.parked)?,
-            parked_paths: Table::wiped(layout.parked_paths)?,
-            conns: Wiped::new(layout.conns, proto::Conn::default)?,
-            paths: Wiped::new(layout.paths, proto::Path::default)?,
-            meta: Wiped::new(layout.meta, proto::FrameMeta::default)?,
-            longs: Wiped::new(layout.longs, proto::Long::default)?,
-            frames: Table::wiped(layout.frame_bytes)?,
-            seal: Paired::new(cells, own, pairs),
-        };
-        let Credentials {
-            me, secret, seed, ..
-        } = *credentials;
-        let (mut own, _) = tables.split();
-        own.init(config, me, secret, seed);
-        Ok(tables)
-    }
-
-    /// The protocol's own tables, and the seal.
-    #[inline]
-    pub fn split(&mut self) -> (Tables<'_>, &mut Suites) {
-        let tables = Tables {
-            core: &mut self.core[0],
-            peers: &mut self.peers,
-            parked: &mut self.parked,
-            parked_paths: &mut self.parked_paths,
-            conns: &mut self.conns,
-            paths: &mut self.paths,
-            meta: &mut self.meta,
-            longs: &mut self.longs,
-            frames: &mut self.frames,
-        };
-        (tables, &mut self.seal)
-    }
-
-    /// The protocol over them.
-    #[inline]
-    pub fn view(&mut self) -> View<'_, Suites> {
-        let (tables, seal) = self.split();
-        View::new(tables, seal)
-    }
-}
-
-/// The sending half of the network lane.
-pub struct NetTx {
-    tables: ProtoTables,
-    /// The clock as of the last pass or send, ns.
-    now: u64,
-    /// A handler outside of a pass of this lane has sent something.
-    dirty: bool,
-}
 
 /// The network lane.
 pub struct NetLane<N> {
@@ -603,48 +490,5 @@ impl<N: Network> NetLane<N> {
     #[inline(always)]
     pub const fn is_dirty(&self) -> bool {
         self.tx.dirty
-    }
-}
-
-impl NetTx {
-    pub(crate) fn send(
-        &mut self,
-        peer: PeerId,
-        m: &proto::Message<'_>,
-    ) -> Result<MessageNo, proto::SendError> {
-        self.dirty = true;
-        let now = self.now;
-        self.tables.view().send(now, peer, m)
-    }
-
-    pub(crate) fn send_long(
-        &mut self,
-        peer: PeerId,
-        m: &proto::Message<'_>,
-        total: u64,
-        source: SourceId,
-        release: Release,
-    ) -> Result<MessageNo, proto::SendError> {
-        self.dirty = true;
-        let now = self.now;
-        self.tables
-            .view()
-            .send_long(now, peer, m, total, source, release)
-    }
-
-    /// A peer is to send nothing more of a flow, or to go on.
-    pub fn set_stopped(&mut self, peer: PeerId, priority: Priority, flow: u16, stopped: bool) {
-        self.dirty = true;
-        let now = self.now;
-        (self.tables.view()).set_stopped(now, peer, priority, flow, stopped);
-    }
-
-    /// The program waits for something from a peer.
-    pub fn await_peer(&mut self, peer: PeerId) {
-        self.tables.view().await_peer(self.now, peer);
-    }
-
-    pub(crate) fn inline_max(&mut self, peer: PeerId, args: usize) -> usize {
-        self.tables.view().inline_max(peer, args)
     }
 }

@@ -1,5 +1,10 @@
 //! The sending halves of both lanes, whichever of them is being read at the time.
 
+mod choice;
+pub mod frame;
+mod net;
+mod shm;
+
 use std::io::{IoSlice, IoSliceMut};
 
 use portolan_link::memory::CopyError;
@@ -9,11 +14,11 @@ use portolan_link::shm::{
 use portolan_proto::{Message, PeerId, Release, SendError as NetError, SourceId};
 use portolan_wire::{MessageNo, Priority};
 
-use crate::clock::Clock;
-use crate::memory::Source;
-use crate::message::SendOptions;
-use crate::net::NetTx;
-use crate::shm::{CONTROL_BYTES, ShmFailure, ShmTx};
+use self::frame::CONTROL_BYTES;
+pub use self::net::{Credentials, NetTx, ProtoTables, Suites};
+pub use self::shm::{Proof, STREAMED_MIN, ShmFailure, ShmTx, why};
+use crate::environment::Clock;
+use crate::values::{SendOptions, Source};
 
 /// The way out to other processes.
 pub struct Out<'a> {

@@ -1,6 +1,6 @@
 //! The lane through shared memory: the protocol's chunks in ring slots, and
 //! long messages either streamed through the ring or copied at once by the
-//! receiver out of the sender's memory.
+//! receiver out of the sender's memory. Its sending half is in `out`.
 //!
 //! A frame is a head or body chunk as `wire` defines it, or one of these:
 //!
@@ -12,55 +12,20 @@
 //! | 0x83 | done with an offer | 1: refused, 6 unused, operation 8 |
 //! | 0x84 | mark: say this when you have read all before it | 1: said, 6 unused, number 8 |
 
-mod choice;
-mod frame;
-mod offer;
 mod receive;
-mod send;
 
-use portolan_link::shm::{PeerState, ShmError, ShmPort};
+use portolan_link::shm::ShmPort;
 
-pub use self::frame::CONTROL_BYTES;
-pub use self::offer::Offer;
 use self::receive::ShmRx;
-pub use self::send::{STREAMED_MIN, ShmTx};
-use crate::clock::Clock;
 use crate::core::Core;
-use crate::error::Death;
+use crate::environment::Clock;
 use crate::matched::Matched;
-use crate::net::NetTx;
-use crate::out::{Out, ShmOut};
-use crate::send::FLOWS_ALL;
+use crate::out::{NetTx, Out, ShmOut, ShmTx, why};
+use crate::values::{Death, FLOWS_ALL};
 
 /// Frames that one pass takes.
 const BURST: usize = 64;
 const FLOWS: usize = FLOWS_ALL as usize;
-
-/// Why nothing was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShmFailure {
-    /// No room now.
-    Full,
-    /// Longer than a frame.
-    TooBig,
-    /// The peer is gone, or its memory is no good.
-    Gone(PeerState),
-    /// There is no such peer.
-    NoPeer,
-}
-
-impl From<ShmError> for ShmFailure {
-    #[inline]
-    fn from(e: ShmError) -> Self {
-        match e {
-            ShmError::Full => Self::Full,
-            ShmError::TooBig(_) => Self::TooBig,
-            ShmError::Gone(state) => Self::Gone(state),
-            ShmError::Corrupt => Self::Gone(PeerState::Corrupt),
-            ShmError::NoPeer => Self::NoPeer,
-        }
-    }
-}
 
 /// The lane.
 #[derive(Debug)]
@@ -226,14 +191,5 @@ impl ShmLane {
     /// Whether nothing waits for room.
     pub fn idle(&self) -> bool {
         !self.tx.has_work()
-    }
-}
-
-/// How a peer has died by what its state says.
-pub fn why(state: PeerState) -> Death {
-    match state {
-        PeerState::Closed => Death::Closed,
-        PeerState::Corrupt => Death::Corrupt,
-        _ => Death::Ended,
     }
 }

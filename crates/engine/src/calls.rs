@@ -1,4 +1,8 @@
-//! The program's calls on ports, and what it may look at.
+//! What the program calls. Here: ports, messages to them, and what it may look at.
+
+mod collect;
+mod future;
+mod matched;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -11,8 +15,10 @@ use portolan_proto::Release;
 use portolan_ring::Lent;
 use portolan_wire::MessageNo;
 
-use crate::describe::{Call, Waiting};
+pub use self::future::Arrival;
+pub use self::matched::{Ended, MatchError};
 use crate::network::First;
+use crate::sleep::{Call, Waiting};
 use crate::space::{Guard, Space};
 
 impl Space {

@@ -1,4 +1,7 @@
-//! Settings of an endpoint.
+//! What an endpoint is opened with, and why it cannot be.
+
+mod error;
+mod threads;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -15,7 +18,8 @@ use portolan_sys::lives::Pulse;
 use portolan_sys::memory::Hidden;
 use portolan_wire::{Address, EndpointId, Life};
 
-use crate::own::Threads;
+pub use self::error::OpenError;
+pub use self::threads::Threads;
 
 /// By shared memory pushing costs no packets, only a copy on either core, at once.
 const PUSH_SHM: Push = Push {

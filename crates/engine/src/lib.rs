@@ -1,39 +1,63 @@
 //! The endpoint of a process: the engine's core with its links, run by the program's calls
 //! and a helper thread; opening, waiting, sleeping, hearing of other processes' ends.
 //!
-//! `space` opens and closes, and is what the program calls: `calls` for ports, `matched` for
-//! matched messages and memory, `collect` for groups, `wait` and `future` for waiting.
-//! `state` makes one pass of progress; `own` keeps out everybody but one thread; `wait` and
-//! `sleep` spin, yield and sleep; `helper` steps in while the program is away.
-//!
 //! Nothing here knows which interface sits on top, or who started the process.
+//!
+//! # Who calls what, and when
+//!
+//! - **Opening.** [`Opening::new`], or [`Opening::with_host_port`], opens the sockets.
+//!   [`Opening::address`] is told to the other ranks, however they find each other.
+//!   [`Opening::finish`] takes their addresses, the shared memory of the host, and a
+//!   [`Watch`] that brings news of others; it gives the program's own [`Space`]. Further
+//!   spaces of the same endpoint come from [`Space::space`] or an [`Opener`].
+//! - **Calls that never wait.** [`Space::bind`], [`Space::try_send`], [`Space::send_owned`],
+//!   [`Space::post_receive`] and their like begin something and return. They run no
+//!   handler. An [`Op`] or a number names what goes on.
+//! - **Calls that make progress.** [`Space::progress`] makes one pass: it takes what has
+//!   arrived, runs handlers, sends what is due. What waits ([`Space::send`],
+//!   [`Space::wait`], [`Space::wait_until`], [`Space::barrier`], [`Space::receive_tagged`],
+//!   ...) makes passes until it has what it waits for: it spins, then yields the core, then
+//!   sleeps in the kernel.
+//! - **Waiting elsewhere.** A program with an event loop of its own calls [`Space::arm`]
+//!   before it sleeps on [`Space::fd`], and [`Space::progress`] after it. A task
+//!   awaits [`Space::arrival`].
+//! - **Closing.** [`Space::close`], or a drop, ends a space, and with the last one the
+//!   endpoint.
+//!
+//! A call enters the endpoint first, which one thread has at a time; [`Threads`] says what a
+//! second one meets. While the program makes no calls the helper thread makes the
+//! passes: it moves data, and runs the handlers of ports that any thread may run. The
+//! engine asks its [`Watch`] now and then, and whenever the descriptor of that is readable.
+//!
+//! # Where things are
+//!
+//! Each folder uses those above it alone, never one below; within a folder files may use
+//! each other.
+//!
+//! | folder | holds |
+//! | --- | --- |
+//! | `config` | settings, which threads may call, why an endpoint cannot be opened |
+//! | `network` | the links of the network lane: a socket or a host port, and further networks |
+//! | `sleep` | how long to spin and yield; who sleeps, until when, and who wakes them |
+//! | `state` | one pass of progress with all that belongs to it in a process; news of others |
+//! | `observe` | what whoever watches sees: tables of counters and state, a timeline |
+//! | `space` | the endpoint and its spaces: opened, entered, waited in, closed; the helper thread |
+//! | `calls` | what the program calls: ports, groups, matched messages and memory, futures |
+//! | `open` | opening: the sockets, then the lanes to all ranks |
 
-mod backoff;
 mod calls;
-mod collect;
 mod config;
-mod describe;
-mod error;
-mod future;
-mod helper;
-mod idle;
-mod matched;
 mod network;
+mod observe;
 mod open;
-mod own;
 mod sleep;
 mod space;
 mod state;
-mod trace;
-mod wait;
 
-pub use config::{Agreement, Config, Notice, PeerConfig, Watch};
-pub use describe::{CALLS, Call, Table};
-pub use error::OpenError;
-pub use future::Arrival;
-pub use matched::{Ended, MatchError};
+pub use calls::{Arrival, Ended, MatchError};
+pub use config::{Agreement, Config, Notice, OpenError, PeerConfig, Threads, Watch};
+pub use observe::Table;
 pub use open::{MappedHostPort, Opening, ShmAttachment};
-pub use own::Threads;
 pub use portolan_core::{
     Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
     Group, Handler, Message, Misuse, Op, PORTS_RESERVED, Payload, Placement, Placing, Restarted,
@@ -54,4 +78,5 @@ pub use portolan_proto::congestion::Mode as Congestion;
 pub use portolan_seal::SuiteId;
 pub use portolan_sys::memory::Hidden;
 pub use portolan_wire::{ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority};
+pub use sleep::{CALLS, Call};
 pub use space::{Opener, Space};

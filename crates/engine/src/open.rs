@@ -25,15 +25,12 @@ use portolan_sys::raw::Errno;
 use portolan_sys::tell::tell;
 use portolan_wire::Address;
 
-use crate::backoff::Backoff;
-use crate::config::{Config, PeerConfig, Watch};
-use crate::describe;
-use crate::error::OpenError;
+use crate::config::{Config, OpenError, PeerConfig, Watch};
 use crate::network::{First, Further, Links};
-use crate::sleep::WaitSet;
+use crate::observe::{Trace, describe};
+use crate::sleep::{Backoff, WaitSet};
 use crate::space::Space;
 use crate::state::{HostClock, State};
-use crate::trace::Trace;
 
 /// An endpoint that has an address and knows no peers yet.
 #[derive(Debug)]

@@ -10,6 +10,10 @@
 //! A wait that has slept needs no helper until it ends: whoever looked every
 //! millisecond whether the program is away would cost more than all else.
 
+mod backoff;
+mod idle;
+mod waiting;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,6 +22,11 @@ use portolan_sys::doorbell::Doorbell;
 use portolan_sys::epoll::{Epoll, Timer};
 use portolan_sys::futex::{self, Scope};
 use portolan_sys::raw::Errno;
+
+pub(crate) use self::backoff::Backoff;
+pub(crate) use self::idle::{Idle, Woken};
+pub(crate) use self::waiting::{ANYBODY, Waiting};
+pub use self::waiting::{CALLS, Call};
 
 /// Name of the leader's bell among the descriptors of an endpoint.
 pub(crate) const TOKEN_BELL: u64 = 1;

@@ -1,5 +1,8 @@
 //! An endpoint and its spaces: how they open, and how they close.
 
+mod helper;
+mod wait;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,12 +13,12 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::lives::Pulse;
 use portolan_sys::tell::tell;
 
-use crate::describe::{ANYBODY, Call, Table, Waiting};
-use crate::helper::Helper;
-use crate::own::Threads;
-use crate::sleep::WaitSet;
+use self::helper::Helper;
+pub(crate) use self::wait::Waited;
+use crate::config::{Config, OpenError, Threads};
+use crate::observe::Table;
+use crate::sleep::{ANYBODY, Call, WaitSet, Waiting};
 use crate::state::State;
-use crate::wait::Waited;
 
 /// How long an endpoint that closes goes on answering, ns: a peer that asks again at each
 /// answer would keep it for ever.
@@ -109,12 +112,12 @@ pub(crate) type Guard<'a> = OwnerGuard<'a, State>;
 impl Space {
     pub(crate) fn new(
         state: Owned<State>,
-        config: &crate::Config,
+        config: &Config,
         size: u32,
         wait_set: Arc<WaitSet>,
         pulse: Option<Pulse>,
         mut tables: Vec<Table>,
-    ) -> Result<Self, crate::OpenError> {
+    ) -> Result<Self, OpenError> {
         let inner = Arc::new(Inner {
             state,
             wait_set,

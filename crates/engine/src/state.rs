@@ -15,12 +15,9 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::process::Pidfd;
 use portolan_sys::ticks::ticks;
 
-use crate::backoff::Backoff;
 use crate::config::Watch;
-use crate::describe::Waiting;
-use crate::idle::{Idle, Woken};
 use crate::network::Links;
-use crate::sleep::{SleepState, TOKEN_BELL, WaitSet};
+use crate::sleep::{Backoff, Idle, SleepState, TOKEN_BELL, WaitSet, Waiting, Woken};
 
 /// Names in the set of descriptors, beside those of the leader's bell and of the
 /// links. Processes follow from [`TOKEN_PID`] on.

@@ -1,24 +1,33 @@
 //! The state, and what it is told.
 
+mod answers;
+mod arrive;
+mod completions;
+mod end;
+mod inline;
+mod onesided;
+mod pull;
+mod receive;
+mod regions;
+mod send;
+mod serve;
+mod share;
+mod task;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use portolan_matching::Matcher;
 
-use crate::credit::{IncastDetector, PUSHED_MIN, Peers, Room};
-use crate::inline::InlineSlot;
-use crate::kind::Kind;
-use crate::lanes::{Lane, LaneTerms, Push};
-use crate::memory::{Sink, Source};
-use crate::message::{Dest, Message, Part};
-use crate::ops::{OpId, Ops};
-use crate::outbox::Waiting;
-use crate::pull::Pulls;
-use crate::regions::Regions;
-use crate::remote::TargetState;
-use crate::serve::Served;
-use crate::share::SHARE_MIN;
-use crate::slab::Slab;
+pub use self::inline::InlineReceive;
+use self::inline::InlineSlot;
+pub use self::send::{SendOptions, SendRefused};
+pub use self::share::SHARE_MIN;
+use crate::state::{
+    Dest, IncastDetector, Message, Ops, Part, Peers, Pulls, Regions, Room, Served, Slab,
+    TargetState, Waiting,
+};
+use crate::values::{Kind, Lane, LaneTerms, OpId, PUSHED_MIN, Push, Sink, Source};
 
 /// Settings of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

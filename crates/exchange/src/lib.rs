@@ -19,58 +19,67 @@
 //!
 //! Of one-sided memory every access is checked before anything is touched: key,
 //! rights, bounds; by its target, or by a caller that reaches there itself. Gets are
-//! asked for in parts by the schedule of pulls. What is under way towards a region keeps it from going, and is
-//! bounded for each initiator.
+//! asked for in parts by the schedule of pulls. What is under way towards a region keeps it
+//! from going, and is bounded for each initiator.
 //!
-//! Where things are: `kind` the messages; `task` what the caller does; `outbox` what
-//! waits for that; `lanes`, `memory` what the caller says and gives; `ops` what the
-//! program has asked for, `completions` how it ended; `send`, `receive` its calls,
-//! `inline` a receive that is waited for; `arrive` what comes from others; `pull` who is
-//! asked next; `share` what both sides copy; `credit` who may push; `end` deaths and
-//! cancels; `regions` what others may access; `remote`, `onesided`, `answers` accesses to
-//! others' memory, `serve` others' accesses.
+//! # Who calls what, and when
+//!
+//! - **What the program asks for.** [`Exchange::post_send`], [`Exchange::post_receive`],
+//!   [`Exchange::put`], [`Exchange::get`] and their like begin an operation and give its
+//!   number; [`Exchange::register`] lends memory to others; [`Exchange::post_inline`] is the
+//!   short way of a receive that its caller waits for.
+//! - **What arrives.** [`Exchange::arrive`] takes the first part of a message. Where it says
+//!   [`Took::Part`], the other bytes go where [`Exchange::room`] says, or by
+//!   [`Exchange::write_part`], and [`Exchange::arrived`] ends it. What was [`Took::NotNow`] is
+//!   offered again once [`Exchange::take_freed`] says so.
+//! - **What others tell.** [`Exchange::peer_died`] and [`Exchange::peer_back`] say what has
+//!   become of a rank, [`Exchange::set_lane`] how it is reached, [`Exchange::set_port`] which
+//!   ports signals may name.
+//! - **What is to be done.** After each of these calls [`Exchange::poll_task`] is asked until
+//!   it gives nothing, and [`Exchange::did`] is told after each [`Task`] what came of it.
+//!   What found no room is tried again after [`Exchange::resume`], as long as
+//!   [`Exchange::has_backlog`] says that something waits. Of memory that was read later than
+//!   its message left, [`Exchange::released`] tells.
+//! - **What comes out.** [`Exchange::is_done`], [`Exchange::take`] and
+//!   [`Exchange::finish`] tell how an operation has ended, [`Exchange::next_of`] of a queue,
+//!   [`Exchange::count`] of a counter. [`Exchange::poll_awaited`] names ranks that are to be
+//!   asked for a sign of life should they fall silent. [`Exchange::next_unready`] names
+//!   memory to be made ready once the requests about it have left.
+//! - **The end.** [`Exchange::end_all`] ends every operation.
+//!
+//! Several exchanges of an endpoint share one schedule of pulls: before a call that may ask
+//! for something, [`Exchange::swap_pulls`] gives it to the one that is called, and
+//! [`Exchange::next_turn`] says whose turn is next.
+//!
+//! # Where things are
+//!
+//! | folder | holds |
+//! | --- | --- |
+//! | `values` | kinds of messages; memory as a trait; names, errors and ends of operations; tasks |
+//! | `state` | what is kept: operations, messages, what is to be done, credit, regions, the schedule of pulls |
+//! | `exchange` | [`Exchange`] over all of it, a file for each part of the work |
+//!
+//! In `exchange`: `send`, `receive` and `inline` are the program's calls on messages;
+//! `arrive` takes what comes from others; `pull` asks for more; `share` is what both sides
+//! copy; `onesided` and `answers` are accesses to others' memory, `serve` others' accesses,
+//! `regions` what they may reach; `task` is what the caller does; `completions` how
+//! operations ended, `end` deaths and cancels.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
-mod answers;
-mod arrive;
-mod completions;
-mod copy;
-mod credit;
-mod end;
 mod exchange;
-mod inline;
-mod kind;
-mod lanes;
-mod memory;
-mod message;
-mod onesided;
-mod ops;
-mod outbox;
-mod pull;
-mod receive;
-mod regions;
-mod remote;
-mod send;
-mod serve;
-mod share;
-mod slab;
-mod task;
+mod state;
+mod values;
 
-pub use arrive::{Incoming, Took};
-pub use credit::PUSHED_MIN;
-pub use exchange::{Config, Exchange, Statistics};
-pub use inline::InlineReceive;
-pub use kind::{KINDS, Kind};
-pub use lanes::{Lane, LaneTerms, Push};
-pub use memory::{Located, Sink, Source};
-pub use message::{MessageId, Probed};
-pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
+pub use exchange::{
+    Config, Exchange, InlineReceive, SHARE_MIN, SendOptions, SendRefused, Statistics,
+};
 pub use portolan_matching::Selector;
-pub use regions::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, Rights};
-pub use remote::{Place, PutEnd, PutOptions, Signal};
-pub use send::{SendOptions, SendRefused};
-pub use share::SHARE_MIN;
-pub use task::{Did, Outgoing, Payload, Range, Task, Where};
+pub use values::{
+    Action, Completion, Count, CounterId, DeregisterError, Did, Incoming, KINDS, Kind, Lane,
+    LaneTerms, Located, Memory, MessageId, Notify, OpError, OpId, Opened, Outgoing, PUSHED_MIN,
+    Payload, Place, Probed, Push, PutEnd, PutOptions, QueueId, Range, RegionId, RegisterError,
+    RemoteKey, Rights, Signal, Sink, Source, Task, Took, Where,
+};

@@ -5,13 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use portolan_wire::{MessageNo, Priority};
 
+use super::context::Context;
+use super::ports::{Filled, Handler, HeldMessage, Placement, PortState};
 use super::{Arrival, Core};
-use crate::context::Context;
-use crate::error::Failure;
-use crate::message::{Event, Message};
 use crate::out::Out;
-use crate::ports::{Charge, Filled, Handler, HeldMessage, Meta, Placement, PortId, PortState};
-use crate::space::SpaceId;
+use crate::values::{Charge, Event, Failure, Message, Meta, PortId, SpaceId};
 
 impl Core {
     /// Whether a message that was kept may meet its handler.
@@ -141,7 +139,7 @@ impl Core {
         let began = self.trace.as_ref().map_or(0, |trace| trace.time());
         let message = Message {
             flow,
-            ..Message::of(a)
+            ..a.message()
         };
         // A panic must not leave the tables half changed: it goes on at the
         // end of the call.

@@ -3,9 +3,10 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use portolan_exchange::{Sink, Source as ExchangeSource};
+use portolan_link::memory::populate;
 use portolan_ring::Lent;
 
-use crate::memory::{Buffer, Payload, Source, read_pieces};
+use crate::values::{Buffer, Payload, Source, read_pieces};
 
 /// What a message is sent from: pieces of memory, one after the other, each
 /// owned or lent. Nothing is packed together on its way.
@@ -51,7 +52,7 @@ impl Gather {
     }
 
     /// Whether it is sent by such a call.
-    pub(super) const fn waits(&self) -> bool {
+    pub(crate) const fn waits(&self) -> bool {
         self.waits
     }
 
@@ -99,7 +100,7 @@ impl<P: Into<Payload>> From<P> for Gather {
 
 impl Gather {
     /// Calls `act` with all of it.
-    pub(super) fn with_slices<R>(&self, act: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+    pub(crate) fn with_slices<R>(&self, act: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
         if self.more.is_empty() {
             return act(&[IoSlice::new(self.first.as_slice())]);
         }
@@ -119,7 +120,7 @@ impl ExchangeSource for Gather {
 }
 
 /// Bytes in a row of pieces.
-pub(super) trait Row {
+pub(crate) trait Row {
     /// The pieces, in order.
     fn slices(&self) -> impl Iterator<Item = &[u8]>;
 
@@ -226,7 +227,7 @@ impl Scatter {
     }
 
     /// Calls `act` with all of it.
-    pub(super) fn with_slices<R>(&mut self, act: impl FnOnce(&mut [IoSliceMut<'_>]) -> R) -> R {
+    pub(crate) fn with_slices<R>(&mut self, act: impl FnOnce(&mut [IoSliceMut<'_>]) -> R) -> R {
         if self.more.is_empty() {
             return act(&mut [IoSliceMut::new(self.first.as_mut_slice())]);
         }
@@ -238,7 +239,7 @@ impl Scatter {
     }
 
     /// The range, piece by piece.
-    pub(super) fn pieces(&mut self, at: usize, bytes: usize) -> impl Iterator<Item = &mut [u8]> {
+    pub(crate) fn pieces(&mut self, at: usize, bytes: usize) -> impl Iterator<Item = &mut [u8]> {
         let (mut at, mut left) = (at, bytes);
         let all = std::iter::once(&mut self.first).chain(&mut self.more);
         all.filter_map(move |buffer| {
@@ -298,6 +299,13 @@ impl Sink for Scatter {
             at -= len;
         }
         None
+    }
+}
+
+/// Memory that is mapped lazily is mapped now.
+pub fn prepare(memory: &mut Scatter, at: u64, bytes: u64) {
+    for piece in memory.pieces(at as usize, bytes as usize) {
+        populate(piece);
     }
 }
 

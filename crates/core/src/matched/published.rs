@@ -3,28 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan_exchange::{DeregisterError, RegionId, RegisterError, Rights, Sink as _};
+use portolan_exchange::{RegionId, Rights, Sink as _};
 use portolan_link::shm::{Exposed, Permission, RegionId as Entry, ShmPort, Terms};
 
-use super::cache::{Extent, Released};
-use super::memory::Scatter;
 use super::{Exchange, Matched, Part, in_table};
-use crate::clock::Clock;
-use crate::engine::Engine;
-use crate::network::Network;
 use crate::out::{Out, withdraw};
-use crate::space::SpaceId;
+use crate::values::SpaceId;
 
 /// Which regions stand in the table.
 #[derive(Debug, Default)]
 pub struct Published {
-    entries: BTreeMap<RegionId, Entry>,
+    pub(crate) entries: BTreeMap<RegionId, Entry>,
     /// Open ones that do not, for want of room or since their memory is in
     /// several pieces: they are asked for by messages.
     withdrawn: BTreeSet<RegionId>,
-    pub(super) forbidden: bool,
+    pub(crate) forbidden: bool,
     /// Memory of receives that their senders write to, by key.
-    receives: BTreeMap<u64, Entry>,
+    pub(crate) receives: BTreeMap<u64, Entry>,
 }
 
 const fn shared(rights: Rights) -> Permission {
@@ -37,7 +32,7 @@ const fn shared(rights: Rights) -> Permission {
 }
 
 impl Published {
-    fn publish(
+    pub fn publish(
         &mut self,
         link: &mut ShmPort,
         space: SpaceId,
@@ -57,7 +52,7 @@ impl Published {
 
     /// Takes a region out of the table. False: somebody copies there now; try
     /// again.
-    fn withdraw(&mut self, link: &mut ShmPort, id: RegionId) -> bool {
+    pub fn withdraw(&mut self, link: &mut ShmPort, id: RegionId) -> bool {
         self.withdrawn.remove(&id);
         let Some(entry) = self.entries.get(&id) else {
             return true;
@@ -101,7 +96,7 @@ impl Published {
 }
 
 impl Part {
-    pub(super) fn forbid(&mut self) {
+    pub(crate) fn forbid(&mut self) {
         self.exchange.forbid();
         self.published.forbidden = true;
     }
@@ -109,7 +104,7 @@ impl Part {
 
 impl Matched {
     /// Says in the table what it tells of all spaces together.
-    fn say(&self, link: &mut ShmPort) {
+    pub(crate) fn say(&self, link: &mut ShmPort) {
         let published = || self.all().map(|part| &part.published);
         link.set_terms(if published().any(|it| it.forbidden) {
             Terms::Forbidden
@@ -137,188 +132,4 @@ fn publish(
     // bytes, from which nothing is concluded.
     let memory = unsafe { Exposed::new(slice.as_mut_ptr() as u64, opened.bytes) };
     link.publish(key, memory, rights).ok()
-}
-
-impl<N: Network, C: Clock> Engine<N, C> {
-    /// Registers memory, and shows it to the others of this host.
-    pub fn register_region(
-        &mut self,
-        space: SpaceId,
-        memory: Scatter,
-        key: Option<u64>,
-        rights: Rights,
-    ) -> Result<RegionId, (RegisterError, Scatter)> {
-        let mut memory = memory;
-        loop {
-            match self.exchange(space).register(memory, key, rights) {
-                Ok(id) => {
-                    self.show_region(space, id);
-                    return Ok(id);
-                }
-                Err((RegisterError::Full, back)) if self.make_place(space) => memory = back,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Registers memory of a region once more.
-    pub fn register_again(
-        &mut self,
-        space: SpaceId,
-        of: RegionId,
-        start: u64,
-        bytes: u64,
-        key: Option<u64>,
-        rights: Rights,
-    ) -> Result<RegionId, RegisterError> {
-        let id = loop {
-            match self
-                .exchange(space)
-                .register_again(of, start, bytes, key, rights)
-            {
-                Ok(id) => break id,
-                Err(RegisterError::Full) if self.make_place(space) => {}
-                Err(error) => return Err(error),
-            }
-        };
-        if self.matched.of(space).cache.count(id) {
-            // It counts itself how often the program has registered it. Nothing comes
-            // back: this was not the only time.
-            self.exchange(space).deregister(id).ok();
-        }
-        self.show_region(space, id);
-        Ok(id)
-    }
-
-    /// Closes a region that is only kept to be found. False: there is none.
-    fn make_place(&mut self, space: SpaceId) -> bool {
-        let made = self.matched.of(space).cache.evict();
-        self.close_leaving(space);
-        made
-    }
-
-    /// Shows a region that was registered.
-    pub fn show_region(&mut self, space: SpaceId, id: RegionId) {
-        if let Some(shm) = &mut self.shm {
-            let (exchange, published) = self.matched.of(space).regions();
-            published.publish(&mut shm.link, space, exchange, id);
-            self.matched.say(&mut shm.link);
-        }
-    }
-
-    /// Takes one registration back, if nobody accesses the memory.
-    pub fn deregister_region(
-        &mut self,
-        space: SpaceId,
-        id: RegionId,
-    ) -> Result<Option<Scatter>, DeregisterError> {
-        let (exchange, published) = self.matched.of(space).regions();
-        let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
-        // Whoever comes by messages is told as whoever looks in the table is.
-        exchange.shut(id);
-        let withdrawn = match &mut self.shm {
-            _ if !last => true,
-            Some(shm) => published.withdraw(&mut shm.link, id),
-            // Closed while somebody was still copying: nobody tells when that
-            // ends, so the memory never comes back.
-            None => !published.entries.contains_key(&id),
-        };
-        if !withdrawn {
-            return Err(DeregisterError::InUse(1));
-        }
-        let ended = exchange.deregister(id);
-        if let Some(shm) = &mut self.shm {
-            self.matched.say(&mut shm.link);
-        }
-        ended
-    }
-
-    /// Registers lent memory, or finds that it is registered.
-    pub fn register_cached(
-        &mut self,
-        space: SpaceId,
-        memory: Scatter,
-        extent: Extent,
-    ) -> Result<RegionId, RegisterError> {
-        self.close_leaving(space);
-        if self.matched.of(space).published.forbidden {
-            return Err(RegisterError::Forbidden);
-        }
-        if let Some(id) = self.matched.of(space).cache.find(&extent) {
-            return Ok(id);
-        }
-        let registered = self.register_region(space, memory, None, extent.rights);
-        let id = registered.map_err(|(error, _)| error)?;
-        self.matched.of(space).cache.insert(extent, id);
-        Ok(id)
-    }
-
-    /// The program ends a registration, which is perhaps kept.
-    pub fn release_cached(&mut self, space: SpaceId, id: RegionId) -> Released {
-        let released = self.matched.of(space).cache.release(id);
-        self.close_leaving(space);
-        released
-    }
-
-    /// Closes what the cache has no place for any more, but where somebody is in it.
-    fn close_leaving(&mut self, space: SpaceId) {
-        if !self.matched.of(space).cache.has_leaving() {
-            return;
-        }
-        let mut cache = std::mem::take(&mut self.matched.of(space).cache);
-        cache.close_leaving(|id| {
-            let closed = self.deregister_region(space, id);
-            !matches!(closed, Err(DeregisterError::InUse(_)))
-        });
-        self.matched.of(space).cache = cache;
-    }
-
-    /// Forgets memory that the cache has found so far.
-    pub fn forget_memory(&mut self, space: SpaceId, start: usize, bytes: usize) {
-        self.matched.of(space).cache.forget(start, bytes);
-    }
-
-    /// Whether nobody is in memory any more that was forgotten.
-    pub fn has_forgotten(&mut self, space: SpaceId, start: usize, bytes: usize) -> bool {
-        self.close_leaving(space);
-        !self.matched.of(space).cache.is_leaving(start, bytes)
-    }
-
-    /// Nobody may reach into this rank's memory any more, of any space.
-    pub fn forbid_one_sided(&mut self) {
-        for part in self.matched.all_mut() {
-            part.forbid();
-        }
-        if let Some(shm) = &mut self.shm {
-            self.matched.say(&mut shm.link);
-        }
-    }
-
-    /// Before the lanes close: who copies now is waited for, who comes learns
-    /// by messages that we close. False: somebody still copies; try again.
-    pub fn withdraw_regions(&mut self) -> bool {
-        let Some(shm) = &mut self.shm else {
-            return true;
-        };
-        let link = &mut shm.link;
-        if !self.matched.own.published.forbidden {
-            link.set_terms(Terms::Elsewhere);
-        }
-        let mut done = true;
-        for published in self.matched.all_mut().map(|part| &mut part.published) {
-            let ids: Vec<RegionId> = published.entries.keys().copied().collect();
-            for id in ids {
-                done &= published.withdraw(link, id);
-            }
-            (published.receives).retain(|_, entry| !withdraw(&mut link.outlet(), *entry));
-            done &= !published.publishes_receives();
-        }
-        done
-    }
-
-    /// Whether others may still write to memory that the program has back once
-    /// we are closed.
-    pub fn publishes_receives(&self) -> bool {
-        (self.matched.all()).any(|part| part.published.publishes_receives())
-    }
 }

@@ -3,7 +3,7 @@
 
 use portolan_proto::PeerId;
 
-use crate::error::Failure;
+use crate::values::Failure;
 
 /// What fails now.
 #[derive(Debug, Default)]

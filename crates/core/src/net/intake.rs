@@ -6,15 +6,12 @@ use portolan_proto::{
 };
 
 use super::failing::Failing;
-use super::{NetTx, Suites};
-use crate::clock::Clock;
 use crate::core::{Arrival, Core, Took};
-use crate::error::Death;
+use crate::environment::Clock;
 use crate::matched::Matched;
-use crate::message::Event;
-use crate::out::Out;
-use crate::ports::Meta;
+use crate::out::{NetTx, Out, Suites};
 use crate::shm::ShmLane;
+use crate::values::{Death, Event, Meta};
 
 /// The core, and who else hears of what the protocol hands out.
 pub(super) struct Intake<'a> {

@@ -4,15 +4,15 @@ use portolan_link::shm::{Frame, ShortFrame};
 use portolan_proto::SourceId;
 use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
 
-use super::frame::{ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total};
-use super::offer::Offer;
-use super::send::Proof;
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Finding, Took};
-use crate::error::Death;
 use crate::matched::Matched;
-use crate::ops::Entry;
-use crate::out::Out;
+use crate::out::frame::{
+    ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total,
+};
+use crate::out::{Out, Proof};
+use crate::values::Death;
+use crate::waiting::{Entry, Offer};
 
 /// A message that arrives in bodies.
 #[derive(Clone, Copy, Debug, Default)]

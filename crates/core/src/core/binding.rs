@@ -1,0 +1,87 @@
+//! What ports are bound to, and how that changes.
+
+use super::Core;
+use super::ports::{Binding, PortState};
+use crate::out::Out;
+use crate::values::{Buffer, Misuse, PortId};
+use crate::waiting::News;
+
+impl Core {
+    /// Binds a port, anew if it is bound or closed.
+    pub fn bind(&mut self, port: PortId, binding: Binding) -> Result<(), Misuse> {
+        if !port.is_programs() {
+            return Err(Misuse::ReservedPort);
+        }
+        self.unbound.forget(|row| row.is_at(port));
+        let slot = self.ports.get_or_make(port);
+        slot.generation = slot.generation.wrapping_add(1);
+        if slot.state == PortState::Closed {
+            self.ops.news.push(News::Port(port, true));
+        }
+        slot.state = PortState::Bound;
+        slot.placing = binding.placing;
+        slot.handler = binding.handler;
+        slot.error_handler = binding.error_handler;
+        slot.buffer = binding.buffer;
+        slot.any_thread = binding.any_thread;
+        slot.replacement = None;
+        (slot.busy, slot.paused) = (false, false);
+        slot.arrived = 0;
+        slot.update_fast();
+        self.note_freed();
+        self.list(port);
+        Ok(())
+    }
+
+    /// Closes a port: messages that wait there, and further ones, are refused.
+    pub fn close_port(&mut self, out: &mut Out<'_>, port: PortId) -> Result<(), Misuse> {
+        if !port.is_programs() {
+            return Err(Misuse::ReservedPort);
+        }
+        self.unbound.forget(|row| row.is_at(port));
+        let slot = self.ports.get_or_make(port);
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = PortState::Closed;
+        self.ops.news.push(News::Port(port, false));
+        slot.placing = None;
+        slot.handler = None;
+        slot.error_handler = None;
+        slot.buffer = None;
+        slot.replacement = None;
+        (slot.busy, slot.paused) = (false, false);
+        slot.update_fast();
+        let held = std::mem::take(&mut slot.held);
+        for held in held {
+            self.deliver(out, held);
+        }
+        self.note_freed();
+        Ok(())
+    }
+
+    /// A port that has paused goes on: what waits there is offered to it again.
+    pub fn resume_port(&mut self, port: PortId) {
+        if let Some(slot) = self.ports.get(port) {
+            slot.paused = false;
+            self.list(port);
+            self.note_freed();
+        }
+    }
+
+    /// Gives a port another buffer, or none, from the next message on. The one
+    /// that it had comes back at once, or, if a message is in it, by
+    /// [`Core::take_buffer`] when the handler is through with that.
+    pub fn set_buffer(&mut self, port: PortId, buffer: Option<Buffer>) -> Option<Buffer> {
+        let slot = self.ports.get_or_make(port);
+        if slot.busy {
+            return slot.replacement.replace(buffer).flatten();
+        }
+        let old = std::mem::replace(&mut slot.buffer, buffer);
+        slot.update_fast();
+        old
+    }
+
+    /// A buffer that was replaced while a message was in it: with its length.
+    pub fn take_buffer(&mut self, port: PortId) -> Option<(Buffer, usize)> {
+        self.ports.get(port)?.returned.pop_front()
+    }
+}

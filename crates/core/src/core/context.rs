@@ -1,0 +1,172 @@
+//! What a handler may do.
+
+use portolan_wire::{MessageNo, Priority};
+
+use super::Core;
+use super::ports::Binding;
+use crate::out::Out;
+use crate::values::{Buffer, Meta, Misuse, Payload, PortId, SendError, SendOptions, SpaceId};
+use crate::waiting::Op;
+
+/// The endpoint as its handlers see it. Nothing here blocks.
+pub struct Context<'a> {
+    core: &'a mut Core,
+    out: Out<'a>,
+    from: u32,
+    port: u16,
+    flow: u16,
+}
+
+impl<'a> Context<'a> {
+    #[inline(always)]
+    pub(crate) fn new(core: &'a mut Core, out: &'a mut Out<'_>, meta: &Meta) -> Self {
+        Self {
+            core,
+            out: out.again(),
+            from: meta.from,
+            port: meta.port,
+            flow: meta.flow,
+        }
+    }
+
+    /// This process's rank.
+    #[inline]
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.core.rank
+    }
+
+    /// Ranks in the job.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.core.size
+    }
+
+    /// As [`crate::Endpoint::restarts`].
+    ///
+    /// # Errors
+    /// [`Misuse::BadRank`].
+    pub fn restarts(&self, rank: u32) -> Result<u32, Misuse> {
+        self.core.restarts(rank)
+    }
+
+    /// Answers the sender at the port that its message came to, with reply
+    /// priority and in its flow. Where no credit is left the answer is kept
+    /// and leaves later, so that it is not lost.
+    ///
+    /// # Errors
+    /// [`SendError::PeerDead`]; [`SendError::NoCredit`] when a single handler
+    /// has said more than the memory for such answers holds.
+    #[inline]
+    pub fn reply(&mut self, args: &[u64], payload: &[u8]) -> Result<(), SendError> {
+        let port = self.port;
+        self.reply_to(port, args, payload)
+    }
+
+    /// As [`Context::reply`], to another port of the sender.
+    ///
+    /// # Errors
+    /// As [`Context::reply`].
+    #[inline]
+    pub fn reply_to(&mut self, port: u16, args: &[u64], payload: &[u8]) -> Result<(), SendError> {
+        let options = SendOptions {
+            flow: self.flow,
+            priority: Priority::Reply,
+            args,
+        };
+        self.core
+            .send_or_keep(&mut self.out, self.from, port, &options, payload)
+    }
+
+    /// The space that the handler is in.
+    #[inline(always)]
+    const fn space(&self) -> SpaceId {
+        SpaceId::of_flow(self.flow)
+    }
+
+    const fn port(&self, number: u16) -> PortId {
+        let space = self.space();
+        PortId { space, number }
+    }
+
+    /// Sends a request in flow 0 if there is credit.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued.
+    #[inline]
+    pub fn send(&mut self, rank: u32, port: u16, payload: &[u8]) -> Result<MessageNo, SendError> {
+        self.send_with(rank, port, &SendOptions::default(), payload)
+    }
+
+    /// Sends if there is credit.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued.
+    #[inline]
+    pub fn send_with(
+        &mut self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        let options = options.within(self.space())?;
+        (self.core).send(&mut self.out, rank, port, &options, payload)
+    }
+
+    /// Sends without a copy if there is credit; the memory comes back with the
+    /// operation.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued, the payload is dropped.
+    pub fn send_owned(
+        &mut self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: impl Into<Payload>,
+    ) -> Result<Op, SendError> {
+        let options = options.within(self.space())?;
+        (self.core)
+            .send_given(&mut self.out, rank, port, &options, payload.into())
+            .map_err(|(e, _)| e)
+    }
+
+    /// Binds a port, as [`crate::Endpoint::bind`].
+    ///
+    /// # Errors
+    /// [`Misuse::ReservedPort`].
+    pub fn bind(&mut self, port: u16, binding: Binding) -> Result<(), Misuse> {
+        self.core.bind(self.port(port), binding)
+    }
+
+    /// Gives a port another buffer, or none, from the next message on; gives
+    /// the old one back, unless the present message is in it: that one comes
+    /// by [`crate::Endpoint::take_buffer`] when the handler has returned.
+    pub fn set_buffer(&mut self, port: u16, buffer: Option<Buffer>) -> Option<Buffer> {
+        self.core.set_buffer(self.port(port), buffer)
+    }
+
+    /// As [`crate::Endpoint::resume_port`].
+    pub fn resume_port(&mut self, port: u16) {
+        self.core.resume_port(self.port(port));
+    }
+
+    /// Closes a port: messages that wait there, and further ones, are refused.
+    ///
+    /// # Errors
+    /// [`Misuse::ReservedPort`].
+    pub fn close_port(&mut self, port: u16) -> Result<(), Misuse> {
+        let port = self.port(port);
+        self.core.close_port(&mut self.out, port)
+    }
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("rank", &self.core.rank)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+//! How long messages are copied that lie in their sender's memory.
+
+use super::{Arrival, Core, Finding, Took};
+use crate::matched::Matched;
+use crate::out::Out;
+use crate::out::frame::{DONE, control};
+use crate::values::Death;
+use crate::waiting::Offer;
+
+/// Bytes that are copied at once out of a sender's memory.
+const PIECE: u64 = 1 << 20;
+
+impl Offer {
+    /// Tells the peer that nobody wants the message.
+    pub fn refuse(&self, out: &mut Out<'_>) {
+        (out.near()).send_control(self.from, control(DONE, 1, self.id));
+    }
+
+    /// The core has said what is to become of it: copies the message, and tells the peer.
+    pub fn answer(
+        &self,
+        core: &mut Core,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+        took: Took,
+    ) {
+        let Self { from, remote, id } = *self;
+        let cookie = match took {
+            Took::NotNow => return,
+            Took::Refused => return self.refuse(out),
+            Took::Whole => return out.near().send_control(from, control(DONE, 0, id)),
+            Took::Part(cookie) => cookie,
+        };
+        // In pieces: where the bytes go to several places, or nowhere, each is put together
+        // first.
+        let wanted = core.wanted(cookie, a.total);
+        let mut at = 0;
+        while at < wanted {
+            let bytes = (wanted - at).min(PIECE);
+            let copied = (remote.checked_add(at)).and_then(|remote| {
+                core.place(matched, cookie, at, bytes as usize, |into| {
+                    out.near().copy_from(from, remote, into)
+                })
+            });
+            if !matches!(copied, Some(Ok(()))) {
+                break;
+            }
+            at += bytes;
+        }
+        if at == wanted {
+            out.near().send_control(from, control(DONE, 0, id));
+            core.finish(matched, out, cookie);
+        } else {
+            // It closed or died, or lent us memory that it does not have.
+            let finding = Finding::Suspect(a.meta.from, Death::Ended);
+            core.findings.push(finding);
+        }
+    }
+}

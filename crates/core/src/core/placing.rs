@@ -1,0 +1,108 @@
+//! Ports that say of each message where it goes, before any of it is written.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::ports::{Filled, Placement};
+use super::{Arrival, Core, Took};
+use crate::out::Out;
+use crate::values::{Buffer, Charge};
+use crate::waiting::Dest;
+
+impl Core {
+    /// A message, or its first part, has come for such a port.
+    pub(super) fn arrive_placing(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+        let run = self.run;
+        let slot = self.ports.get_or_make(a.meta.port_id());
+        if slot.paused || !slot.held.is_empty() {
+            return self.not_now();
+        }
+        if !run && !slot.any_thread {
+            self.unasked = true;
+            self.attention = true;
+            return self.not_now();
+        }
+        let generation = slot.generation;
+        match self.ask_where(a) {
+            Placement::Later => self.not_now(),
+            to if a.is_whole() => {
+                self.place_whole(out, a, to);
+                Took::Whole
+            }
+            Placement::Here => self.keep(a, Charge::Queued),
+            Placement::Into(mut buffer) => {
+                write_cut(&mut buffer, a.payload);
+                self.begin_arrival(
+                    a,
+                    Dest::Bound {
+                        buffer,
+                        generation,
+                        placed: true,
+                    },
+                )
+            }
+        }
+    }
+
+    /// Asks a port where a message goes.
+    pub(super) fn ask_where(&mut self, a: &Arrival<'_>) -> Placement {
+        let slot = self.ports.get_or_make(a.meta.port_id());
+        let Some(placing) = &mut slot.placing else {
+            return Placement::Here;
+        };
+        let to = match catch_unwind(AssertUnwindSafe(|| placing(&a.message()))) {
+            Ok(to) => to,
+            Err(panic) => {
+                self.panic.get_or_insert(panic);
+                Placement::Later
+            }
+        };
+        slot.paused = matches!(to, Placement::Later);
+        to
+    }
+
+    /// Puts a whole message where it goes and runs the handler.
+    pub(super) fn place_whole(&mut self, out: &mut Out<'_>, a: &Arrival<'_>, to: Placement) {
+        let Placement::Into(mut buffer) = to else {
+            self.run_handler(out, a);
+            return;
+        };
+        let port = a.meta.port_id();
+        let generation = self.ports.get_or_make(port).generation;
+        let bytes = write_cut(&mut buffer, a.payload);
+        let payload = &buffer.as_slice()[..bytes];
+        let seen = self.run_handler(out, &Arrival { payload, ..*a });
+        let filled = Filled {
+            buffer,
+            bytes,
+            total: a.total,
+            generation,
+            placed: true,
+        };
+        self.ports.get_or_make(port).put_back(filled, seen);
+    }
+}
+
+/// Writes as many bytes as there is room for; gives how many.
+fn write_cut(buffer: &mut Buffer, payload: &[u8]) -> usize {
+    let bytes = buffer.len().min(payload.len());
+    buffer.as_mut_slice()[..bytes].copy_from_slice(&payload[..bytes]);
+    bytes
+}
+
+/// A part of `len` bytes at `at`, which `fill` writes, of a message for which there is less
+/// room.
+#[cold]
+pub(super) fn place_cut<R>(
+    room: &mut [u8],
+    at: usize,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> R,
+) -> R {
+    let mut bytes = vec![0; len];
+    let filled = fill(&mut bytes);
+    if let Some(rest) = room.get_mut(at..) {
+        let n = rest.len().min(len);
+        rest[..n].copy_from_slice(&bytes[..n]);
+    }
+    filled
+}

@@ -1,0 +1,470 @@
+//! The way out: which lane, copied or lent, now or not.
+
+use std::sync::Arc;
+
+use portolan_proto as proto;
+use portolan_proto::{PeerId, Release, SourceId};
+use portolan_wire::{ARGS_MAX, MessageNo, Priority};
+
+use super::ports::PortState;
+use super::{Arrival, Core, Finding, Took};
+use crate::lanes::Lane;
+use crate::out::{Out, STREAMED_MIN, ShmFailure, why};
+use crate::values::{
+    Charge, Death, Event, FIRST_FLOW, FLOWS_ALL, FLOWS_MAX, FlowOf, Meta, Misuse, PORTS_RESERVED,
+    Payload, SendError, SendOptions, Source, SpaceId,
+};
+use crate::waiting::{Completion, Entry, Op, Teller, Unsent, done};
+
+/// Payloads up to this length fit one packet on any lane, bytes.
+const SHORT: usize = 256;
+
+impl Core {
+    /// Sends, with a copy, if there is credit. Here and below a flow is what
+    /// [`SpaceId::flow`] gives.
+    #[inline]
+    pub fn send(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        self.admits(port, o.flow)?;
+        self.note_begun();
+        let number = self.send_any(out, rank, port, o, payload)?;
+        self.note_sent(rank, port, o, number, payload.len());
+        Ok(number)
+    }
+
+    /// Whether the program may send so at all.
+    #[inline(always)]
+    fn admits(&self, port: u16, flow: u16) -> Result<(), SendError> {
+        if port >= PORTS_RESERVED {
+            return Err(SendError::Misuse(Misuse::ReservedPort));
+        }
+        if self.is_over(SpaceId::of_flow(flow)) {
+            return Err(SendError::Misuse(Misuse::Closed));
+        }
+        Ok(())
+    }
+
+    /// A message of the program's may leave from now on.
+    #[inline(always)]
+    fn note_begun(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.sends();
+        }
+    }
+
+    /// A message of the program's was accepted.
+    #[inline(always)]
+    fn note_sent(
+        &mut self,
+        to: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        number: MessageNo,
+        bytes: usize,
+    ) {
+        self.count_sent(o.flow, bytes as u64);
+        if let Some(trace) = &mut self.trace {
+            trace.sent(to, port, o, number, bytes, !self.run);
+        }
+    }
+
+    /// Counts a message of the program's.
+    #[inline(always)]
+    pub(crate) fn count_sent(&mut self, flow: u16, bytes: u64) {
+        self.counters.sent += 1;
+        self.counters.bytes_sent += bytes;
+        self.count_other(flow, |traffic| {
+            traffic.sent += 1;
+            traffic.bytes_sent += bytes;
+        });
+    }
+
+    /// As [`Core::send`], to any port and uncounted.
+    #[inline]
+    pub fn send_any(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if o.flow >= FLOWS_ALL {
+            return Err(SendError::BadFlow);
+        }
+        if o.args.len() > ARGS_MAX {
+            return Err(SendError::TooManyArgs);
+        }
+        match self.lanes.get(rank) {
+            Some(Lane::Shm(to)) if payload.len() <= out.shm_inline_max(o.args.len()) => out
+                .shm_send(to, port, o, payload)
+                .map_err(|e| self.map_shm(rank, e)),
+            Some(Lane::Shm(_)) => self.send_copy(out, rank, port, o, payload),
+            Some(Lane::Net(peer)) => self.send_net(out, rank, peer, port, o, payload),
+            Some(Lane::Myself) => self.send_self(port, o, payload),
+            Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
+            None => Err(Misuse::BadRank.into()),
+        }
+    }
+
+    fn send_net(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        peer: PeerId,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        match out.net_send(peer, &message(port, o, payload)) {
+            Ok(number) => Ok(number),
+            Err(proto::SendError::TooLong) => self.send_copy(out, rank, port, o, payload),
+            Err(e) => Err(self.map(rank, e)),
+        }
+    }
+
+    /// Sends a long message from a copy of its bytes.
+    fn send_copy(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if !self.ops.charge(o.flow_to(rank), payload.len()) {
+            return Err(SendError::NoCredit);
+        }
+        let source = Source::Given(Payload::Vec(payload.to_vec()));
+        self.begin(
+            out,
+            rank,
+            port,
+            o,
+            source,
+            Teller::Nobody,
+            payload.len(),
+            Release::Copied,
+        )
+        .map(|(number, _)| number)
+        .map_err(|(e, _)| e)
+    }
+
+    fn map(&self, rank: u32, e: proto::SendError) -> SendError {
+        match e {
+            proto::SendError::NoCredit => SendError::NoCredit,
+            proto::SendError::PeerDead => {
+                let why = self.lanes.dead(rank).unwrap_or(Death::Closed);
+                SendError::PeerDead { rank, why }
+            }
+            proto::SendError::BadFlow => SendError::BadFlow,
+            proto::SendError::TooManyArgs => SendError::TooManyArgs,
+            proto::SendError::TooLong => SendError::TooLong,
+            proto::SendError::BadPeer => Misuse::BadRank.into(),
+        }
+    }
+
+    #[cold]
+    fn map_shm(&mut self, rank: u32, e: ShmFailure) -> SendError {
+        match e {
+            ShmFailure::Full => SendError::NoCredit,
+            ShmFailure::TooBig => SendError::TooLong,
+            ShmFailure::NoPeer => Misuse::BadRank.into(),
+            ShmFailure::Gone(state) => {
+                let why = why(state);
+                // What it still said is read first; then it is marked dead.
+                self.findings.push(Finding::Suspect(rank, why));
+                SendError::PeerDead { rank, why }
+            }
+        }
+    }
+
+    /// Puts a long message on its way; gives the source back if it cannot.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site for each kind of send"
+    )]
+    pub(crate) fn begin(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: Source,
+        teller: Teller,
+        charged: usize,
+        release: Release,
+    ) -> Result<(MessageNo, SourceId), (SendError, Option<Source>)> {
+        let total = source.len() as u64;
+        let id = self.ops.insert(Entry {
+            source,
+            to: rank,
+            priority: o.priority,
+            flow: o.flow,
+            number: MessageNo(0),
+            teller,
+            charged,
+            refused: false,
+        });
+        let sent = match self.lanes.get(rank) {
+            Some(Lane::Net(peer)) => out
+                .net_send_long(peer, &message(port, o, &[]), total, id, release)
+                .map_err(|e| self.map(rank, e)),
+            Some(Lane::Shm(to)) => {
+                let sent = match self.ops.get_mut(id) {
+                    Some(entry) => out.shm_send_long(to, port, o, &entry.source, id),
+                    None => Err(ShmFailure::NoPeer),
+                };
+                sent.map_err(|e| self.map_shm(rank, e))
+            }
+            Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
+            Some(Lane::Myself) | None => Err(Misuse::BadRank.into()),
+        };
+        match sent {
+            Ok(number) => {
+                if let Some(entry) = self.ops.get_mut(id) {
+                    entry.number = number;
+                }
+                Ok((number, id))
+            }
+            Err(e) => Err((e, self.ops.remove(id).map(|entry| entry.source))),
+        }
+    }
+
+    /// Sends without a copy where the message is long enough for that.
+    pub fn send_given(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: Payload,
+    ) -> Result<Op, (SendError, Option<Payload>)> {
+        let release = Release::Acknowledged;
+        match self.send_source(out, rank, port, o, Source::Given(payload), release) {
+            Ok(op) => Ok(op),
+            Err((e, Some(Source::Given(payload)))) => Err((e, Some(payload))),
+            Err((e, _)) => Err((e, None)),
+        }
+    }
+
+    /// As [`Core::send_given`], from any source.
+    pub fn send_source(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: Source,
+        release: Release,
+    ) -> Result<Op, (SendError, Option<Source>)> {
+        if let Err(e) = self.admits(port, o.flow) {
+            return Err((e, Some(source)));
+        }
+        self.note_begun();
+        let bytes = source.len();
+        if self.is_inline(out, rank, o.args.len(), bytes)
+            && let Some(payload) = source.as_slice()
+        {
+            return match self.send_any(out, rank, port, o, payload) {
+                Ok(number) => {
+                    self.note_sent(rank, port, o, number, bytes);
+                    let payload = match source {
+                        Source::Given(payload) => payload,
+                        Source::Lent(_) | Source::Pieces(_) => Payload::Static(&[]),
+                    };
+                    Ok(Op::new(done(payload), number))
+                }
+                Err(e) => Err((e, Some(source))),
+            };
+        }
+        if o.args.len() > ARGS_MAX {
+            return Err((SendError::TooManyArgs, Some(source)));
+        }
+        let completion = Arc::new(Completion::default());
+        let shared = Teller::Op(Arc::clone(&completion));
+        let (number, _) = self.begin(out, rank, port, o, source, shared, 0, release)?;
+        self.note_sent(rank, port, o, number, bytes);
+        Ok(Op::new(completion, number))
+    }
+
+    /// Whether a payload is copied at once rather than lent.
+    #[inline]
+    pub fn is_inline(&self, out: &mut Out<'_>, rank: u32, args: usize, bytes: usize) -> bool {
+        bytes <= SHORT || bytes <= self.inline_max(out, rank, args)
+    }
+
+    /// Longest payload that is.
+    fn inline_max(&self, out: &mut Out<'_>, rank: u32, args: usize) -> usize {
+        match self.lanes.get(rank) {
+            Some(Lane::Net(peer)) => out.net_inline_max(peer, args),
+            // Above that the receiver had better copy while we do.
+            Some(Lane::Shm(_)) => out.shm_inline_max(args).min(STREAMED_MIN),
+            _ => usize::MAX,
+        }
+    }
+
+    /// A message to ourselves waits for the next pass: its handler never runs
+    /// within the send.
+    fn send_self(
+        &mut self,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        let number = self.self_number;
+        let meta = Meta {
+            from: self.rank,
+            port,
+            flow: o.flow,
+            priority: o.priority,
+            number,
+            direct: true,
+        };
+        let mut words = [0; 8 * ARGS_MAX];
+        for (to, arg) in words.chunks_exact_mut(8).zip(o.args) {
+            to.copy_from_slice(&arg.to_le_bytes());
+        }
+        let a = Arrival {
+            meta,
+            args: &words[..8 * o.args.len()],
+            total: payload.len() as u64,
+            payload,
+        };
+        let took = match self.ports.get_or_make(meta.port_id()).state {
+            PortState::Closed => Took::Refused,
+            PortState::Unbound => self.keep(&a, Charge::Unexpected),
+            PortState::Bound => self.keep(&a, Charge::Queued),
+        };
+        if took == Took::NotNow {
+            return Err(SendError::NoCredit);
+        }
+        self.self_number = number.next();
+        if took == Took::Refused {
+            self.refused(self.rank, o.priority, o.flow, number);
+        }
+        Ok(number)
+    }
+
+    /// Sends, or keeps the message for later where there is no credit.
+    pub(crate) fn send_or_keep(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if !self.outbox.has(o.flow_to(rank)) {
+            match self.send(out, rank, port, o, payload) {
+                Ok(_) => return Ok(()),
+                Err(SendError::NoCredit) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let unsent = Unsent {
+            rank,
+            port,
+            flow: o.flow,
+            priority: o.priority,
+            args: o.args.to_vec(),
+            payload: payload.to_vec(),
+        };
+        self.attention = true;
+        self.outbox.push(unsent).map_err(|_| SendError::NoCredit)
+    }
+
+    /// Sends what was kept, as far as there is credit; gives how many.
+    pub(crate) fn run_outbox(&mut self, out: &mut Out<'_>) -> usize {
+        let mut blocked: Vec<FlowOf> = Vec::new();
+        let mut sent = 0;
+        for mut it in self.outbox.take() {
+            if blocked.contains(&it.flow_of()) {
+                self.outbox.force(it);
+                continue;
+            }
+            let bytes = it.payload.len();
+            self.note_begun();
+            match self.send_kept(out, &mut it) {
+                Err(SendError::NoCredit) => {
+                    blocked.push(it.flow_of());
+                    self.outbox.force(it);
+                }
+                Ok(number) => {
+                    if it.port < PORTS_RESERVED {
+                        self.note_sent(it.rank, it.port, &it.options(), number, bytes);
+                    }
+                    sent += 1;
+                }
+                // To the dead nothing is owed.
+                Err(_) => sent += 1,
+            }
+        }
+        if sent > 0 {
+            self.note_freed();
+        }
+        sent
+    }
+
+    /// Sends a message that was kept. Of a long one no copy is made: what it was counted
+    /// as in the outbox goes with it, for others may wait until that is empty.
+    fn send_kept(&mut self, out: &mut Out<'_>, it: &mut Unsent) -> Result<MessageNo, SendError> {
+        let (rank, port, bytes) = (it.rank, it.port, it.payload.len());
+        if self.is_inline(out, rank, it.args.len(), bytes) {
+            return self.send_any(out, rank, port, &it.options(), &it.payload);
+        }
+        self.ops.charge_beyond(it.flow_of(), bytes);
+        let source = Source::Given(Payload::Vec(std::mem::take(&mut it.payload)));
+        let (o, release) = (it.options(), Release::Copied);
+        match self.begin(out, rank, port, &o, source, Teller::Nobody, bytes, release) {
+            Ok((number, _)) => Ok(number),
+            Err((e, source)) => {
+                if let Some(Source::Given(Payload::Vec(payload))) = source {
+                    it.payload = payload;
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// A message of ours was refused.
+    pub(crate) fn refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
+        self.counters.refused += 1;
+        self.count_other(flow, |traffic| traffic.refused += 1);
+        if (FLOWS_MAX..FIRST_FLOW).contains(&flow) {
+            // Of the engine's own: what it was about ends by a death.
+            log::debug!("rank {}: rank {to} refused a message", self.rank);
+            return;
+        }
+        if !self.ops.refuse(to, priority, flow, number) {
+            self.tell_refused(to, priority, flow, number);
+        }
+    }
+
+    /// Tells the program that a message of its was refused.
+    pub fn tell_refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
+        let event = Event::Refused {
+            to,
+            priority,
+            flow: SpaceId::number_of(flow),
+            number,
+        };
+        self.emit(SpaceId::of_flow(flow), event);
+    }
+}
+
+fn message<'a>(port: u16, o: &SendOptions<'a>, payload: &'a [u8]) -> proto::Message<'a> {
+    proto::Message {
+        priority: o.priority,
+        flow: o.flow,
+        port,
+        args: o.args,
+        payload,
+    }
+}

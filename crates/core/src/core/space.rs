@@ -1,0 +1,222 @@
+//! The spaces that are open: what each of several interfaces has of its own on an
+//! endpoint that they share.
+
+use super::Core;
+use super::ports::{Budget, ErrorHandler};
+use crate::out::Out;
+use crate::values::{Charge, Counters, Event, FIRST_FLOW, Misuse, SPACES, Settings, SpaceId};
+
+/// Messages of one space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Accepted for sending.
+    pub sent: u64,
+    /// Payload bytes in them.
+    pub bytes_sent: u64,
+    /// Handed to a handler or written to a buffer, or matched.
+    pub received: u64,
+    /// Payload bytes in them.
+    pub bytes_received: u64,
+    /// Messages of ours that were refused.
+    pub refused: u64,
+}
+
+/// What a space has that is open. Its ports are in the table of all, its matched messages
+/// in [`crate::Matched`].
+pub struct Space {
+    /// Memory for messages to ports that are not bound yet.
+    pub unexpected: Budget,
+    /// Memory for messages that wait for their handler.
+    pub queued: Budget,
+    /// Called where no port's own is.
+    pub error_handler: Option<ErrorHandler>,
+    /// Messages so far; those of the program's own space are in [`crate::Counters`] alone,
+    /// with all others.
+    pub traffic: Traffic,
+    /// Whoever opened it is done with it: what comes to its ports is refused.
+    pub closed: bool,
+    /// Somebody has it. Only the program's own is there before.
+    pub taken: bool,
+}
+
+impl Space {
+    pub fn new(s: &Settings) -> Self {
+        let senders = s.size as usize;
+        Self {
+            unexpected: Budget::new(s.unexpected_bytes, s.unexpected_share, senders),
+            queued: Budget::new(s.queue_bytes, s.queue_share, senders),
+            error_handler: None,
+            traffic: Traffic::default(),
+            closed: false,
+            taken: true,
+        }
+    }
+
+    const fn budget(&mut self, charge: Charge) -> &mut Budget {
+        match charge {
+            Charge::Unexpected => &mut self.unexpected,
+            Charge::Queued => &mut self.queued,
+        }
+    }
+}
+
+/// Those but the program's.
+pub type Others = [Option<Box<Space>>; SPACES - 1];
+
+impl Core {
+    /// An open space.
+    pub fn space(&mut self, id: SpaceId) -> Option<&mut Space> {
+        match id.index().checked_sub(1) {
+            None => Some(&mut self.own),
+            Some(at) => self.others.get_mut(at)?.as_deref_mut(),
+        }
+    }
+
+    /// Whether a space is open.
+    #[inline]
+    pub fn is_open(&self, id: SpaceId) -> bool {
+        match id.index().checked_sub(1) {
+            None => true,
+            Some(at) => self.others.get(at).is_some_and(Option::is_some),
+        }
+    }
+
+    /// Whether whoever opened a space is done with it.
+    pub(crate) fn is_closed(&self, id: SpaceId) -> bool {
+        match id.index().checked_sub(1) {
+            None => self.own.closed,
+            Some(at) => {
+                let space = self.others.get(at).and_then(Option::as_deref);
+                space.is_some_and(|space| space.closed)
+            }
+        }
+    }
+
+    /// Opens a space: what has come for it is offered again.
+    pub(crate) fn open_space(&mut self, id: SpaceId) -> Result<(), Misuse> {
+        if self.closing {
+            return Err(Misuse::Closed);
+        }
+        let Some(place) = id.index().checked_sub(1) else {
+            let taken = std::mem::replace(&mut self.own.taken, true);
+            return if taken {
+                Err(Misuse::SpaceOpen)
+            } else {
+                Ok(())
+            };
+        };
+        match self.others.get_mut(place) {
+            None => Err(Misuse::NoSuchSpace),
+            Some(Some(_)) => Err(Misuse::SpaceOpen),
+            Some(space) => {
+                *space = Some(Box::new(Space::new(&self.settings)));
+                self.lanes.tell_space(id);
+                self.note_freed();
+                Ok(())
+            }
+        }
+    }
+
+    /// The memory that a message is charged to.
+    pub(crate) fn budget(&mut self, space: SpaceId, charge: Charge) -> &mut Budget {
+        let others = &mut self.others;
+        let place = space.index().checked_sub(1);
+        let other = place.and_then(|at| others.get_mut(at)?.as_deref_mut());
+        other.unwrap_or(&mut self.own).budget(charge)
+    }
+
+    /// Counts in the space of a flow, if it is not the program's own.
+    #[inline(always)]
+    pub(crate) fn count_other(&mut self, flow: u16, count: impl FnOnce(&mut Traffic)) {
+        if flow >= FIRST_FLOW {
+            self.count_in(SpaceId::of_flow(flow), count);
+        }
+    }
+
+    #[cold]
+    fn count_in(&mut self, space: SpaceId, count: impl FnOnce(&mut Traffic)) {
+        if let Some(space) = self.space(space) {
+            count(&mut space.traffic);
+        }
+    }
+
+    /// Messages that a space has received.
+    pub fn received(&mut self, id: SpaceId) -> u64 {
+        self.counters_of(id).received
+    }
+
+    /// The counters, with those of messages of one space.
+    pub fn counters_of(&mut self, id: SpaceId) -> Counters {
+        let mut c = self.counters;
+        if id != SpaceId::PROGRAM {
+            let own = self.space(id).map(|it| it.traffic).unwrap_or_default();
+            (c.sent, c.bytes_sent) = (own.sent, own.bytes_sent);
+            (c.received, c.bytes_received) = (own.received, own.bytes_received);
+            c.refused = own.refused;
+            return c;
+        }
+        for it in self.others.iter().flatten().map(|space| &space.traffic) {
+            c.sent -= it.sent;
+            c.bytes_sent -= it.bytes_sent;
+            c.received -= it.received;
+            c.bytes_received -= it.bytes_received;
+            c.refused -= it.refused;
+        }
+        c
+    }
+
+    /// Whether nothing new is sent in a space.
+    pub fn is_over(&self, id: SpaceId) -> bool {
+        if id == SpaceId::PROGRAM {
+            self.own_is_over
+        } else {
+            self.closing || self.is_closed(id)
+        }
+    }
+
+    /// Close has begun.
+    pub fn begin_close(&mut self) {
+        (self.closing, self.own_is_over) = (true, true);
+    }
+
+    /// Whoever opened a space is done with it: all its ports are closed, also those that
+    /// it never bound.
+    pub fn close_space(&mut self, out: &mut Out<'_>, id: SpaceId) {
+        self.own_is_over |= id == SpaceId::PROGRAM;
+        let Some(space) = self.space(id) else {
+            return;
+        };
+        space.closed = true;
+        space.error_handler = None;
+        for port in self.ports.of_space(id) {
+            // Its number is one that a program may name.
+            let _ = self.close_port(out, port);
+        }
+        self.note_freed();
+    }
+
+    /// Whether another space is in use.
+    pub fn is_shared(&self, id: SpaceId) -> bool {
+        let in_use = |space: SpaceId| self.is_open(space) && !self.is_closed(space);
+        let own_in_use = self.own.taken && !self.own.closed;
+        (1..SPACES)
+            .map(SpaceId::at)
+            .any(|other| other != id && in_use(other))
+            || (id != SpaceId::PROGRAM && own_in_use)
+    }
+
+    /// Puts an event before a space's error handlers, at the end of this pass.
+    pub fn emit(&mut self, space: SpaceId, event: Event) {
+        self.events.push_back((space, event));
+        self.attention = true;
+    }
+
+    /// The same, before those of all spaces that are open.
+    pub(crate) fn emit_to_all(&mut self, event: Event) {
+        for space in (0..SPACES).map(SpaceId::at) {
+            if self.is_open(space) {
+                self.emit(space, event);
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What the exchange wants to be done: messages, signals, copies.
+
+use std::io::IoSlice;
+
+use portolan_exchange::{
+    Did, Located, OpError, OpId, Outgoing, Payload, Range, Signal, Sink as _, Source as _, Task,
+    Where,
+};
+use portolan_link::memory::CopyError;
+use portolan_link::shm::OneSidedError;
+use portolan_proto::Release;
+
+use super::{Arrival, Core, Finding, Took};
+use crate::lanes::Lane;
+use crate::matched::{Gather, MATCHED, Published, Row, Scatter, in_table, options, prepare};
+use crate::out::Out;
+use crate::values::{Charge, Death, Meta, PortId, SendError, SendOptions, SpaceId, read_pieces};
+use crate::waiting::Teller;
+
+const fn failed(e: SendError) -> Did {
+    match e {
+        SendError::NoCredit => Did::NoRoom,
+        // The rest cannot be; whoever waits for it learns of the death.
+        _ => Did::Dead,
+    }
+}
+
+impl Core {
+    /// `scratch`: for pieces that are put together to leave in one packet.
+    pub(super) fn act(
+        &mut self,
+        published: &mut Published,
+        scratch: &mut Vec<u8>,
+        out: &mut Out<'_>,
+        space: SpaceId,
+        task: Task<'_, Gather, Scatter>,
+    ) -> Did {
+        match task {
+            Task::Locate(to, source) => {
+                (self.locate(out, to, source)).map_or(Did::NotPossible, Did::Located)
+            }
+            Task::Send(to, m) => self.send_matched(scratch, out, space, to, &m),
+            Task::Signal(from, signal, bytes) => self.signal(space, from, &signal, bytes),
+            Task::Prepare(Range { of, at, bytes }) => {
+                prepare(of, at, bytes);
+                Did::Done
+            }
+            Task::Publish(to, key, Range { of, at, bytes }) => {
+                // Who closes has withdrawn all there was.
+                let near = matches!(self.lanes.get(to), Some(Lane::Shm(_)));
+                let memory = of
+                    .slice(at, bytes as usize)
+                    .filter(|_| near && !self.closing);
+                if memory.is_some_and(|memory| published.publish_receive(out, key, memory)) {
+                    Did::Done
+                } else {
+                    Did::NotPossible
+                }
+            }
+            Task::Withdraw(key, _) if published.withdraw_receive(out, key) => Did::Done,
+            Task::Withdraw(..) => Did::NoRoom,
+            Task::CopyFrom(from, there, Range { of, at, bytes }) => match there {
+                Where::Address(address) => self.fetch(out, from, address, of, at, bytes),
+                Where::Region(place) => {
+                    let Some(key) = in_table(space, &place.key) else {
+                        return Did::NotPossible;
+                    };
+                    let did = self.directly(from, |index| {
+                        of.with_slices(|into| out.shm_get(index, key, place.offset, into))
+                    });
+                    self.counters.direct += u64::from(did == Did::Done);
+                    did
+                }
+                Where::Published(_) => Did::NotPossible,
+            },
+            Task::CopyTo(to, there, Range { of, at, bytes }) => match there {
+                Where::Published(key) => {
+                    let Some(part) = of.part(at as usize, bytes as usize) else {
+                        return Did::NotPossible;
+                    };
+                    let part = &[IoSlice::new(part)];
+                    let did = self.directly(to, |index| out.shm_put(index, key, 0, part));
+                    self.counters.shared += u64::from(did == Did::Done);
+                    did
+                }
+                Where::Region(place) => {
+                    let Some(key) = in_table(space, &place.key) else {
+                        return Did::NotPossible;
+                    };
+                    let did = self.directly(to, |index| {
+                        of.with_slices(|from| out.shm_put(index, key, place.offset, from))
+                    });
+                    self.counters.direct += u64::from(did == Did::Done);
+                    did
+                }
+                Where::Address(_) => Did::NotPossible,
+            },
+        }
+    }
+
+    /// Where a send's memory lies, if the process of this host that it goes to may copy
+    /// it from there.
+    fn locate(&self, out: &mut Out<'_>, to: u32, source: &Gather) -> Option<Located> {
+        let Some(Lane::Shm(index)) = self.lanes.get(to) else {
+            return None;
+        };
+        let shares = source.waits();
+        if shares && !out.shm_can_copy(index) {
+            // Two cores share the work by the ring.
+            return None;
+        }
+        let address = source.part(0, source.len() as usize)?.as_ptr() as u64;
+        let may = out.shm_may_copy(index);
+        may.then_some(Located { address, shares })
+    }
+
+    /// Sends a message: its payload is copied where it leaves in one packet or frame,
+    /// else read as there is room.
+    #[inline]
+    fn send_matched(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        out: &mut Out<'_>,
+        space: SpaceId,
+        to: u32,
+        m: &Outgoing<'_, Gather, Scatter>,
+    ) -> Did {
+        let o = options(space, m.kind, m.args());
+        let port = MATCHED + m.kind as u16;
+        match &m.payload {
+            Payload::Nothing => match self.send_any(out, to, port, &o, &[]) {
+                Ok(_) => Did::Done,
+                Err(e) => failed(e),
+            },
+            Payload::Source(range) => self.send_range(scratch, out, to, port, &o, range, m.op),
+            Payload::Region(range) => self.send_range(scratch, out, to, port, &o, range, m.op),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that a message consists of")]
+    fn send_range(
+        &mut self,
+        scratch: &mut Vec<u8>,
+        out: &mut Out<'_>,
+        to: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        range: &Range<&impl Row>,
+        op: OpId,
+    ) -> Did {
+        // A message lies in memory, so its length fits that.
+        let (memory, at, bytes) = (range.of, range.at as usize, range.bytes as usize);
+        if !self.is_inline(out, to, o.args.len(), bytes) {
+            let teller = Teller::Matched(SpaceId::of_flow(o.flow), op);
+            let lent = memory.lend(at, bytes);
+            return match self.begin(out, to, port, o, lent, teller, 0, Release::Copied) {
+                Ok(_) => Did::Lent,
+                Err((e, _)) => failed(e),
+            };
+        }
+        let payload = if let Some(slice) = memory.part(at, bytes) {
+            slice
+        } else {
+            scratch.resize(bytes, 0);
+            read_pieces(memory.slices(), at, scratch);
+            scratch
+        };
+        match self.send_any(out, to, port, o, payload) {
+            Ok(_) => Did::Done,
+            Err(e) => failed(e),
+        }
+    }
+
+    /// Tells our program that bytes of a put are visible.
+    fn signal(&mut self, space: SpaceId, from: u32, signal: &Signal, bytes: u64) -> Did {
+        let mut args = [0; 16];
+        args[..8].copy_from_slice(&signal.word.to_le_bytes());
+        args[8..].copy_from_slice(&bytes.to_le_bytes());
+        // The exchange knows which ports there are.
+        let port = PortId {
+            space,
+            number: signal.port as u16,
+        };
+        let arrival = Arrival {
+            meta: Meta {
+                from,
+                ..self.own_meta(port)
+            },
+            args: &args,
+            total: 0,
+            payload: &[],
+        };
+        match self.keep(&arrival, Charge::Queued) {
+            Took::NotNow => Did::NoRoom,
+            _ => Did::Done,
+        }
+    }
+
+    /// Accesses memory of a process of this host, by its index there.
+    fn directly(
+        &mut self,
+        rank: u32,
+        access: impl FnOnce(u16) -> Result<(), OneSidedError>,
+    ) -> Did {
+        let Some(Lane::Shm(index)) = self.lanes.get(rank) else {
+            return Did::NotPossible;
+        };
+        let Err(why) = access(index) else {
+            return Did::Done;
+        };
+        match why {
+            OneSidedError::NoKey => Did::Refused(OpError::BadKey),
+            OneSidedError::Forbidden => Did::Refused(OpError::Forbidden),
+            OneSidedError::Denied(_) => Did::Refused(OpError::NotPermitted),
+            OneSidedError::OutOfBounds(_) => Did::Refused(OpError::OutOfBounds),
+            // The lane tells how it ended.
+            OneSidedError::Gone(_) => self.has_gone(rank),
+            // The target can do what the kernel does not do for us.
+            OneSidedError::NoPeer
+            | OneSidedError::NotOpen
+            | OneSidedError::Elsewhere
+            | OneSidedError::NotPermitted
+            | OneSidedError::Fault(_)
+            | OneSidedError::Kernel(_) => Did::NotPossible,
+        }
+    }
+
+    /// Copies from the memory of a process of this host.
+    fn fetch(
+        &mut self,
+        out: &mut Out<'_>,
+        from: u32,
+        address: u64,
+        into: &mut Scatter,
+        at: u64,
+        bytes: u64,
+    ) -> Did {
+        let Some(Lane::Shm(index)) = self.lanes.get(from) else {
+            // What another host says of its memory is of no use here.
+            return Did::NotPossible;
+        };
+        let mut next = address;
+        for piece in into.pieces(at as usize, bytes as usize) {
+            match out.shm_copy_from(index, next, piece) {
+                Ok(()) => next += piece.len() as u64,
+                Err(CopyError::NotPermitted) => return Did::NotPossible,
+                // It closed or died, or lent us memory that it does not have.
+                Err(_) => return self.has_gone(from),
+            }
+        }
+        Did::Done
+    }
+
+    fn has_gone(&mut self, rank: u32) -> Did {
+        self.findings.push(Finding::Suspect(rank, Death::Ended));
+        Did::Dead
+    }
+}

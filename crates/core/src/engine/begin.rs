@@ -1,0 +1,211 @@
+//! How operations on matched messages and on others' memory begin.
+
+use portolan_exchange::{
+    CounterId, Kind, MessageId, Notify, OpId, QueueId, Selector, SendOptions as TaggedOptions,
+    SendRefused,
+};
+
+use super::Engine;
+use crate::environment::{Clock, Network};
+use crate::lanes::Lane;
+use crate::matched::{Exchange, Gather, MATCHED, Scatter, options};
+use crate::out::ShmFailure;
+use crate::shm::ShmLane;
+use crate::values::{Death, Misuse, SendError, SpaceId};
+
+impl<N: Network, C: Clock> Engine<N, C> {
+    /// Sends a short message whole, by shared memory and at once. False: go
+    /// the usual way, which also says what is wrong.
+    #[inline(always)]
+    pub fn push_now(&mut self, space: SpaceId, rank: u32, tag: u64, payload: &[u8]) -> bool {
+        let Self {
+            core,
+            matched,
+            shm: Some(ShmLane { link, tx, .. }),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let Some(Lane::Shm(to)) = core.lanes.get(rank) else {
+            return false;
+        };
+        let bytes = payload.len() as u64;
+        let exchange = &mut matched.of(space).exchange;
+        if core.is_over(space)
+            || payload.len() > tx.inline_max(1)
+            || !exchange.may_push_whole(rank, bytes)
+        {
+            return false;
+        }
+        let port = MATCHED + Kind::Eager as u16;
+        let args = [tag];
+        let o = options(space, Kind::Eager, &args);
+        let sent = tx.send(&mut link.outlet(), to, port, &o, payload);
+        match sent {
+            Ok(_) => {
+                core.count_sent(o.flow, bytes);
+                true
+            }
+            Err(e) => {
+                core.counters.no_credit += u64::from(e == ShmFailure::Full);
+                exchange.unpush(rank, bytes);
+                false
+            }
+        }
+    }
+
+    /// Begins a send.
+    pub fn post_tagged(
+        &mut self,
+        space: SpaceId,
+        rank: u32,
+        tag: u64,
+        o: &TaggedOptions,
+        from: Gather,
+    ) -> Result<OpId, (SendError, Gather)> {
+        // Of a closed endpoint that is told first.
+        if !self.core.is_over(space)
+            && let Err(m) = self.check_notify(space, o.notify)
+        {
+            return Err((m.into(), from));
+        }
+        let bytes = portolan_exchange::Source::len(&from);
+        let posted = self.reach(space, rank, from, |x, from| x.post_send(rank, tag, o, from))?;
+        self.core.count_sent(space.first_flow(), bytes);
+        Ok(posted)
+    }
+
+    /// Begins an operation towards a rank.
+    pub fn reach<M>(
+        &mut self,
+        space: SpaceId,
+        rank: u32,
+        memory: M,
+        begin: impl FnOnce(&mut Exchange, M) -> Result<OpId, (SendRefused, M)>,
+    ) -> Result<OpId, (SendError, M)> {
+        if self.core.is_over(space) {
+            return Err((Misuse::Closed.into(), memory));
+        }
+        if let Some(Lane::Dead(why)) = self.core.lanes.get(rank) {
+            return Err((SendError::PeerDead { rank, why }, memory));
+        }
+        self.touch(rank);
+        let begun = self.tell(space, |x| begin(x, memory));
+        begun.map_err(|(e, memory)| {
+            let e = match e {
+                SendRefused::BadRank => Misuse::BadRank.into(),
+                SendRefused::TooLong => SendError::TooLong,
+                SendRefused::PeerDead => SendError::PeerDead {
+                    rank,
+                    why: self.core.lanes.dead(rank).unwrap_or(Death::Silent),
+                },
+            };
+            (e, memory)
+        })
+    }
+
+    /// Begins a receive that the caller waits for, where that is the only one.
+    /// Gives the memory back where it is not, or cannot be begun.
+    #[inline(always)]
+    pub fn post_inline(
+        &mut self,
+        space: SpaceId,
+        selector: &Selector,
+        into: Scatter,
+    ) -> Result<(), Scatter> {
+        if self.core.is_over(space) {
+            return Err(into);
+        }
+        self.exchange(space).post_inline(selector, into)?;
+        if let Some(rank) = selector.source
+            && self.core.lanes.peer(rank).is_some()
+        {
+            self.touch(rank);
+            self.tell(space, |_| {});
+        }
+        Ok(())
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn post_receive(
+        &mut self,
+        space: SpaceId,
+        selector: &Selector,
+        into: Scatter,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        if self.core.is_over(space) {
+            return Err(Misuse::Closed);
+        }
+        self.check_notify(space, notify)?;
+        if let Some(rank) = selector.source {
+            self.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
+            self.touch(rank);
+        }
+        Ok(self.tell(space, |x| x.post_receive(selector, into, notify)))
+    }
+
+    /// # Errors
+    /// [`Misuse::NoSuchQueue`].
+    pub fn check_queue(&mut self, space: SpaceId, queue: QueueId) -> Result<(), Misuse> {
+        let there = self.exchange(space).has_queue(queue);
+        there.then_some(()).ok_or(Misuse::NoSuchQueue)
+    }
+
+    /// # Errors
+    /// [`Misuse::NoSuchCounter`].
+    pub fn check_counter(&mut self, space: SpaceId, counter: CounterId) -> Result<(), Misuse> {
+        let count = self.exchange(space).count(counter);
+        count.map(drop).ok_or(Misuse::NoSuchCounter)
+    }
+
+    /// The queue and the counter that are named must be there.
+    pub fn check_notify(&mut self, space: SpaceId, notify: Notify) -> Result<(), Misuse> {
+        if let Some(queue) = notify.queue {
+            self.check_queue(space, queue)?;
+        }
+        match notify.counter {
+            Some(counter) => self.check_counter(space, counter),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// [`Misuse::NoSuchMessage`], [`Misuse::Closed`].
+    pub fn check_claimed(&mut self, space: SpaceId, message: &MessageId) -> Result<(), Misuse> {
+        if self.core.is_over(space) {
+            return Err(Misuse::Closed);
+        }
+        let claimed = self.exchange(space).is_claimed(message);
+        claimed.then_some(()).ok_or(Misuse::NoSuchMessage)
+    }
+
+    /// The exchange of an open space.
+    #[inline(always)]
+    pub fn exchange(&mut self, space: SpaceId) -> &mut Exchange {
+        &mut self.matched.of(space).exchange
+    }
+
+    /// Tells the exchange of a space something, and lets what it sends leave.
+    pub fn with_exchange<R>(&mut self, space: SpaceId, act: impl FnOnce(&mut Exchange) -> R) -> R {
+        self.touch_any();
+        self.tell(space, act)
+    }
+
+    /// The same, where the clock was read if that is needed.
+    #[inline]
+    fn tell<R>(&mut self, space: SpaceId, act: impl FnOnce(&mut Exchange) -> R) -> R {
+        let (core, matched, mut out) = self.parts();
+        if core.has_news() {
+            core.tell_news(matched);
+        }
+        let result = act(&mut matched.of(space).exchange);
+        core.work(matched, &mut out, space);
+        self.flush();
+        result
+    }
+}

@@ -1,0 +1,63 @@
+//! Groups of ranks, and what is known of what they do together.
+
+mod barriers;
+mod broadcast;
+
+use std::sync::Arc;
+
+pub use self::barriers::{Barriers, Epoch, ROUNDS};
+pub use self::broadcast::{Broadcast, broadcast_meta};
+use crate::values::SpaceId;
+
+/// Some ranks of the job, in an order that all of them agree on.
+#[derive(Clone, Debug)]
+pub struct Group {
+    id: u64,
+    ranks: Arc<[u32]>,
+}
+
+impl Group {
+    /// A group of these ranks. Every member must make it of the same list.
+    #[must_use]
+    pub fn new(ranks: &[u32]) -> Self {
+        let mut id = 0xcbf2_9ce4_8422_2325_u64;
+        for rank in ranks {
+            id = (id ^ u64::from(*rank))
+                .wrapping_mul(0x0100_0000_01b3)
+                .rotate_left(17);
+        }
+        // 0 is the whole job.
+        Self {
+            id: id.max(1),
+            ranks: ranks.into(),
+        }
+    }
+
+    /// All ranks of a job.
+    pub fn world(size: u32) -> Self {
+        Self {
+            id: 0,
+            ranks: (0..size).collect(),
+        }
+    }
+
+    /// The same ranks in a space: what they do together there is nobody else's.
+    #[must_use]
+    pub fn within(&self, space: SpaceId) -> Self {
+        Self {
+            id: self.id ^ space.salt(),
+            ranks: Arc::clone(&self.ranks),
+        }
+    }
+
+    /// Its members.
+    #[must_use]
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    /// What the members call it in messages.
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+}

@@ -1,0 +1,88 @@
+//! Which members have come to which barrier.
+
+use std::collections::HashMap;
+
+/// Rounds of a barrier, at most; a message of this round or beyond says nothing.
+pub const ROUNDS: usize = 32;
+
+/// Which barrier of a group: they count anew when a member has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch {
+    /// Of the group's members, see [`crate::lanes::Returns`].
+    pub turn: u32,
+    /// Which of that turn, from 1; wraps.
+    pub count: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Barrier {
+    epoch: Epoch,
+    /// Latest count heard of in each round.
+    arrived: [u32; ROUNDS],
+    /// Why an epoch cannot end: its count, and who is dead.
+    failed: Option<(u32, u32)>,
+}
+
+impl Barrier {
+    /// Nothing of this turn is known yet.
+    const fn of(turn: u32) -> Self {
+        Self {
+            epoch: Epoch { turn, count: 0 },
+            arrived: [0; ROUNDS],
+            failed: None,
+        }
+    }
+}
+
+/// Barriers under way, by group.
+#[derive(Default)]
+pub struct Barriers(HashMap<u64, Barrier>);
+
+impl Barriers {
+    /// What is known of a group's turn; none if that is over.
+    fn get(&mut self, group: u64, turn: u32) -> Option<&mut Barrier> {
+        let b = self.0.entry(group).or_insert(Barrier::of(turn));
+        if b.epoch.turn < turn {
+            *b = Barrier::of(turn);
+        }
+        Some(b).filter(|b| b.epoch.turn == turn)
+    }
+
+    /// Begins the next barrier of a group in this turn.
+    pub fn begin(&mut self, group: u64, turn: u32) -> Epoch {
+        match self.get(group, turn) {
+            Some(b) => {
+                b.epoch.count = b.epoch.count.wrapping_add(1);
+                b.epoch
+            }
+            // Others know already why this one cannot end.
+            None => Epoch { turn, count: 1 },
+        }
+    }
+
+    /// Whether the message of a round has come.
+    pub fn has(&mut self, group: u64, round: usize, epoch: Epoch) -> bool {
+        self.get(group, epoch.turn)
+            .is_some_and(|b| b.arrived[round].wrapping_sub(epoch.count) as i32 >= 0)
+    }
+
+    /// Who is dead, if that is why an epoch cannot end.
+    pub fn failed(&mut self, group: u64, epoch: Epoch) -> Option<u32> {
+        let (failed, rank) = self.get(group, epoch.turn)?.failed?;
+        (failed.wrapping_sub(epoch.count) as i32 >= 0).then_some(rank)
+    }
+
+    pub fn fail(&mut self, group: u64, epoch: Epoch, rank: u32) {
+        if let Some(b) = self.get(group, epoch.turn) {
+            b.failed = Some((epoch.count, rank));
+        }
+    }
+
+    pub fn arrive(&mut self, group: u64, round: usize, epoch: Epoch) {
+        if round < ROUNDS
+            && let Some(b) = self.get(group, epoch.turn)
+        {
+            b.arrived[round] = epoch.count;
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What can go wrong, one small enum for each kind of call.
+
+use std::fmt;
+
+use portolan_ring::Refused;
+
+/// The call is wrong where it stands; nothing was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Misuse {
+    /// The process is a forked child: the endpoint belongs to its parent.
+    #[error(
+        "a forked child has no part in its parent's endpoint: open one of its own, or call from \
+         the parent"
+    )]
+    Forked,
+    /// Another thread than the first that called a single-threaded
+    /// endpoint.
+    #[error(
+        "the endpoint was opened for a single thread and this is another: open it with threads = \
+         serialized or multiple"
+    )]
+    WrongThread,
+    /// Another thread is in a call of a serialized endpoint.
+    #[error(
+        "another thread is in a call, and the endpoint was opened with threads = serialized: keep \
+         the calls apart, or open it with threads = multiple"
+    )]
+    Concurrent,
+    /// From within one of the endpoint's own handlers: use the handler's
+    /// [`crate::Context`].
+    #[error("called from within a handler: use the handler's context")]
+    InHandler,
+    /// The endpoint is closed.
+    #[error("the endpoint is closed")]
+    Closed,
+    /// No such rank.
+    #[error("there is no such rank in the job")]
+    BadRank,
+    /// Ports from [`crate::PORTS_RESERVED`] on are the engine's own.
+    #[error("ports from 65,280 on are kept for Portolan itself")]
+    ReservedPort,
+    /// There is no such space.
+    #[error("there is no such space: they are numbered 0 to {}", super::SPACES - 1)]
+    NoSuchSpace,
+    /// The space is open already.
+    #[error("the space is open already: each is opened once in a process")]
+    SpaceOpen,
+    /// There is no such completion queue, or it was closed.
+    #[error("there is no such completion queue, or it was closed")]
+    NoSuchQueue,
+    /// There is no such counter, or it was closed.
+    #[error("there is no such counter, or it was closed")]
+    NoSuchCounter,
+    /// There is no such claimed message, or it was received or discarded.
+    #[error("no such message was claimed, or it was received or discarded already")]
+    NoSuchMessage,
+}
+
+impl From<Refused> for Misuse {
+    #[inline]
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Forked => Self::Forked,
+            Refused::Inside => Self::InHandler,
+            Refused::WrongThread => Self::WrongThread,
+            Refused::Concurrent => Self::Concurrent,
+        }
+    }
+}
+
+/// Why a peer is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Death {
+    /// It closed its endpoint.
+    Closed,
+    /// Its process ended without closing, how is not known.
+    Ended,
+    /// Its process ended with this exit code, without closing.
+    Exited(i32),
+    /// This signal ended its process.
+    Killed(i32),
+    /// Its process became another program (exec), without closing.
+    Replaced,
+    /// Its host is gone.
+    HostLost,
+    /// It did not answer while an operation waited for it.
+    Silent,
+    /// It never answered.
+    NoAnswer,
+    /// Another life of it spoke up.
+    Restarted,
+    /// What stands in the memory shared with it makes no sense, as it or this
+    /// endpoint has found.
+    Corrupt,
+    /// No link reaches it.
+    Unreachable,
+    /// It was not heard, for the kernel refuses packets here.
+    CutOff(Failure),
+}
+
+/// What the kernel refuses on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// Packets to the peer cannot be sent: errno.
+    Send(i32),
+    /// Nothing that comes by the network can be received: errno.
+    Receive(i32),
+}
+
+impl Failure {
+    /// As the kernel named it.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Send(errno) | Self::Receive(errno) => errno,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = std::io::Error::from_raw_os_error(self.errno());
+        match self {
+            Self::Send(_) => write!(f, "packets to it cannot be sent: {error}"),
+            Self::Receive(_) => write!(f, "packets cannot be received here: {error}"),
+        }
+    }
+}
+
+impl Death {
+    /// Whether nobody told of it: this endpoint has given the peer up, which
+    /// may live.
+    pub const fn is_own_finding(self) -> bool {
+        matches!(
+            self,
+            Self::Silent | Self::NoAnswer | Self::Corrupt | Self::CutOff(_)
+        )
+    }
+
+    /// Whether its process has ended, or is no longer what it was.
+    pub const fn is_end(self) -> bool {
+        matches!(
+            self,
+            Self::Ended | Self::Exited(_) | Self::Killed(_) | Self::Replaced | Self::HostLost
+        )
+    }
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "it closed its endpoint",
+            Self::Ended => "its process ended",
+            Self::Exited(code) => return write!(f, "its process ended with exit code {code}"),
+            Self::Killed(signal) => return write!(f, "signal {signal} ended its process"),
+            Self::Replaced => "its process became another program (exec)",
+            Self::HostLost => "its host is gone",
+            Self::Silent => "it stopped answering",
+            Self::NoAnswer => {
+                "it never answered: check that its host is up, that UDP gets through (by the \
+                 network that the setting interface names first), and that both have the same \
+                 secret"
+            }
+            Self::Restarted => "it was restarted",
+            Self::Corrupt => "the memory shared with it was scribbled over",
+            Self::Unreachable => "no link reaches it",
+            Self::CutOff(failure) => return failure.fmt(f),
+        })
+    }
+}
+
+/// Why nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum SendError {
+    /// No credit, window or memory now: make progress and try again.
+    #[error("no credit now: make progress and try again")]
+    NoCredit,
+    /// The peer is dead; final.
+    #[error("rank {rank} is dead: {why}")]
+    PeerDead {
+        /// Which.
+        rank: u32,
+        /// Why.
+        why: Death,
+    },
+    /// Flow number at or above [`crate::FLOWS_MAX`]; in another space than the program's
+    /// own, above 0.
+    #[error(
+        "flows are numbered 0 to {}, and in another space than the program's there is but 0",
+        super::FLOWS_MAX - 1
+    )]
+    BadFlow,
+    /// More argument words than [`crate::ARGS_MAX`].
+    #[error("at most {} argument words", portolan_wire::ARGS_MAX)]
+    TooManyArgs,
+    /// Longer than any message can be.
+    #[error("a message is at most 2^38 bytes long")]
+    TooLong,
+    /// See [`Misuse`].
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+}
+
+/// How a wait for others ended otherwise than well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum WaitError {
+    /// A peer that the wait depends on is dead.
+    #[error("rank {rank} is dead: {why}")]
+    PeerDead {
+        /// Which.
+        rank: u32,
+        /// Why.
+        why: Death,
+    },
+    /// The receiver refused the message: it closed the port or its endpoint.
+    #[error("the receiver has closed the port")]
+    Refused,
+    /// The time was up.
+    #[error("the time was up")]
+    TimedOut,
+    /// See [`Misuse`].
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+}
+
+impl From<SendError> for WaitError {
+    /// Of a blocking send, which has no "not now".
+    fn from(e: SendError) -> Self {
+        match e {
+            SendError::PeerDead { rank, why } => Self::PeerDead { rank, why },
+            SendError::Misuse(m) => Self::Misuse(m),
+            _ => Self::Refused,
+        }
+    }
+}

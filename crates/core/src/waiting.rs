@@ -1,0 +1,14 @@
+//! What waits, and is counted while it does: to leave, to be acknowledged, for its other
+//! parts, to be taken, for its port.
+
+mod aside;
+mod incoming;
+mod ops;
+mod outbox;
+mod unbound;
+
+pub use self::aside::Aside;
+pub use self::incoming::{Dest, Incoming, Incomings, Offer, Parts};
+pub use self::ops::{Completion, Entry, News, Op, Ops, Teller, done};
+pub use self::outbox::{Outbox, Unsent};
+pub use self::unbound::{Row, Unbound};

@@ -1,0 +1,126 @@
+//! Messages that could not be taken when they came. They are set aside, each flow of a
+//! sender in its order, and what comes in other flows is taken meanwhile. Where more than
+//! a little gathers, the sender is told to stop that flow, and to go on once all of it
+//! was taken.
+//!
+//! What is set aside is not charged to any budget. It is bounded all the same: what a
+//! sender has under way when it hears of the stop is bounded by its credit, or by the
+//! rings of shared memory. A sender that does not stop is judged corrupt.
+
+use std::collections::VecDeque;
+
+use crate::values::FlowOf;
+
+/// From so many messages on, or bytes, the sender is told to stop. A shortage that ends
+/// soon costs no word.
+const STOP_MESSAGES: usize = 32;
+const STOP_BYTES: usize = 32 << 10;
+
+/// What is set aside of one flow.
+#[derive(Debug)]
+pub struct Queue {
+    pub of: FlowOf,
+    /// Cookies, in the order in which the messages came.
+    pub waiting: VecDeque<u64>,
+    pub bytes: usize,
+    /// The sender was told to stop.
+    pub stopped: bool,
+}
+
+/// All that is set aside.
+#[derive(Debug, Default)]
+pub struct Aside {
+    pub queues: VecDeque<Queue>,
+    /// Flows of which there is anything, whoever sends it: a bit each, by priority.
+    flows: [u32; 2],
+    /// Flows whose sender is to hear that it is to stop, or to go on.
+    pub untold: Vec<(FlowOf, bool)>,
+}
+
+/// One that is shared by all flows beyond those there can be.
+const fn bit(flow: u16) -> u32 {
+    1 << (flow % 32)
+}
+
+impl Aside {
+    #[inline(always)]
+    pub const fn is_any(&self) -> bool {
+        self.flows[0] | self.flows[1] != 0
+    }
+
+    pub fn of(&mut self, of: FlowOf) -> Option<&mut Queue> {
+        self.queues.iter_mut().find(|queue| queue.of == of)
+    }
+
+    /// Whether what comes in a flow has to go behind others.
+    #[inline(always)]
+    pub fn has(&self, of: FlowOf) -> bool {
+        self.flows[of.priority.index()] & bit(of.flow) != 0 && self.finds(of)
+    }
+
+    fn finds(&self, of: FlowOf) -> bool {
+        self.queues.iter().any(|queue| queue.of == of)
+    }
+
+    /// Counts bytes of a flow that is in the list; gives how many there are now.
+    pub fn grow(&mut self, of: FlowOf, bytes: usize) -> usize {
+        let Some(queue) = self.of(of) else { return 0 };
+        queue.bytes += bytes;
+        let much = queue.waiting.len() >= STOP_MESSAGES || queue.bytes >= STOP_BYTES;
+        let total = queue.bytes;
+        if much && !queue.stopped {
+            queue.stopped = true;
+            self.untold.push((of, true));
+        }
+        total
+    }
+
+    /// Puts a message behind those of its flow.
+    pub fn push(&mut self, of: FlowOf, cookie: u64, bytes: usize) {
+        if !self.has(of) {
+            self.queues.push_back(Queue {
+                of,
+                waiting: VecDeque::new(),
+                bytes: 0,
+                stopped: false,
+            });
+            self.flows[of.priority.index()] |= bit(of.flow);
+        }
+        if let Some(queue) = self.of(of) {
+            queue.waiting.push_back(cookie);
+        }
+        self.grow(of, bytes);
+    }
+
+    /// A sender has died: `left` tells how many bytes a message takes, if it can still be
+    /// taken.
+    pub fn died(&mut self, rank: u32, mut left: impl FnMut(u64) -> Option<usize>) {
+        for queue in self.queues.iter_mut().filter(|queue| queue.of.rank == rank) {
+            queue.bytes = 0;
+            queue.waiting.retain(|cookie| {
+                let bytes = left(*cookie);
+                queue.bytes += bytes.unwrap_or_default();
+                bytes.is_some()
+            });
+            // Whoever comes in its place knows nothing of it.
+            queue.stopped = false;
+        }
+        self.untold.retain(|(of, _)| of.rank != rank);
+        self.drop_empty();
+    }
+
+    pub fn drop_empty(&mut self) {
+        self.queues.retain(|queue| !queue.waiting.is_empty());
+        self.flows = [0; 2];
+        for Queue { of, .. } in &self.queues {
+            self.flows[of.priority.index()] |= bit(of.flow);
+        }
+    }
+
+    /// Takes all cookies out.
+    pub fn take_all(&mut self) -> Vec<u64> {
+        let queues = std::mem::take(&mut self.queues);
+        self.flows = [0; 2];
+        queues.into_iter().flat_map(|queue| queue.waiting).collect()
+    }
+}

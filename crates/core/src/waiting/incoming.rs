@@ -1,0 +1,152 @@
+//! Messages that arrive in several parts.
+
+use crate::values::{Buffer, Charge, Meta};
+
+/// Where the bytes go.
+#[derive(Debug)]
+pub enum Dest {
+    /// To the buffer of the port, or to memory where this message alone was placed.
+    Bound {
+        buffer: Buffer,
+        generation: u32,
+        placed: bool,
+    },
+    /// To memory of the endpoint.
+    Own {
+        body: Vec<u8>,
+        charge: Charge,
+        charged: usize,
+    },
+    /// Nowhere yet: it could not be taken.
+    Aside(Parts),
+    /// It was set aside and has been taken since: further parts go to this cookie. `None`:
+    /// it was refused, and its bytes are thrown away.
+    Passed(Option<u64>),
+}
+
+/// A long message that lies in its sender's memory until it is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Index of the peer.
+    pub from: u16,
+    /// Where in its memory the message lies.
+    pub remote: u64,
+    /// What the peer calls its operation.
+    pub id: u64,
+}
+
+/// What has come of a message that is set aside.
+#[derive(Debug)]
+pub struct Parts {
+    pub first: Vec<u8>,
+    /// The others, and where they belong.
+    pub rest: Vec<(u64, Vec<u8>)>,
+    /// No part is missing.
+    pub complete: bool,
+    /// It lies in its sender's memory.
+    pub offer: Option<Offer>,
+}
+
+/// A message of which parts are missing.
+#[derive(Debug)]
+pub struct Incoming {
+    pub meta: Meta,
+    pub args: Vec<u8>,
+    pub total: u64,
+    pub dest: Dest,
+}
+
+impl Incoming {
+    /// Memory that it takes while it is set aside, bytes.
+    pub fn bytes(&self) -> usize {
+        let of_parts = match &self.dest {
+            Dest::Aside(parts) => {
+                let rest = parts.rest.iter().map(|(_, bytes)| bytes.len());
+                parts.first.len() + rest.sum::<usize>()
+            }
+            _ => 0,
+        };
+        size_of::<Self>() + self.args.len() + of_parts
+    }
+
+    /// Room for the message, if it has any: for less than all of it where it is cut.
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.dest {
+            Dest::Bound { buffer, .. } => Some(buffer.as_mut_slice()),
+            Dest::Own { body, .. } => Some(body),
+            Dest::Aside(_) | Dest::Passed(_) => None,
+        }
+    }
+}
+
+/// All of them, by cookie.
+#[derive(Default)]
+pub struct Incomings {
+    slots: Vec<Option<Incoming>>,
+    free: Vec<usize>,
+}
+
+impl Incomings {
+    /// Gives the cookie, never 0.
+    pub fn insert(&mut self, incoming: Incoming) -> u64 {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[at] = Some(incoming);
+        at as u64 + 1
+    }
+
+    pub fn get(&mut self, cookie: u64) -> Option<&mut Incoming> {
+        self.slots
+            .get_mut(cookie.checked_sub(1)? as usize)?
+            .as_mut()
+    }
+
+    pub fn remove(&mut self, cookie: u64) -> Option<Incoming> {
+        let at = cookie.checked_sub(1)? as usize;
+        let incoming = self.slots.get_mut(at)?.take()?;
+        self.free.push(at);
+        Some(incoming)
+    }
+
+    /// Lends one out, whose cookie stays in use until it is given back or freed.
+    pub fn lend(&mut self, cookie: u64) -> Option<Incoming> {
+        self.slots.get_mut(cookie.checked_sub(1)? as usize)?.take()
+    }
+
+    pub fn give_back(&mut self, cookie: u64, incoming: Incoming) {
+        self.slots[cookie as usize - 1] = Some(incoming);
+    }
+
+    /// Frees the cookie of one that is lent out.
+    pub fn free(&mut self, cookie: u64) {
+        self.free.push(cookie as usize - 1);
+    }
+
+    /// What names a message.
+    pub fn meta(&self, cookie: u64) -> Option<&Meta> {
+        let slot = self.slots.get(cookie.checked_sub(1)? as usize)?;
+        slot.as_ref().map(|it| &it.meta)
+    }
+
+    /// Takes out all that come from a rank that has died, but for what has come whole and
+    /// only waits.
+    pub fn drop_from(&mut self, rank: u32) -> Vec<Incoming> {
+        let waits = |dest: &Dest| match dest {
+            Dest::Aside(parts) => parts.complete && parts.offer.is_none(),
+            _ => false,
+        };
+        let mut dropped = Vec::new();
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            if slot
+                .as_ref()
+                .is_some_and(|i| i.meta.from == rank && !waits(&i.dest))
+            {
+                dropped.extend(slot.take());
+                self.free.push(at);
+            }
+        }
+        dropped
+    }
+}

@@ -1,0 +1,331 @@
+//! Long messages on their way, whose memory is lent until they are done.
+
+use std::collections::{HashMap, hash_map};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use portolan_exchange::OpId;
+use portolan_proto::{Outcome, SourceId, Sources};
+use portolan_wire::{MessageNo, Priority};
+
+use crate::values::{Death, FlowOf, Misuse, Payload, PortId, Source, SpaceId, WaitError};
+
+const PENDING: u32 = 0;
+const DONE: u32 = 1;
+const TAKEN: u32 = 2;
+
+#[derive(Default)]
+struct End {
+    payload: Option<Payload>,
+    error: Option<WaitError>,
+    waker: Option<Waker>,
+}
+
+#[derive(Default)]
+pub struct Completion {
+    state: AtomicU32,
+    end: Mutex<End>,
+}
+
+impl Completion {
+    fn end(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.state.load(Ordering::Acquire) != PENDING
+    }
+
+    fn complete(&self, payload: Option<Payload>, error: Option<WaitError>) {
+        let mut end = self.end();
+        end.payload = payload;
+        end.error = error;
+        self.state.store(DONE, Ordering::Release);
+        if let Some(waker) = end.waker.take() {
+            drop(end);
+            waker.wake();
+        }
+    }
+}
+
+/// A message that was given away and is on its way. Dropping it lets the
+/// message go on; its memory is then freed at the end.
+///
+/// As a [`Future`] it needs somebody who makes progress: the helper thread, or
+/// a task that calls [`crate::Endpoint::progress`] when
+/// [`crate::Endpoint::fd`] is readable.
+#[must_use = "ask it when the memory is yours again, or drop it on purpose"]
+pub struct Op {
+    pub(crate) completion: Arc<Completion>,
+    number: MessageNo,
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Op")
+            .field("done", &self.is_done())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Op {
+    pub(crate) const fn new(completion: Arc<Completion>, number: MessageNo) -> Self {
+        Self { completion, number }
+    }
+
+    /// Number of the message, as [`crate::Event::Refused`] names it.
+    #[must_use]
+    pub const fn number(&self) -> MessageNo {
+        self.number
+    }
+
+    /// Whether it has ended, well or not. Makes no progress by itself.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.completion.is_done()
+    }
+
+    /// Its memory, and how it ended; `None` while it has not, and once the
+    /// result was taken.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`], [`WaitError::Refused`]; the memory is then
+    /// freed.
+    pub fn take(&mut self) -> Option<Result<Payload, WaitError>> {
+        if self.completion.state.load(Ordering::Acquire) != DONE {
+            return None;
+        }
+        let mut end = self.completion.end();
+        self.completion.state.store(TAKEN, Ordering::Relaxed);
+        Some(match end.error {
+            Some(e) => Err(e),
+            None => Ok(end.payload.take().unwrap_or(Payload::Static(&[]))),
+        })
+    }
+}
+
+impl Future for Op {
+    type Output = Result<Payload, WaitError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        {
+            let mut end = self.completion.end();
+            if !self.completion.is_done() {
+                end.waker = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+        }
+        match self.take() {
+            Some(result) => Poll::Ready(result),
+            None => Poll::Ready(Err(WaitError::Refused)),
+        }
+    }
+}
+
+/// Who is told how it ended.
+pub enum Teller {
+    Nobody,
+    /// The program, by its [`Op`].
+    Op(Arc<Completion>),
+    /// The send of a matched message that it reads from.
+    Matched(SpaceId, OpId),
+}
+
+/// One of them.
+pub struct Entry {
+    pub source: Source,
+    pub to: u32,
+    pub priority: Priority,
+    pub flow: u16,
+    pub number: MessageNo,
+    pub teller: Teller,
+    /// Bytes of it that are charged to the memory for copies.
+    pub charged: usize,
+    pub refused: bool,
+}
+
+impl Entry {
+    const fn flow_of(&self) -> FlowOf {
+        FlowOf {
+            rank: self.to,
+            priority: self.priority,
+            flow: self.flow,
+        }
+    }
+}
+
+/// What has happened that an exchange is to hear of.
+#[derive(Clone, Copy, Debug)]
+pub enum News {
+    /// A read of the memory of a space's operation has ended.
+    Released(SpaceId, OpId),
+    /// A rank has died.
+    Died(u32),
+    /// A port takes signals from now on, or no more.
+    Port(PortId, bool),
+}
+
+/// All of them, by source number.
+pub struct Ops {
+    slots: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    /// Bytes of copies, in all and of each flow that has any.
+    copied: usize,
+    copied_of: HashMap<FlowOf, usize>,
+    copied_max: usize,
+    /// What the exchange has yet to hear.
+    pub news: Vec<News>,
+}
+
+impl Sources for Ops {
+    fn read(&self, id: SourceId, offset: u64, into: &mut [u8]) {
+        if let Some(Some(entry)) = self.slots.get(id.0 as usize) {
+            entry.source.read(offset as usize, into);
+        }
+    }
+}
+
+impl Ops {
+    pub fn new(copied_max: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            copied: 0,
+            copied_of: HashMap::new(),
+            copied_max,
+            news: Vec::new(),
+        }
+    }
+
+    /// Takes memory for a copy of so many bytes in a flow. No flow takes more than it leaves
+    /// to others, for it may be stopped.
+    pub(crate) fn charge(&mut self, of: FlowOf, bytes: usize) -> bool {
+        let own = self.copied_of.get(&of).copied().unwrap_or_default();
+        let free = self.copied_max.saturating_sub(self.copied);
+        // One message may be longer than all the memory.
+        let alone = own == 0 && bytes > self.copied_max && free > 0;
+        let fits = alone || own.saturating_add(bytes) <= free;
+        if fits {
+            self.charge_beyond(of, bytes);
+        }
+        fits
+    }
+
+    /// The same, whatever there is.
+    pub(crate) fn charge_beyond(&mut self, of: FlowOf, bytes: usize) {
+        self.copied += bytes;
+        *self.copied_of.entry(of).or_default() += bytes;
+    }
+
+    fn uncharge(&mut self, of: FlowOf, bytes: usize) {
+        self.copied -= bytes;
+        if let hash_map::Entry::Occupied(mut own) = self.copied_of.entry(of) {
+            *own.get_mut() -= bytes;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+
+    pub(crate) fn insert(&mut self, entry: Entry) -> SourceId {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[at as usize] = Some(entry);
+        SourceId(u64::from(at))
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SourceId) -> Option<&mut Entry> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// Forgets an operation that was never begun; gives it back.
+    pub(crate) fn remove(&mut self, id: SourceId) -> Option<Entry> {
+        let entry = self.slots.get_mut(id.0 as usize)?.take()?;
+        self.free.push(id.0 as u32);
+        if entry.charged > 0 {
+            self.uncharge(entry.flow_of(), entry.charged);
+        }
+        Some(entry)
+    }
+
+    /// The link is done with the memory.
+    pub(crate) fn finish(&mut self, id: SourceId, outcome: Outcome, why: Option<Death>) {
+        let Some(entry) = self.remove(id) else { return };
+        let error = match outcome {
+            Outcome::Done if entry.refused => Some(WaitError::Refused),
+            Outcome::Done => None,
+            Outcome::PeerDead => Some(WaitError::PeerDead {
+                rank: entry.to,
+                why: why.unwrap_or(Death::Silent),
+            }),
+        };
+        match entry.teller {
+            Teller::Nobody => {}
+            Teller::Matched(space, op) => self.news.push(News::Released(space, op)),
+            Teller::Op(completion) => {
+                let payload = match entry.source {
+                    Source::Given(p) => Some(p),
+                    Source::Lent(_) | Source::Pieces(_) => None,
+                };
+                completion.complete(payload, error);
+            }
+        }
+    }
+
+    /// Ends what goes to a dead rank. The protocol has given back what it had.
+    pub(crate) fn peer_died(&mut self, rank: u32, why: Death) {
+        for at in 0..self.slots.len() {
+            if self.slots[at].as_ref().is_some_and(|e| e.to == rank) {
+                self.finish(SourceId(at as u64), Outcome::PeerDead, Some(why));
+            }
+        }
+    }
+
+    /// The endpoint is closed: nothing is sent any more.
+    pub(crate) fn end_all(&mut self) {
+        for at in 0..self.slots.len() {
+            if let Some(entry) = self.remove(SourceId(at as u64))
+                && let Teller::Op(completion) = entry.teller
+            {
+                completion.complete(None, Some(Misuse::Closed.into()));
+            }
+        }
+    }
+
+    /// Marks a message refused; false if it is not under way.
+    pub(crate) fn refuse(
+        &mut self,
+        to: u32,
+        priority: Priority,
+        flow: u16,
+        number: MessageNo,
+    ) -> bool {
+        let found =
+            self.slots.iter_mut().flatten().find(|e| {
+                e.to == to && e.priority == priority && e.flow == flow && e.number == number
+            });
+        match found {
+            Some(entry) if !matches!(entry.teller, Teller::Nobody) => {
+                entry.refused = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.len() == self.free.len()
+    }
+}
+
+/// A completion that has ended well: nothing was left under way.
+pub fn done(payload: Payload) -> Arc<Completion> {
+    let completion = Completion::default();
+    completion.complete(Some(payload), None);
+    Arc::new(completion)
+}

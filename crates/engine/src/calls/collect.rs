@@ -1,0 +1,167 @@
+//! Calls that several ranks make together.
+
+use portolan_core::{
+    BROADCAST, BarrierCall, DeadPeer, Group, Misuse, PORTS_RESERVED, Progress, SendError,
+    SendOptions, WaitError,
+};
+use portolan_sys::clock::now_ns;
+use portolan_wire::ARGS_MAX;
+
+use crate::sleep::{ANYBODY, Call, Waiting};
+use crate::space::Space;
+
+/// Up to so many receivers the root sends to each itself; beyond, a tree is
+/// faster whatever the message's length.
+const LINEAR_MAX: usize = 3;
+
+/// A barrier that has waited so long for a rank asks it for a sign of life, ns.
+const KNOCK_AFTER_NS: u64 = 200_000_000;
+
+impl Space {
+    /// Waits until every rank of the job has come here.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`] when one is dead.
+    pub fn barrier(&self) -> Result<(), WaitError> {
+        self.barrier_of(&Group::world(self.size()))
+    }
+
+    /// Waits until every member of a group, of which this rank is one, has
+    /// come here: see [`BarrierCall`].
+    ///
+    /// A member that has died and come back counts: the barriers of its groups
+    /// begin anew with it.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`] when a member is dead; also when it is back, if
+    /// neither a wait nor a barrier has told of its death before, for those who
+    /// come here with us may have begun anew. [`Misuse::BadRank`] when this rank
+    /// is no member.
+    pub fn barrier_of(&self, group: &Group) -> Result<(), WaitError> {
+        let mut call = self.enter()?.core.begin_barrier(&group.within(self.id))?;
+        let dead = self.await_barrier(&mut call)?;
+        if !self.inner.helped && dead.is_none() {
+            // Others still wait for what we said; should the program make no
+            // further call, it would never leave (a connection may be under
+            // way only).
+            let why = Waiting::of(Call::Barrier, ANYBODY);
+            self.wait_loop(self.enter()?, None, true, why, |s| {
+                s.has_left().then_some(())
+            })?;
+        }
+        match dead {
+            None => Ok(()),
+            Some((rank, why)) => {
+                let mut s = self.enter()?;
+                s.core.lanes.tell_all();
+                // Whoever tries until it succeeds must hear of it.
+                s.begin();
+                s.attend();
+                s.end();
+                s.rethrow();
+                Err(WaitError::PeerDead { rank, why })
+            }
+        }
+    }
+
+    fn await_barrier(&self, call: &mut BarrierCall) -> Result<DeadPeer, WaitError> {
+        let (mut from, mut knock_at) = (ANYBODY, None);
+        loop {
+            let why = Waiting::of(Call::Barrier, from);
+            let polled = self.wait_loop(self.enter()?, knock_at, true, why, |s| {
+                s.take_part(|core, out| call.poll(core, out)).transpose()
+            });
+            match polled {
+                Ok(Ok(Progress::Over(dead))) => return Ok(dead),
+                Ok(Ok(Progress::Awaits(rank))) => {
+                    from = rank;
+                    knock_at = Some(now_ns().saturating_add(KNOCK_AFTER_NS));
+                }
+                Ok(Err(e)) => return Err(e.into()),
+                Err(WaitError::TimedOut) => {
+                    let knocked = self.enter()?.take_part(|core, out| call.knock(core, out));
+                    let again = || now_ns().saturating_add(KNOCK_AFTER_NS);
+                    knock_at = (!knocked?).then(again);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Sends a message to the port of every rank in `to` (this one too, if it
+    /// is among them), along a tree from four receivers on: ranks on the way
+    /// pass it on within their progress. Its sender is this rank everywhere.
+    /// Broadcasts of one root to the same ranks and flow keep order among each
+    /// other, but not with other messages.
+    ///
+    /// # Errors
+    /// [`SendError`], never [`SendError::NoCredit`]. Ranks before the failure
+    /// may have been reached.
+    pub fn broadcast(
+        &self,
+        to: &[u32],
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if port >= PORTS_RESERVED {
+            return Err(Misuse::ReservedPort.into());
+        }
+        if options.args.len() > ARGS_MAX {
+            return Err(SendError::TooManyArgs);
+        }
+        if to.iter().any(|r| *r >= self.size()) {
+            return Err(Misuse::BadRank.into());
+        }
+        let within = options.within(self.id)?;
+        let me = self.rank();
+        if to.contains(&me) {
+            self.send_with(me, port, options, payload)?;
+        }
+        let others: Vec<u32> = to.iter().copied().filter(|r| *r != me).collect();
+        if others.len() <= LINEAR_MAX {
+            return others
+                .iter()
+                .try_for_each(|r| self.send_with(*r, port, options, payload).map(drop));
+        }
+        let children = self
+            .enter()?
+            .core
+            .broadcast_to(&others, port, &within, payload);
+        let o = SendOptions {
+            flow: within.flow,
+            priority: within.priority,
+            args: &[],
+        };
+        for (rank, bytes) in children {
+            self.say(rank, BROADCAST, &o, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Sends to a reserved port; waits for credit.
+    fn say(
+        &self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let s = self.enter()?;
+        let why = Waiting::of(Call::Broadcast, rank);
+        let sent = self.wait_loop(s, None, true, why, |s| {
+            if s.core.closing {
+                return Some(Err(Misuse::Closed.into()));
+            }
+            match s.take_part(|core, out| core.send_any(out, rank, port, o, payload)) {
+                Err(SendError::NoCredit) => None,
+                result => Some(result.map(drop)),
+            }
+        });
+        match sent {
+            Ok(result) => result,
+            Err(WaitError::Misuse(m)) => Err(m.into()),
+            Err(_) => Err(Misuse::Closed.into()),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Completion queues and counters, and the settings that a program may change.
+
+use std::time::Duration;
+
+use portolan_core::{Misuse, SpaceId};
+use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
+
+use super::completion::{Ended, MatchError};
+use super::tagged::deadline;
+use crate::sleep::{ANYBODY, Call, Waiting};
+use crate::space::Space;
+use crate::state::State;
+
+impl State {
+    fn next_of(&mut self, space: SpaceId, queue: QueueId) -> Option<Ended> {
+        let (completion, memory) = self.exchange(space).next_of(queue)?;
+        Some(Ended { completion, memory })
+    }
+}
+
+impl Space {
+    /// Makes a completion queue. It never drops a completion.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn open_queue(&self) -> Result<QueueId, Misuse> {
+        Ok(self.enter()?.exchange(self.id).open_queue())
+    }
+
+    /// Closes a completion queue: what it holds, and what would still come to
+    /// it, is forgotten.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
+    pub fn close_queue(&self, queue: QueueId) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.check_queue(self.id, queue)?;
+        s.exchange(self.id).close_queue(queue);
+        Ok(())
+    }
+
+    /// The oldest completion in a queue, after one pass of progress if it is
+    /// empty.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
+    pub fn next_completion(&self, queue: QueueId) -> Result<Option<Ended>, Misuse> {
+        let next = self.after_a_pass(|s| match s.check_queue(self.id, queue) {
+            Ok(()) => s.next_of(self.id, queue).map(Ok),
+            Err(m) => Some(Err(m)),
+        });
+        next?.transpose()
+    }
+
+    /// Waits for a completion in a queue, for `limit` at most, if there is one.
+    ///
+    /// # Errors
+    /// [`MatchError::TimedOut`]; [`MatchError::PeerDead`] once for each peer
+    /// whose process dies, for any operation may depend on it: call again to
+    /// wait on; [`MatchError::Misuse`], [`Misuse::NoSuchQueue`] among it.
+    pub fn wait_completion(
+        &self,
+        queue: QueueId,
+        limit: Option<Duration>,
+    ) -> Result<Ended, MatchError> {
+        let mut s = self.enter()?;
+        s.check_queue(self.id, queue)?;
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(deadline), true, why, |s| {
+            if let Some(ended) = s.next_of(self.id, queue) {
+                return Some(Ok(ended));
+            }
+            s.report(self.id).map(Err)
+        })?
+    }
+
+    /// Makes a counter, at zero.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn open_counter(&self) -> Result<CounterId, Misuse> {
+        Ok(self.enter()?.exchange(self.id).open_counter())
+    }
+
+    /// Closes a counter.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchCounter`], and other [`Misuse`].
+    pub fn close_counter(&self, counter: CounterId) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.check_counter(self.id, counter)?;
+        s.exchange(self.id).close_counter(counter);
+        Ok(())
+    }
+
+    /// What a counter has counted, after one pass of progress.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchCounter`], and other [`Misuse`].
+    pub fn count(&self, counter: CounterId) -> Result<Count, Misuse> {
+        self.enter()?.check_counter(self.id, counter)?;
+        self.progress()?;
+        let count = self.enter()?.exchange(self.id).count(counter);
+        count.ok_or(Misuse::NoSuchCounter)
+    }
+
+    /// Waits until a counter has counted `ended` operations in all, well or
+    /// not, for `limit` at most, if there is one.
+    ///
+    /// # Errors
+    /// As [`Space::wait_completion`], with [`Misuse::NoSuchCounter`].
+    pub fn wait_count(
+        &self,
+        counter: CounterId,
+        ended: u64,
+        limit: Option<Duration>,
+    ) -> Result<Count, MatchError> {
+        let s = self.enter()?;
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(deadline), true, why, |s| {
+            let Some(count) = s.exchange(self.id).count(counter) else {
+                return Some(Err(Misuse::NoSuchCounter.into()));
+            };
+            if count.done.saturating_add(count.failed) >= ended {
+                return Some(Ok(count));
+            }
+            s.report(self.id).map(Err)
+        })?
+    }
+
+    /// How messages to a rank are pushed: by shared memory or by the network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn push_to(&self, rank: u32) -> Result<Push, Misuse> {
+        let mut s = self.enter()?;
+        s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
+        Ok(s.exchange(self.id).terms(rank).push)
+    }
+
+    /// How messages are pushed: by shared memory and to ourselves, and by the
+    /// network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn pushes(&self) -> Result<(Push, Push), Misuse> {
+        let [shm, net] = self.enter()?.exchange(self.id).pushes();
+        Ok((shm, net))
+    }
+
+    /// Changes how messages are pushed from now on: by shared memory and to
+    /// ourselves, and by the network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_push(&self, shm: Push, net: Push) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(self.id, |x| x.set_pushes([shm, net]));
+        s.end();
+        Ok(())
+    }
+
+    /// Changes the pushed buffer: the bytes that each sender may push here
+    /// before a receive asks for them. `None`, the default: what one message
+    /// pushes at most ([`Push::most`]), by this endpoint's own thresholds, and an
+    /// eighth; by the network those that sent the last long messages share that. At
+    /// least [`portolan_exchange::PUSHED_MIN`], at most the sender's part of
+    /// `pushed_bytes`; what was granted before stays granted until it is used.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_pushed_share(&self, bytes: Option<u64>) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(self.id, |x| x.set_pushed_share(bytes));
+        s.end();
+        Ok(())
+    }
+
+    /// How long messages are pulled: bytes asked for that have not come, of all
+    /// senders together, and bytes that one request asks for.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn pull_sizes(&self) -> Result<(u64, u64), Misuse> {
+        Ok(self.enter()?.exchange(self.id).pull_sizes())
+    }
+
+    /// Changes how long messages are pulled from now on: as
+    /// [`Space::pull_sizes`] gives it. What was asked for stays so.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_pull_sizes(&self, window: u64, chunk: u64) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(self.id, |x| x.set_pull(window, chunk));
+        s.end();
+        Ok(())
+    }
+
+    /// From how many bytes on both sides copy a message between processes that
+    /// can reach into each other's memory, if it is sent by a call that waits.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn share_min(&self) -> Result<u64, Misuse> {
+        Ok(self.enter()?.exchange(self.id).share_min())
+    }
+
+    /// Changes it, for messages that are sent or met by a receive from now on.
+    /// The sender's says what is offered so, the receiver's what is copied so.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_share_min(&self, bytes: u64) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(self.id, |x| x.set_share_min(bytes));
+        Ok(())
+    }
+
+    /// What the matched messages hold at this moment.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn statistics(&self) -> Result<Statistics, Misuse> {
+        Ok(self.enter()?.exchange(self.id).statistics())
+    }
+}

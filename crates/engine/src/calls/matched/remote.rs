@@ -1,0 +1,349 @@
+//! The program's calls on memory of other ranks, and on its own that others
+//! reach.
+
+use portolan_core::{
+    Buffer, Exchange, Extent, Gather, Misuse, Released, Scatter, SendError, WaitError,
+};
+use portolan_exchange::{
+    DeregisterError, Notify, OpId, Place, PutOptions, RegionId, RegisterError, RemoteKey, Rights,
+    SendRefused,
+};
+use portolan_sys::clock::now_ns;
+
+use crate::sleep::{ANYBODY, Call, Waiting};
+use crate::space::{Guard, Space, Waited};
+use crate::state::State;
+
+/// How often those are looked at who reach into memory themselves, ns: nobody
+/// wakes us when they are done.
+const LOOK_NS: u64 = 1_000_000;
+
+impl Space {
+    /// Lets other ranks reach into memory, with a key of the program's or, for
+    /// `None`, one that is chosen; by default they may do nothing with it. What
+    /// names it to them is its [`Space::remote_key`], which the program gives
+    /// them. It works also while the program makes no calls, by the helper
+    /// thread.
+    ///
+    /// Lent memory ([`crate::Buffer::lent`]) is changed by others until it is
+    /// deregistered: look at it with volatile or atomic reads only.
+    ///
+    /// # Errors
+    /// [`RegisterError`], with the memory; [`Misuse`] as
+    /// [`RegisterError::Forbidden`] does not stand for it.
+    pub fn register(
+        &self,
+        memory: impl Into<Scatter>,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<Result<RegionId, (RegisterError, Scatter)>, Misuse> {
+        Ok(self
+            .enter()?
+            .register_region(self.id, memory.into(), key, rights))
+    }
+
+    /// Registers memory of a region once more: all of it or a part, `bytes` bytes
+    /// from `start` of that region on, with a key (`None`: some) and rights of its
+    /// own. The memory comes back with the last of its regions. With the key, the
+    /// extent and the rights of a region of this memory it is that region, which
+    /// has then to be deregistered once more.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: nothing was registered; [`Misuse`].
+    pub fn register_again(
+        &self,
+        of: RegionId,
+        start: u64,
+        bytes: u64,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<Result<RegionId, RegisterError>, Misuse> {
+        let mut s = self.enter()?;
+        Ok(s.register_again(self.id, of, start, bytes, key, rights))
+    }
+
+    /// Registers memory that the program uses again and again: a registration with
+    /// the same rights is found where there is one, also when it was ended. Others
+    /// need be told the remote key only once. [`Space::deregister`] leaves the
+    /// region open until its place is needed: of those that the program has
+    /// ended [`Config::regions_cached`](crate::Config::regions_cached) stay, the
+    /// ones that ended last.
+    ///
+    /// # Safety
+    /// As [`crate::Buffer::lent`], and for longer: until
+    /// [`Space::forget_memory`] of it has returned, after the last
+    /// registration was ended, or the endpoint is closed. Regions that
+    /// [`Space::register_again`] made of it are deregistered by themselves. Others that have the
+    /// key reach into the memory until then.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; [`Misuse`].
+    pub unsafe fn register_cached(
+        &self,
+        start: *mut u8,
+        bytes: usize,
+        rights: Rights,
+    ) -> Result<Result<RegionId, RegisterError>, Misuse> {
+        let mut s = self.enter()?;
+        if bytes == 0 {
+            // Whatever `start` is: there is nothing to be found again.
+            let nothing = s.register_region(self.id, Vec::new().into(), None, rights);
+            return Ok(nothing.map_err(|(error, _)| error));
+        }
+        // SAFETY: promised by the caller.
+        let memory = Scatter::from(unsafe { Buffer::lent(start, bytes) });
+        let extent = Extent {
+            start: start.addr(),
+            bytes,
+            rights,
+        };
+        Ok(s.register_cached(self.id, memory, extent))
+    }
+
+    /// Closes the regions of [`Space::register_cached`] that any of these bytes is
+    /// in, before the memory is given back or used for something else. Accesses
+    /// that are under way are waited for as [`Space::deregister`] does. Regions
+    /// whose registration was not ended are closed when it is.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn forget_memory(&self, start: *const u8, bytes: usize) -> Result<(), Misuse> {
+        let (start, mut known) = (start.addr(), false);
+        self.until_left(|s| {
+            if !std::mem::replace(&mut known, true) {
+                s.forget_memory(self.id, start, bytes);
+            }
+            s.has_forgotten(self.id, start, bytes).then_some(())
+        })
+    }
+
+    /// What other ranks name a region by; `None` if it is not open.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn remote_key(&self, region: RegionId) -> Result<Option<RemoteKey>, Misuse> {
+        Ok(self.enter()?.exchange(self.id).remote_key(region))
+    }
+
+    /// Reads a region of this rank's own while others may change it.
+    ///
+    /// # Errors
+    /// [`Misuse`]; `None` if there is no such region, or the range is not in it.
+    pub fn read_region(
+        &self,
+        region: RegionId,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<Option<()>, Misuse> {
+        use portolan_exchange::Sink as _;
+        let mut s = self.enter()?;
+        let Some(opened) = s.exchange(self.id).opened(region) else {
+            return Ok(None);
+        };
+        let end = at.checked_add(into.len() as u64);
+        if end.is_none_or(|end| end > opened.bytes) {
+            return Ok(None);
+        }
+        opened.memory.read(opened.start + at, into);
+        Ok(Some(()))
+    }
+
+    /// Ends a registration: no access is admitted any more, and those that are
+    /// under way are waited for, with progress. The memory comes back with its
+    /// last registration. A rank that dies holds nothing up; one of this host
+    /// that is stopped in the middle of an access is waited for until it goes on.
+    ///
+    /// # Errors
+    /// [`Misuse`]; the inner [`DeregisterError::NoSuchRegion`].
+    pub fn deregister(
+        &self,
+        region: RegionId,
+    ) -> Result<Result<Option<Scatter>, DeregisterError>, Misuse> {
+        let released = self.enter()?.release_cached(self.id, region);
+        match released {
+            Released::Kept => Ok(Ok(None)),
+            Released::NotRegistered => Ok(Err(DeregisterError::NoSuchRegion)),
+            Released::Close => self.until_left(|s| match s.deregister_region(self.id, region) {
+                Err(DeregisterError::InUse(_)) => None,
+                ended => Some(ended),
+            }),
+        }
+    }
+
+    /// Waits, with progress, until others are out of memory of ours, as `ended` says.
+    fn until_left<R>(&self, mut ended: impl FnMut(&mut State) -> Option<R>) -> Result<R, Misuse> {
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        loop {
+            let s = self.enter()?;
+            let look_again = now_ns().saturating_add(LOOK_NS);
+            match self.wait_loop(s, Some(look_again), true, why, &mut ended) {
+                Ok(ended) => return Ok(ended),
+                Err(WaitError::Misuse(m)) => return Err(m),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Before the lanes close: no process of this host reaches into our memory
+    /// any more. For one that was stopped while it wrote to a receive's memory
+    /// this waits beyond the deadline: the program has that back then.
+    pub(crate) fn withdraw_regions<'e>(
+        &'e self,
+        mut s: Guard<'e>,
+        deadline: u64,
+    ) -> Waited<'e, ()> {
+        let why = Waiting::of(Call::Close, ANYBODY);
+        loop {
+            let now = now_ns();
+            let soon = now.saturating_add(LOOK_NS);
+            let look_again = if now < deadline {
+                soon.min(deadline)
+            } else {
+                soon
+            };
+            let mut must_wait = false;
+            let (held, withdrawn) = self.wait_held(s, Some(look_again), false, why, |s| {
+                let withdrawn = s.withdraw_regions();
+                must_wait = !withdrawn && s.publishes_receives();
+                withdrawn.then_some(())
+            })?;
+            match withdrawn {
+                Err(WaitError::TimedOut) if must_wait || now_ns() < deadline => s = held,
+                ended => return Ok((held, ended)),
+            }
+        }
+    }
+
+    /// Forbids one-sided access to this rank's memory: nothing can be
+    /// registered any more.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn forbid_one_sided(&self) -> Result<(), Misuse> {
+        self.enter()?.forbid_one_sided();
+        Ok(())
+    }
+
+    /// Writes `from` to another rank's memory. A signal makes the handler of a
+    /// port there run, once the bytes are visible, with two words: the signal's
+    /// and how many bytes there were.
+    ///
+    /// # Errors
+    /// [`SendError`], with the memory; nothing was begun. Whether the target
+    /// took it the operation's end tells.
+    pub fn post_put(
+        &self,
+        rank: u32,
+        place: Place,
+        from: impl Into<Gather>,
+        options: &PutOptions,
+    ) -> Result<OpId, (SendError, Gather)> {
+        let from = from.into();
+        let mut s = match self.enter_to_begin(options.notify) {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), from)),
+        };
+        let begun = s.reach(self.id, rank, from, |x, from| {
+            x.put(rank, place, from, options)
+        });
+        s.end();
+        begun
+    }
+
+    /// Fills `into` from another rank's memory.
+    ///
+    /// # Errors
+    /// As [`Space::post_put`].
+    pub fn post_get(
+        &self,
+        rank: u32,
+        place: Place,
+        into: impl Into<Scatter>,
+        notify: Notify,
+    ) -> Result<OpId, (SendError, Scatter)> {
+        let into = into.into();
+        let mut s = match self.enter_to_begin(notify) {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), into)),
+        };
+        let begun = s.reach(self.id, rank, into, |x, into| {
+            x.get(rank, place, into, notify)
+        });
+        s.end();
+        begun
+    }
+
+    /// Adds to a 64-bit little-endian number of another rank's, whose offset is
+    /// a multiple of 8; the completion's `data` is what was there before.
+    /// Atomic among such operations.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was begun.
+    pub fn post_fetch_add(
+        &self,
+        rank: u32,
+        place: Place,
+        add: u64,
+        notify: Notify,
+    ) -> Result<OpId, SendError> {
+        self.post_short(rank, notify, |x| x.fetch_add(rank, place, add, notify))
+    }
+
+    /// Replaces such a number by `new` if it is `expected`. Else as
+    /// [`Space::post_fetch_add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn post_compare_swap(
+        &self,
+        rank: u32,
+        place: Place,
+        [expected, new]: [u64; 2],
+        notify: Notify,
+    ) -> Result<OpId, SendError> {
+        self.post_short(rank, notify, |x| {
+            x.compare_swap(rank, place, expected, new, notify)
+        })
+    }
+
+    /// Ends when all puts and atomic operations towards a rank that were begun
+    /// before are visible there.
+    ///
+    /// # Errors
+    /// As [`Space::post_fetch_add`].
+    pub fn post_flush(&self, rank: u32, notify: Notify) -> Result<OpId, SendError> {
+        self.post_short(rank, notify, |x| x.flush(rank, notify))
+    }
+
+    /// One-sided operations towards a rank that are begun after this are
+    /// executed after those that were begun before. Does not wait.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn fence(&self, rank: u32) -> Result<(), Misuse> {
+        self.enter()?.exchange(self.id).fence(rank);
+        Ok(())
+    }
+
+    /// Enters for an operation whose end is told so: queue and counter must be
+    /// there. Of a closed endpoint that is told first.
+    fn enter_to_begin(&self, notify: Notify) -> Result<Guard<'_>, Misuse> {
+        let mut s = self.enter()?;
+        if !s.core.closing {
+            s.check_notify(self.id, notify)?;
+        }
+        Ok(s)
+    }
+
+    fn post_short(
+        &self,
+        rank: u32,
+        notify: Notify,
+        begin: impl FnOnce(&mut Exchange) -> Result<OpId, SendRefused>,
+    ) -> Result<OpId, SendError> {
+        let mut s = self.enter_to_begin(notify)?;
+        let begun = s.reach(self.id, rank, (), |x, ()| begin(x).map_err(|e| (e, ())));
+        s.end();
+        begun.map_err(|(e, ())| e)
+    }
+}

@@ -1,0 +1,431 @@
+//! The program's calls on matched messages.
+
+use std::time::Duration;
+
+use portolan_core::{Buffer, Gather, Misuse, Scatter, SendError, SpaceId};
+use portolan_exchange::{
+    Completion, InlineReceive, Memory, MessageId, Notify, OpId, Probed, Selector,
+    SendOptions as TaggedOptions,
+};
+use portolan_ring::LentMut;
+use portolan_sys::clock::now_ns;
+
+use super::completion::{Ended, MatchError, check};
+use crate::sleep::{ANYBODY, Call, Waiting};
+use crate::space::{Guard, Space};
+use crate::state::State;
+
+impl State {
+    fn take_both(
+        &mut self,
+        space: SpaceId,
+        id: OpId,
+    ) -> Option<(Completion, Option<Memory<Gather, Scatter>>)> {
+        self.exchange(space).take(id)
+    }
+
+    /// Of lent memory there is nothing to give back.
+    #[inline]
+    fn finish_end(&mut self, space: SpaceId, id: OpId) -> Option<(Completion, ())> {
+        Some((self.exchange(space).finish(id)?, ()))
+    }
+
+    fn take_end(&mut self, space: SpaceId, id: OpId) -> Option<Ended> {
+        let (completion, memory) = self.exchange(space).take(id)?;
+        Some(Ended { completion, memory })
+    }
+}
+
+impl Space {
+    /// Sends a message to be matched by `tag`. Returns when the bytes are
+    /// yours again: of a short one as soon as it has left, of a long one when
+    /// its receiver has it. Makes progress and runs handlers meanwhile.
+    ///
+    /// # Errors
+    /// [`MatchError::PeerDead`], [`MatchError::TooLong`],
+    /// [`MatchError::Misuse`].
+    #[inline]
+    pub fn send_tagged(&self, rank: u32, tag: u64, payload: &[u8]) -> Result<(), MatchError> {
+        let mut s = self.enter()?;
+        if s.push_now(self.id, rank, tag, payload) {
+            s.end();
+            return Ok(());
+        }
+        self.send_tagged_waiting(s, rank, tag, &TaggedOptions::default(), payload)
+    }
+
+    /// As [`Space::send_tagged`], with options; how it ends is not told
+    /// otherwise.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_tagged_with(
+        &self,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        payload: &[u8],
+    ) -> Result<(), MatchError> {
+        let options = TaggedOptions {
+            notify: Notify::default(),
+            ..*options
+        };
+        self.send_tagged_waiting(self.enter()?, rank, tag, &options, payload)
+    }
+
+    #[cold]
+    fn send_tagged_waiting(
+        &self,
+        s: Guard<'_>,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        payload: &[u8],
+    ) -> Result<(), MatchError> {
+        // SAFETY: the operation has ended, and with it every use of this
+        // memory, before this function returns or unwinds: the wait ends with
+        // its end only, and a handler's panic waits for that as well.
+        let from = unsafe { Gather::lent(payload.as_ptr(), payload.len()) };
+        let (done, ()) = self.send_and_wait(s, rank, tag, options, from, State::finish_end)?;
+        check(&done, self.enter()?.core.lanes.dead(rank))
+    }
+
+    /// As [`Space::send_tagged_with`], from several pieces of memory; gives
+    /// them back, and tells how it ended.
+    ///
+    /// # Errors
+    /// As there, where nothing was begun.
+    pub fn send_pieces(
+        &self,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        from: impl Into<Gather>,
+    ) -> Result<Ended, MatchError> {
+        let options = TaggedOptions {
+            notify: Notify::default(),
+            ..*options
+        };
+        let s = self.enter()?;
+        let ended = self.send_and_wait(s, rank, tag, &options, from.into(), State::take_both);
+        ended.map(|(completion, memory)| Ended { completion, memory })
+    }
+
+    /// `end`: takes an operation that has ended, with its memory or without.
+    fn send_and_wait<M>(
+        &self,
+        mut s: Guard<'_>,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        from: Gather,
+        end: impl Fn(&mut State, SpaceId, OpId) -> Option<(Completion, M)>,
+    ) -> Result<(Completion, M), MatchError> {
+        let posted = s.post_tagged(self.id, rank, tag, options, from.waiting());
+        let id = posted.map_err(|(e, _)| match e {
+            SendError::PeerDead { rank, why } => MatchError::PeerDead { rank, why },
+            SendError::Misuse(m) => m.into(),
+            _ => MatchError::TooLong,
+        })?;
+        let why = Waiting::of(Call::Send, rank);
+        // Without a deadline only misuse is left: the endpoint was closed, and
+        // with it all operations.
+        Ok(self.wait_loop(s, None, false, why, |s| end(s, self.id, id))?)
+    }
+
+    /// Receives the first message that fits `selector`, in `into`. Makes
+    /// progress and runs handlers meanwhile.
+    ///
+    /// # Errors
+    /// - [`MatchError::Truncated`]: it was longer; its beginning is there.
+    /// - [`MatchError::PeerDead`]: its sender died. Of a receive from anybody
+    ///   this is told once for each peer whose process dies: call again to wait
+    ///   for others.
+    /// - [`MatchError::Misuse`].
+    #[inline]
+    pub fn receive_tagged(
+        &self,
+        selector: &Selector,
+        into: &mut [u8],
+    ) -> Result<Completion, MatchError> {
+        // SAFETY: as for sends, the operation has ended before this function
+        // returns or unwinds; `into` is borrowed until then.
+        let lent = Buffer::of(unsafe { LentMut::new(into.as_mut_ptr(), into.len()) });
+        let mut s = self.enter()?;
+        let done = match s.post_inline(self.id, selector, lent.into()) {
+            Ok(()) => self.wait_standing(s, selector)?,
+            Err(lent) => {
+                self.receive_and_wait(s, selector, lent, State::finish_end)?
+                    .0
+            }
+        };
+        if done.result.is_ok() {
+            return Ok(done);
+        }
+        check(&done, self.enter()?.core.lanes.dead(done.peer)).map(|()| done)
+    }
+
+    /// As [`Space::receive_tagged`], in several pieces of memory; gives them
+    /// back, and tells how it ended, of a message that was too long too.
+    ///
+    /// # Errors
+    /// - [`MatchError::PeerDead`]: of a receive from anybody, as there.
+    /// - [`MatchError::Misuse`].
+    #[inline]
+    pub fn receive_pieces(
+        &self,
+        selector: &Selector,
+        into: impl Into<Scatter>,
+    ) -> Result<Ended, MatchError> {
+        let s = self.enter()?;
+        let ended = self.receive_and_wait(s, selector, into.into(), State::take_both);
+        ended.map(|(completion, memory)| Ended { completion, memory })
+    }
+
+    /// Waits for a receive that stands.
+    #[inline]
+    fn wait_standing(&self, s: Guard<'_>, selector: &Selector) -> Result<Completion, MatchError> {
+        let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
+        let mut became = None;
+        self.wait_loop(s, None, false, why, |s| {
+            let x = &mut s.exchange(self.id);
+            match x.poll_inline() {
+                Some(InlineReceive::Ended(done, _)) => return Some(Ok(done)),
+                Some(InlineReceive::Became(op)) => became = Some(op),
+                Some(InlineReceive::Waits(_)) | None => {}
+            }
+            if let Some(op) = became {
+                return x.finish(op).map(Ok);
+            }
+            if selector.source.is_none()
+                && s.core.lanes.has_reports()
+                && let Some(died) = s.report(self.id)
+            {
+                s.exchange(self.id).withdraw_inline();
+                return Some(Err(died));
+            }
+            None
+        })?
+    }
+
+    /// `end`: takes an operation that has ended, with its memory or without.
+    fn receive_and_wait<M>(
+        &self,
+        mut s: Guard<'_>,
+        selector: &Selector,
+        into: Scatter,
+        end: impl Fn(&mut State, SpaceId, OpId) -> Option<(Completion, M)>,
+    ) -> Result<(Completion, M), MatchError> {
+        let id = s.post_receive(self.id, selector, into, Notify::default())?;
+        let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
+        let mut report = None;
+        let ended = self.wait_loop(s, None, false, why, |s| {
+            if let Some(ended) = end(s, self.id, id) {
+                return Some(ended);
+            }
+            if selector.source.is_none()
+                && report.is_none()
+                && s.core.lanes.has_reports()
+                && s.core.events.is_empty()
+            {
+                report = s.core.lanes.next_report(self.id);
+                // What is arriving already is received.
+                if report.is_some() && s.exchange(self.id).cancel(id) {
+                    return end(s, self.id, id);
+                }
+            }
+            None
+        })?;
+        if let (Some((rank, why)), Err(_)) = (report, ended.0.result) {
+            return Err(MatchError::PeerDead { rank, why });
+        }
+        Ok(ended)
+    }
+
+    /// Begins to send a message to be matched by `tag`.
+    ///
+    /// # Errors
+    /// [`SendError::PeerDead`], [`SendError::TooLong`], [`SendError::Misuse`],
+    /// with the memory; nothing was begun.
+    pub fn post_send(
+        &self,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        from: impl Into<Gather>,
+    ) -> Result<OpId, (SendError, Gather)> {
+        let from = from.into();
+        let mut s = match self.enter() {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), from)),
+        };
+        let posted = s.post_tagged(self.id, rank, tag, options, from);
+        s.end();
+        posted
+    }
+
+    /// Posts a receive: of the messages that fit `selector` it takes the one
+    /// that arrived, or arrives, first.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn post_receive(
+        &self,
+        selector: &Selector,
+        into: impl Into<Scatter>,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        let mut s = self.enter()?;
+        let id = s.post_receive(self.id, selector, into.into(), notify)?;
+        s.end();
+        Ok(id)
+    }
+
+    /// Cancels a receive that no message has met; it ends as cancelled. False
+    /// if it has met one, or is a send: then it goes on.
+    ///
+    /// # Errors
+    /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
+    pub fn cancel(&self, op: OpId) -> Result<bool, MatchError> {
+        let mut s = self.enter()?;
+        let state = &mut s.exchange(self.id);
+        if state.is_done(op).is_none() {
+            return Err(MatchError::NoSuchOperation);
+        }
+        Ok(state.cancel(op))
+    }
+
+    /// How an operation ended, and its memory, after one pass of progress if
+    /// need be; `None` while it has not ended. Its number is void once this was
+    /// told.
+    ///
+    /// # Errors
+    /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
+    pub fn poll_op(&self, op: OpId) -> Result<Option<Ended>, MatchError> {
+        let mut s = self.enter()?;
+        match s.exchange(self.id).is_done(op) {
+            None => return Err(MatchError::NoSuchOperation),
+            Some(true) => return Ok(s.take_end(self.id, op)),
+            Some(false) => {}
+        }
+        s.begin();
+        s.pass();
+        let ended = s.take_end(self.id, op);
+        s.end();
+        s.rethrow();
+        Ok(ended)
+    }
+
+    /// Waits until an operation has ended, for `limit` at most, if there is
+    /// one. Makes progress and runs handlers.
+    ///
+    /// # Errors
+    /// [`MatchError::NoSuchOperation`], [`MatchError::TimedOut`],
+    /// [`MatchError::Misuse`]; [`MatchError::PeerDead`] once for each peer whose
+    /// process dies while a receive from anybody is waited for: it goes on.
+    pub fn wait_end(&self, op: OpId, limit: Option<Duration>) -> Result<Ended, MatchError> {
+        let s = self.enter()?;
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(deadline), true, why, |s| {
+            match s.exchange(self.id).is_done(op) {
+                None => return Some(Err(MatchError::NoSuchOperation)),
+                Some(true) => return s.take_end(self.id, op).map(Ok),
+                Some(false) => {}
+            }
+            s.report_to(self.id, op).map(Err)
+        })?
+    }
+
+    /// The message that a receive with this selector would take, after one
+    /// pass of progress if there is none yet. It stays.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn probe(&self, selector: &Selector) -> Result<Option<Probed>, Misuse> {
+        self.after_a_pass(|s| s.exchange(self.id).probe(selector))
+    }
+
+    /// Takes the message out that a receive with this selector would take,
+    /// after one pass of progress if there is none yet: it waits for
+    /// [`Space::receive_claimed`] or [`Space::discard`], and no other
+    /// receive sees it.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn claim(&self, selector: &Selector) -> Result<Option<(MessageId, Probed)>, Misuse> {
+        self.after_a_pass(|s| s.exchange(self.id).claim(selector))
+    }
+
+    pub(super) fn after_a_pass<R>(
+        &self,
+        look: impl Fn(&mut State) -> Option<R>,
+    ) -> Result<Option<R>, Misuse> {
+        let mut s = self.enter()?;
+        if let Some(found) = look(&mut s) {
+            return Ok(Some(found));
+        }
+        s.begin();
+        s.pass();
+        let found = look(&mut s);
+        s.end();
+        s.rethrow();
+        Ok(found)
+    }
+
+    /// Receives a claimed message.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchMessage`], and other [`Misuse`]: nothing was done, the
+    /// message is still claimed.
+    pub fn receive_claimed(
+        &self,
+        message: MessageId,
+        into: impl Into<Scatter>,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        let mut s = self.enter()?;
+        s.check_claimed(self.id, &message)?;
+        s.check_notify(self.id, notify)?;
+        let into = into.into();
+        let id = s.with_exchange(self.id, |x| x.receive_claimed(message, into, notify));
+        s.end();
+        Ok(id)
+    }
+
+    /// Throws a claimed message away.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchMessage`], and other [`Misuse`].
+    pub fn discard(&self, message: MessageId) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.check_claimed(self.id, &message)?;
+        s.with_exchange(self.id, |x| x.discard(message, Vec::new().into()));
+        s.end();
+        Ok(())
+    }
+}
+
+pub(super) fn deadline(limit: Duration) -> u64 {
+    now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl State {
+    /// A death that ends waits which may depend on anybody.
+    pub(super) fn report(&mut self, space: SpaceId) -> Option<MatchError> {
+        // Error handlers are told first, so that they can say who it was.
+        if !self.core.lanes.has_reports() || !self.core.events.is_empty() {
+            return None;
+        }
+        let (rank, why) = self.core.lanes.next_report(space)?;
+        Some(MatchError::PeerDead { rank, why })
+    }
+
+    /// Likewise, if an operation is a receive from anybody.
+    fn report_to(&mut self, space: SpaceId, op: OpId) -> Option<MatchError> {
+        if self.exchange(space).is_from_anybody(op) {
+            self.report(space)
+        } else {
+            None
+        }
+    }
+}

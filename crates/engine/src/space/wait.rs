@@ -1,0 +1,265 @@
+//! Waiting: spin briefly, then yield the core, then sleep in the kernel.
+
+use std::time::Duration;
+
+use portolan_core::{Misuse, Op, Payload, WaitError};
+use portolan_sys::clock::now_ns;
+
+use super::{Guard, Space};
+use crate::config::Threads;
+use crate::sleep::{ANYBODY, Call, Waiting, Woken};
+use crate::state::State;
+
+/// How a wait ended, and the endpoint, which nobody else had meanwhile but where
+/// threads wait for each other.
+pub(crate) type Waited<'e, R> = Result<(Guard<'e>, Result<R, WaitError>), Misuse>;
+
+const CONDITION: Waiting = Waiting::of(Call::Condition, ANYBODY);
+
+impl State {
+    /// A wait is over.
+    #[inline(always)]
+    fn stop_waiting(&mut self, why: Waiting) {
+        self.waiting.call = Call::None;
+        if self.sleep.dozes() {
+            self.sleep.doze_no_more();
+        }
+        if let Some(trace) = &mut self.core.trace {
+            trace.waited(why.call as u32, why.rank);
+        }
+    }
+}
+
+impl Space {
+    /// Waits for an operation; makes progress and runs handlers.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`], [`WaitError::Refused`], [`WaitError::Misuse`].
+    pub fn wait(&self, mut op: Op) -> Result<Payload, WaitError> {
+        self.wait_op(&op, None)?;
+        op.take().unwrap_or(Ok(Payload::Static(&[])))
+    }
+
+    /// Waits until an operation has ended, for `limit` at most, if there is
+    /// one; [`Op::take`] then tells how. Makes progress and runs handlers.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], [`WaitError::Misuse`]: the operation goes on.
+    pub fn wait_op(&self, op: &Op, limit: Option<Duration>) -> Result<(), WaitError> {
+        let s = self.enter()?;
+        let end = |limit: Duration| {
+            now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
+        };
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(end), true, why, |_| op.is_done().then_some(()))
+    }
+
+    /// Whether an operation is done, after one pass of progress.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn test(&self, op: &Op) -> Result<bool, Misuse> {
+        if !op.is_done() {
+            self.progress()?;
+        }
+        Ok(op.is_done())
+    }
+
+    /// One pass of progress: takes what has arrived, runs handlers, sends what
+    /// is due. Gives how much was moved; 0 when nothing waited.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    #[inline]
+    pub fn progress(&self) -> Result<usize, Misuse> {
+        let mut s = self.enter()?;
+        s.begin();
+        let moved = s.pass();
+        s.end();
+        s.rethrow();
+        Ok(moved)
+    }
+
+    /// Makes progress until `done` says so. Spins briefly, then yields, then
+    /// sleeps in the kernel. `done` is asked when something has moved: what
+    /// another thread changes without a message wakes nobody.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`] once for each peer whose process dies (and for
+    /// the last peer that closes its endpoint): whoever waits for it would
+    /// wait forever. Call again to go on waiting for others.
+    #[inline]
+    pub fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<(), WaitError> {
+        let s = self.enter()?;
+        self.wait_loop(s, None, true, CONDITION, |s| self.check(s, &mut done))?
+    }
+
+    /// As [`Space::wait_until`], for `limit` at most.
+    ///
+    /// # Errors
+    /// As there, and [`WaitError::TimedOut`].
+    pub fn wait_timeout(
+        &self,
+        limit: Duration,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), WaitError> {
+        let s = self.enter()?;
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = now_ns().saturating_add(limit);
+        self.wait_loop(s, Some(deadline), true, CONDITION, |s| {
+            self.check(s, &mut done)
+        })?
+    }
+
+    #[inline(always)]
+    fn check(
+        &self,
+        s: &mut State,
+        done: &mut impl FnMut() -> bool,
+    ) -> Option<Result<(), WaitError>> {
+        if done() {
+            return Some(Ok(()));
+        }
+        // Error handlers are told first, so that they can say who it was.
+        if s.core.lanes.has_reports()
+            && s.core.events.is_empty()
+            && let Some((rank, why)) = s.core.lanes.next_report(self.id)
+        {
+            return Some(Err(WaitError::PeerDead { rank, why }));
+        }
+        None
+    }
+
+    /// Passes of progress until `poll` has a result. `unwind`: a handler's
+    /// panic ends the wait at once, not when it is over. `why` is for whoever
+    /// watches.
+    #[inline]
+    pub(crate) fn wait_loop<'e, R>(
+        &'e self,
+        s: Guard<'e>,
+        deadline: Option<u64>,
+        unwind: bool,
+        why: Waiting,
+        poll: impl FnMut(&mut State) -> Option<R>,
+    ) -> Result<R, WaitError> {
+        let (mut s, ended) = self.wait_held(s, deadline, unwind, why, poll)?;
+        s.rethrow();
+        ended
+    }
+
+    /// As [`Space::wait_loop`], but goes on holding the endpoint, and without
+    /// `unwind` leaves it to the caller to go on with a panic.
+    #[inline]
+    pub(crate) fn wait_held<'e, R>(
+        &'e self,
+        mut s: Guard<'e>,
+        deadline: Option<u64>,
+        unwind: bool,
+        why: Waiting,
+        mut poll: impl FnMut(&mut State) -> Option<R>,
+    ) -> Waited<'e, R> {
+        s.begin();
+        // Set when looking has found nothing.
+        let mut yields = None;
+        let mut idle = 0_u32;
+        loop {
+            if let Some(result) = poll(&mut s) {
+                s.stop_waiting(why);
+                s.end();
+                return Ok((s, Ok(result)));
+            }
+            if s.pass() > 0 {
+                if unwind {
+                    s.rethrow();
+                }
+                idle = 0;
+                yields = None;
+                if self.inner.threads == Threads::Multiple {
+                    s = self.turn(s)?;
+                }
+                continue;
+            }
+            idle += 1;
+            if idle == 1
+                && let Some(trace) = &mut s.core.trace
+            {
+                trace.waits();
+            }
+            if s.backoff.spins(idle, now_ns) {
+                if idle.is_multiple_of(8) {
+                    std::hint::spin_loop();
+                }
+                continue;
+            }
+            if s.waiting.call == Call::None {
+                s.waiting = Waiting {
+                    since: now_ns(),
+                    ..why
+                };
+            }
+            if deadline.is_some_and(|at| now_ns() >= at) {
+                s.stop_waiting(why);
+                s.end();
+                return Ok((s, Err(WaitError::TimedOut)));
+            }
+            let left = yields.get_or_insert_with(|| s.backoff.yields(now_ns()));
+            if *left > 0 {
+                *left -= 1;
+                s = self.turn(s)?;
+                let before = now_ns();
+                std::thread::yield_now();
+                if !s.backoff.yielded(before, now_ns()) {
+                    *left = 0;
+                }
+                continue;
+            }
+            // A poll may have changed since its last look.
+            if let Some(result) = poll(&mut s) {
+                s.stop_waiting(why);
+                s.end();
+                return Ok((s, Ok(result)));
+            }
+            s = self.sleep(s, deadline)?;
+        }
+    }
+
+    /// Lets other threads have the endpoint for a moment, where they may call at
+    /// any time: of those that take turns one that calls meanwhile is in error,
+    /// and must not end this wait.
+    fn turn<'e>(&'e self, s: Guard<'e>) -> Result<Guard<'e>, Misuse> {
+        if self.inner.threads != Threads::Multiple {
+            return Ok(s);
+        }
+        drop(s);
+        self.enter()
+    }
+
+    #[cold]
+    fn sleep<'e>(&'e self, mut s: Guard<'e>, deadline: Option<u64>) -> Result<Guard<'e>, Misuse> {
+        if s.closed {
+            return Err(Misuse::Closed);
+        }
+        let Some(idle) = s.prepare(deadline) else {
+            return Ok(s);
+        };
+        let wait_set = &self.inner.wait_set;
+        s.sleep.doze();
+        if self.inner.threads != Threads::Multiple {
+            s.awake(&Woken::from(&wait_set.events, idle.timeout));
+        } else if s.sleep.is_led() {
+            let seen = s.sleep.follow();
+            drop(s);
+            wait_set.follow(seen, idle.timeout);
+            s = self.enter()?;
+            s.sleep.follow_no_more();
+        } else {
+            s.sleep.lead(idle.due);
+            drop(s);
+            let woken = Woken::from(&wait_set.events, idle.timeout);
+            s = self.enter()?;
+            s.sleep.lead_no_more();
+            s.awake(&woken);
+        }
+        Ok(s)
+    }
+}

@@ -1,0 +1,338 @@
+//! What comes from other ranks.
+
+use alloc::vec::Vec;
+
+use super::Exchange;
+use super::send::BYTES_MAX;
+use crate::state::{Arriving, Dest, Origin, Part};
+use crate::values::{
+    Incoming, Kind, OVERHEAD, OVERLAP, OpId, PUSHED_MIN, Probed, SECOND, SHARES, Sink, Source,
+    Took, Words,
+};
+
+/// Where bytes of a payload go.
+enum Target<'a, K> {
+    /// To memory, from where on, as far as there is room.
+    Sink(&'a mut K, u64, usize),
+    /// To a message that is kept.
+    Body(&'a mut [u8]),
+}
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Takes a message, or the first part of one.
+    #[inline]
+    pub fn arrive(&mut self, m: &Incoming<'_>) -> Took {
+        match self.peers.get(m.from) {
+            Some(peer) if !peer.dead => {}
+            _ => return Took::Refused,
+        }
+        if m.payload.len() as u64 > m.total {
+            return Took::Refused;
+        }
+        match m.kind {
+            Kind::Eager => self.arrive_eager(m),
+            Kind::Offer => self.arrive_offer(m),
+            Kind::Push => self.arrive_push(m),
+            Kind::Pulled => self.arrive_pulled(m),
+            Kind::Put => self.arrive_put(m),
+            Kind::Got => self.arrive_got(m),
+            _ if m.total > 0 => Took::Refused,
+            Kind::Pull => {
+                let words = Words(m.args);
+                let args = [0, 1, 2, 3, 4].map(|i| words.or_zero(i));
+                self.asked(m.from, args);
+                Took::Whole
+            }
+            Kind::Done => {
+                self.answered(m.from, OpId(Words(m.args).or_zero(0)));
+                Took::Whole
+            }
+            Kind::Credit => {
+                if let Some(peer) = self.peers.get(m.from) {
+                    peer.limit = peer.limit.max(Words(m.args).or_zero(0));
+                }
+                Took::Whole
+            }
+            Kind::Get => self.arrive_get(m),
+            Kind::Atomic => self.arrive_atomic(m),
+            Kind::Flush => self.arrive_flush(m),
+            Kind::Result => self.arrive_result(m),
+        }
+    }
+
+    /// Whether a sender may push so many bytes more, of a message of `total`; then
+    /// they are counted.
+    fn charge(&mut self, from: u32, bytes: u64, total: u64) -> bool {
+        let Some(peer) = self.peers.get(from) else {
+            return false;
+        };
+        let fits = (peer.taken.checked_add(bytes)).is_some_and(|taken| taken <= peer.told);
+        if fits {
+            peer.taken += bytes;
+            if total > PUSHED_MIN && self.ops.lanes.of(from).queues {
+                self.incast.note(from);
+            }
+        }
+        fits
+    }
+
+    fn arrive_eager(&mut self, m: &Incoming<'_>) -> Took {
+        let words = Words(m.args);
+        let Some(tag) = words.get(0) else {
+            return Took::Refused;
+        };
+        let charge = m.total.saturating_add(OVERHEAD);
+        if !self.charge(m.from, charge, m.total) {
+            // Whoever pushes beyond its credit waits.
+            return Took::NotNow;
+        }
+        let what = Probed {
+            from: m.from,
+            tag,
+            total: m.total,
+            data: words.get(1),
+        };
+        let missing = u32::from(!m.is_whole());
+        if missing == 0 && self.end_standing(&what, m.payload) {
+            self.free_pushed(m.from, charge);
+            return Took::Whole;
+        }
+        if let Some(id) = self.first_receive(&what) {
+            if missing == 0 {
+                self.ops.receive_whole(id, &what, m.payload);
+                self.free_pushed(m.from, charge);
+                return Took::Whole;
+            }
+            self.meet(id, &what, Origin::Eager, m.total, missing, true);
+            self.write(id, 0, m.payload);
+            self.free_pushed(m.from, charge);
+            return self.rest(m.from, Dest::Receive(id));
+        }
+        let body = self.body(m.payload, m.total);
+        let number = self.keep(what, Origin::Eager, body, charge, missing, true);
+        if missing == 0 {
+            return Took::Whole;
+        }
+        self.rest(m.from, Dest::Message(number))
+    }
+
+    fn arrive_offer(&mut self, m: &Incoming<'_>) -> Took {
+        let words = Words(m.args);
+        let (Some(tag), Some(total), Some(op)) = (words.get(0), words.get(1), words.get(2)) else {
+            return Took::Refused;
+        };
+        let (address, flags) = (words.or_zero(3), words.or_zero(4));
+        let (first, second, overlap) = (m.total, flags & SECOND, flags & OVERLAP != 0);
+        let Some(pushed) = first.checked_add(second).filter(|pushed| *pushed <= total) else {
+            return Took::Refused;
+        };
+        if total > BYTES_MAX || self.second_pushes.contains_key(&(m.from, op)) {
+            return Took::Refused;
+        }
+        let what = Probed {
+            from: m.from,
+            tag,
+            total,
+            data: words.get(5),
+        };
+        let full =
+            (self.peers.get(m.from)).is_some_and(|peer| peer.offers >= self.config.offers_max);
+        let envelope = what.envelope();
+        if full
+            && !self.stands(|selector| selector.fits(&envelope))
+            && self.matcher.peek_posted(&envelope).is_none()
+        {
+            return Took::NotNow;
+        }
+        if !self.charge(m.from, pushed, total) {
+            return Took::NotNow;
+        }
+        let origin = Origin::Offer {
+            op,
+            address,
+            shares: flags & SHARES != 0,
+        };
+        let missing = u32::from(!m.is_whole()) + u32::from(second > 0);
+        let dest = if let Some(id) = self.first_receive(&what) {
+            self.meet(id, &what, origin, pushed, missing, overlap);
+            self.write(id, 0, m.payload);
+            // The request first: word of free room can wait for it.
+            self.fetch_rest(id);
+            self.settle(id);
+            self.free_pushed(m.from, pushed);
+            Dest::Receive(id)
+        } else {
+            let body = self.body(m.payload, pushed);
+            Dest::Message(self.keep(what, origin, body, pushed, missing, overlap))
+        };
+        if second > 0 {
+            self.ops.lanes.expect(m.from, 1);
+            self.second_pushes
+                .insert((m.from, op), (dest, first, second));
+        }
+        if m.is_whole() {
+            Took::Whole
+        } else {
+            self.rest(m.from, dest)
+        }
+    }
+
+    fn arrive_push(&mut self, m: &Incoming<'_>) -> Took {
+        let key = (m.from, Words(m.args).or_zero(0));
+        match self.second_pushes.get(&key) {
+            Some(&(dest, at, bytes)) if bytes == m.total => {
+                self.second_pushes.remove(&key);
+                self.ops.lanes.expect(m.from, -1);
+                self.begin_part(m, dest, at, None)
+            }
+            _ => Took::Refused,
+        }
+    }
+
+    fn arrive_pulled(&mut self, m: &Incoming<'_>) -> Took {
+        let words = Words(m.args);
+        let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
+        if m.total == 0 {
+            return self.was_written(m.from, id, at, words.or_zero(2));
+        }
+        if !self.was_asked(m.from, id, at, m.total) {
+            return Took::Refused;
+        }
+        self.begin_part(m, Dest::Receive(id), at, Some(m.total))
+    }
+
+    /// A payload goes to `dest`, from `at` on; `pulled`: it answers a request
+    /// for so many bytes.
+    pub(crate) fn begin_part(
+        &mut self,
+        m: &Incoming<'_>,
+        dest: Dest,
+        at: u64,
+        pulled: Option<u64>,
+    ) -> Took {
+        let number = self.parts.insert(Part {
+            from: m.from,
+            dest,
+            at,
+            pulled,
+        });
+        self.write_part(number, 0, m.payload);
+        if m.is_whole() {
+            self.arrived(number);
+            Took::Whole
+        } else {
+            Took::Part(number)
+        }
+    }
+
+    /// The rest of a payload whose beginning was written goes to `dest`.
+    pub(crate) fn rest(&mut self, from: u32, dest: Dest) -> Took {
+        Took::Part(self.parts.insert(Part {
+            from,
+            dest,
+            at: 0,
+            pulled: None,
+        }))
+    }
+
+    /// The body of a message that is kept: what has come, and room for so many
+    /// bytes in all.
+    fn body(&mut self, come: &[u8], bytes: u64) -> Vec<u8> {
+        let mut body = self.vector(bytes);
+        body.extend_from_slice(come);
+        body.resize(bytes as usize, 0);
+        body
+    }
+
+    /// Where `bytes` bytes of a partly arrived payload go, from `at` on, as far as they
+    /// go anywhere.
+    #[inline]
+    fn target(&mut self, part: u64, at: u64, bytes: usize) -> Option<Target<'_, K>> {
+        let part = *self.parts.get(part)?;
+        let at = part.at.checked_add(at)?;
+        let end = at.checked_add(bytes as u64)?;
+        let (memory, at, most) = match part.dest {
+            Dest::Receive(id) => {
+                let sink = self.ops.receive(id)?.sink.as_mut()?;
+                // What is too long is cut.
+                let fits = sink.len().checked_sub(at)?.min(bytes as u64);
+                return Some(Target::Sink(sink, at, fits as usize));
+            }
+            Dest::Message(number) => {
+                let body = &mut self.messages.get_mut(number)?.body;
+                return body.get_mut(at as usize..end as usize).map(Target::Body);
+            }
+            Dest::Put(Arriving { spot, bytes, .. }) => {
+                (self.regions.memory_mut(spot.region)?, spot.at + at, bytes)
+            }
+            Dest::Get(id) => {
+                let sink = self.ops.remote(id)?.sink.as_mut()?;
+                (sink, at, part.at + part.pulled.unwrap_or(0))
+            }
+            Dest::Nowhere => return None,
+        };
+        (end <= most).then_some(Target::Sink(memory, at, bytes))
+    }
+
+    /// Where `bytes` bytes of a partly arrived payload go, from `at` on. `None`:
+    /// not to one place; give them to [`Exchange::write_part`].
+    #[inline]
+    pub fn room(&mut self, part: u64, at: u64, bytes: usize) -> Option<&mut [u8]> {
+        match self.target(part, at, bytes)? {
+            Target::Sink(sink, at, fits) if fits == bytes => sink.slice(at, bytes),
+            Target::Sink(..) => None,
+            Target::Body(body) => Some(body),
+        }
+    }
+
+    /// Writes bytes of a partly arrived payload, from `at` on.
+    pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
+        match self.target(part, at, bytes.len()) {
+            Some(Target::Sink(sink, at, fits)) if fits > 0 => sink.write(at, &bytes[..fits]),
+            Some(Target::Body(body)) => body.copy_from_slice(bytes),
+            Some(Target::Sink(..)) | None => {}
+        }
+    }
+
+    /// Bytes of the message, put or get that a partly arrived payload is a part
+    /// of, as far as there is room for them.
+    pub fn extent(&mut self, part: u64) -> u64 {
+        let Some(part) = self.parts.get(part).copied() else {
+            return 0;
+        };
+        match part.dest {
+            Dest::Receive(id) => self.ops.meeting(id).map_or(0, |meeting| meeting.want),
+            Dest::Get(id) => self.ops.remote(id).map_or(0, |remote| remote.total),
+            Dest::Put(put) => put.bytes,
+            Dest::Message(_) | Dest::Nowhere => 0,
+        }
+    }
+
+    /// All of a payload is here.
+    pub fn arrived(&mut self, part: u64) {
+        let Some(part) = self.parts.remove(part) else {
+            return;
+        };
+        match (part.dest, part.pulled) {
+            (Dest::Receive(id), Some(bytes)) => self.answer_ends(id, bytes),
+            (Dest::Receive(id), None) => {
+                if let Some(meeting) = self.ops.meeting(id) {
+                    meeting.pushes = meeting.pushes.saturating_sub(1);
+                    self.fetch_rest(id);
+                    self.settle(id);
+                }
+            }
+            (Dest::Message(number), _) => {
+                if let Some(message) = self.messages.get_mut(number) {
+                    message.pushes = message.pushes.saturating_sub(1);
+                    if message.pushes == 0 {
+                        self.move_body(number);
+                    }
+                }
+            }
+            (Dest::Put(put), _) => self.put_part_ends(part.from, Some(&put)),
+            (Dest::Nowhere, _) => self.put_part_ends(part.from, None),
+            (Dest::Get(id), bytes) => self.got(id, bytes.unwrap_or(0)),
+        }
+    }
+}

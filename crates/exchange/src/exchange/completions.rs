@@ -1,0 +1,165 @@
+//! How operations ended: by number, by completion queues, by counters.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Exchange;
+use crate::state::{Body, ReceiveStage};
+use crate::values::{
+    Action, Completion, Count, CounterId, Memory, NOWHERE, OpError, OpId, QueueId,
+};
+
+/// Puts a thing where none is; gives its number.
+fn place<T>(all: &mut Vec<Option<T>>, new: T) -> u32 {
+    let at = all.iter().position(Option::is_none).unwrap_or_else(|| {
+        all.push(None);
+        all.len() - 1
+    });
+    all[at] = Some(new);
+    at as u32
+}
+
+impl<S, K> Exchange<S, K> {
+    /// Whether an operation has ended; `None`: there is none of that number,
+    /// or its end was taken.
+    #[inline]
+    #[must_use]
+    pub fn is_done(&self, op: OpId) -> Option<bool> {
+        self.ops.get(op).map(|op| op.ended.is_some())
+    }
+
+    /// How one has ended.
+    fn completion(&self, id: OpId) -> Option<Completion> {
+        let op = self.ops.get(id)?;
+        let result = op.ended?;
+        let mut data = op.data;
+        let (action, peer, bytes, total) = match &op.body {
+            Body::Send(send) => {
+                let sent = if result.is_ok() { send.total } else { 0 };
+                (Action::Send, send.to, sent, send.total)
+            }
+            Body::Receive(receive) => {
+                let (from, want, total) = match &receive.stage {
+                    ReceiveStage::Met(m) => (m.from, m.want, m.total),
+                    ReceiveStage::Posted(_) => (receive.source.unwrap_or(u32::MAX), 0, 0),
+                };
+                let whole = matches!(result, Ok(()) | Err(OpError::Truncated));
+                (Action::Receive, from, if whole { want } else { 0 }, total)
+            }
+            Body::Remote(remote) => {
+                data = remote.found;
+                let done = if result.is_ok() { remote.total } else { 0 };
+                (remote.rma.action(), remote.to, done, remote.total)
+            }
+        };
+        Some(Completion {
+            op: id,
+            action,
+            peer,
+            tag: op.tag,
+            bytes,
+            total,
+            data,
+            context: op.notify.context,
+            result,
+        })
+    }
+
+    /// How an operation ended, and its memory; `None` while it has not.
+    pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
+        let completion = self.completion(id)?;
+        let memory = match &mut self.ops.get_mut(id)?.body {
+            Body::Send(send) => send.source.take().map(Memory::Source),
+            Body::Receive(receive) => receive.sink.take().map(Memory::Sink),
+            Body::Remote(remote) => match remote.source.take() {
+                Some(source) => Some(Memory::Source(source)),
+                None => remote.sink.take().map(Memory::Sink),
+            },
+        };
+        self.ops.slab.discard(id.0);
+        Some((completion, memory))
+    }
+
+    /// The same, without the memory: of lent memory there is nothing to give
+    /// back.
+    #[inline]
+    pub fn finish(&mut self, id: OpId) -> Option<Completion> {
+        let completion = self.completion(id)?;
+        self.ops.slab.discard(id.0);
+        Some(completion)
+    }
+
+    /// Nobody will ask how an operation ended: its number is void when it has.
+    pub fn forget_end(&mut self, id: OpId) {
+        if self.finish(id).is_none()
+            && let Some(op) = self.ops.get_mut(id)
+        {
+            op.notify.queue = Some(NOWHERE);
+        }
+    }
+
+    /// Makes a completion queue. It never drops: it holds at most what was
+    /// begun.
+    pub fn open_queue(&mut self) -> QueueId {
+        QueueId(place(&mut self.ops.queues, VecDeque::new()))
+    }
+
+    /// Whether there is such a queue.
+    #[must_use]
+    pub fn has_queue(&self, QueueId(at): QueueId) -> bool {
+        matches!(self.ops.queues.get(at as usize), Some(Some(_)))
+    }
+
+    /// Closes a queue: what it holds, and what would still come to it, is
+    /// forgotten, also when another queue has its number.
+    pub fn close_queue(&mut self, number: QueueId) {
+        let queue = self.ops.queues.get_mut(number.0 as usize);
+        let Some(queue) = queue.and_then(Option::take) else {
+            return;
+        };
+        for id in queue {
+            self.ops.slab.discard(id.0);
+        }
+        for op in self.ops.slab.iter_mut() {
+            if op.notify.queue == Some(number) {
+                op.notify.queue = Some(NOWHERE);
+            }
+        }
+    }
+
+    /// The oldest completion in a queue, with the operation's memory. One may have been
+    /// taken by its number.
+    pub fn next_of(&mut self, QueueId(at): QueueId) -> Option<(Completion, Option<Memory<S, K>>)> {
+        loop {
+            let queue = self.ops.queues.get_mut(at as usize)?.as_mut()?;
+            let id = queue.pop_front()?;
+            if let Some(ended) = self.take(id) {
+                return Some(ended);
+            }
+        }
+    }
+
+    /// Makes a counter, at zero.
+    pub fn open_counter(&mut self) -> CounterId {
+        CounterId(place(&mut self.ops.counters, Count::default()))
+    }
+
+    /// Closes a counter.
+    pub fn close_counter(&mut self, number: CounterId) {
+        let slot = self.ops.counters.get_mut(number.0 as usize);
+        if slot.and_then(Option::take).is_none() {
+            return;
+        }
+        for op in self.ops.slab.iter_mut() {
+            if op.notify.counter == Some(number) {
+                op.notify.counter = None;
+            }
+        }
+    }
+
+    /// What a counter has counted; `None`: there is no such counter.
+    #[must_use]
+    pub fn count(&self, CounterId(at): CounterId) -> Option<Count> {
+        self.ops.counters.get(at as usize).copied().flatten()
+    }
+}

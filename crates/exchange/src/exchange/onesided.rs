@@ -1,0 +1,390 @@
+//! The initiator's side of one-sided memory: puts, gets, atomic operations,
+//! flushes, fences.
+//!
+//! What order there is: operations towards one rank may be executed in any,
+//! but for atomic ones, which are executed in the order in which they were
+//! begun. Short puts are too; a long one arrives in parts, and a long get is
+//! asked for in parts. Who needs an order between two operations puts a fence
+//! between them, or waits for the first one's end.
+//!
+//! What the caller can do by its own hand is done so only where nothing
+//! begun before may still be under way by messages: it would be overtaken.
+
+use alloc::collections::BTreeMap;
+
+use super::Exchange;
+use super::send::SendRefused;
+use crate::state::{Body, Remote, RemoteStage, RmaOp, TargetState, Waiting};
+use crate::values::{
+    Args, Did, FENCE, Kind, Notify, OpError, OpId, Outgoing, Payload, Place, PutEnd, PutOptions,
+    Range, SIGNAL, SWAP, Signal, Sink, Source, Task, Where,
+};
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Writes `source` to another rank's memory. The target checks key,
+    /// rights and bounds before anything is written.
+    ///
+    /// # Errors
+    /// [`SendRefused`], with the memory; nothing was begun.
+    pub fn put(
+        &mut self,
+        to: u32,
+        place: Place,
+        source: S,
+        options: &PutOptions,
+    ) -> Result<OpId, (SendRefused, S)> {
+        let total = source.len();
+        if let Err(why) = self.may_begin(to, total) {
+            return Err((why, source));
+        }
+        let rma = RmaOp::Put {
+            end: options.end,
+            signal: options.signal,
+        };
+        let memory = (Some(source), None);
+        Ok(self.begin(to, place, total, rma, memory, options.notify))
+    }
+
+    /// Fills `sink` from another rank's memory. If it fails part of `sink` may
+    /// have been written.
+    ///
+    /// # Errors
+    /// [`SendRefused`], with the memory; nothing was begun.
+    pub fn get(
+        &mut self,
+        from: u32,
+        place: Place,
+        sink: K,
+        notify: Notify,
+    ) -> Result<OpId, (SendRefused, K)> {
+        let total = sink.len();
+        if let Err(why) = self.may_begin(from, total) {
+            return Err((why, sink));
+        }
+        Ok(self.begin(from, place, total, RmaOp::Get, (None, Some(sink)), notify))
+    }
+
+    /// Adds to the 64-bit little-endian number at a place, without carry out
+    /// of it. The offset is a multiple of 8; the completion's `data` is what
+    /// was there before. It is atomic among operations of this kind and
+    /// [`Exchange::compare_swap`]; accesses by the target's own program it
+    /// does not know.
+    ///
+    /// # Errors
+    /// [`SendRefused`]; nothing was begun.
+    pub fn fetch_add(
+        &mut self,
+        to: u32,
+        place: Place,
+        add: u64,
+        notify: Notify,
+    ) -> Result<OpId, SendRefused> {
+        self.may_begin(to, 8)?;
+        Ok(self.begin(to, place, 8, RmaOp::FetchAdd(add), (None, None), notify))
+    }
+
+    /// Replaces the 64-bit little-endian number at a place by `new` if it is
+    /// `expected`. Else as [`Exchange::fetch_add`].
+    ///
+    /// # Errors
+    /// [`SendRefused`]; nothing was begun.
+    pub fn compare_swap(
+        &mut self,
+        to: u32,
+        place: Place,
+        expected: u64,
+        new: u64,
+        notify: Notify,
+    ) -> Result<OpId, SendRefused> {
+        self.may_begin(to, 8)?;
+        let rma = RmaOp::CompareSwap { expected, new };
+        Ok(self.begin(to, place, 8, rma, (None, None), notify))
+    }
+
+    /// Ends when all puts and atomic operations towards a rank that were begun
+    /// before it are visible there. It fails as the first of those puts did
+    /// that end by [`PutEnd::Local`] and that no flush has told of.
+    ///
+    /// # Errors
+    /// [`SendRefused`]; nothing was begun.
+    pub fn flush(&mut self, to: u32, notify: Notify) -> Result<OpId, SendRefused> {
+        self.may_begin(to, 0)?;
+        let place = Place::default();
+        Ok(self.begin(to, place, 0, RmaOp::Flush(0), (None, None), notify))
+    }
+
+    /// One-sided operations towards a rank that are begun after this are
+    /// executed after those that were begun before it. It does not wait.
+    pub fn fence(&mut self, to: u32) {
+        if let Some(target) = self.targets.get_mut(&to) {
+            target.epoch += 1;
+        }
+    }
+
+    fn begin(
+        &mut self,
+        to: u32,
+        place: Place,
+        total: u64,
+        rma: RmaOp,
+        (source, sink): (Option<S>, Option<K>),
+        notify: Notify,
+    ) -> OpId {
+        let itself = to == self.config.rank;
+        let epoch = if itself {
+            0
+        } else {
+            let target = self.targets.entry(to).or_default();
+            target.open += 1;
+            target.epoch
+        };
+        let remote = Remote {
+            rma,
+            source,
+            sink,
+            to,
+            place,
+            total,
+            stage: RemoteStage::Waiting,
+            counted: !itself,
+            epoch,
+            direct: false,
+            lent: 0,
+            chunk: self.config.pull_chunk.max(1),
+            asked: 0,
+            came: 0,
+            answered: 0,
+            asks: 0,
+            fault: None,
+            found: None,
+        };
+        let id = self.ops.insert(Body::Remote(remote), notify, 0, None);
+        if itself {
+            self.in_turn(to, id);
+        } else if let Some(target) = self.targets.get_mut(&to) {
+            self.ops.set_awaits(id, to);
+            if target.held.is_empty() && target.passes(epoch) {
+                target.launched = epoch;
+                self.launch(to, id);
+            } else {
+                target.held.push_back(id);
+            }
+        }
+        id
+    }
+
+    /// Launches what no fence holds up any more.
+    pub(crate) fn pass_fences(&mut self, to: u32) {
+        while let Some(target) = self.targets.get_mut(&to)
+            && let Some(&id) = target.held.front()
+        {
+            if let Some(remote) = self.ops.remote(id) {
+                if !target.passes(remote.epoch) {
+                    return;
+                }
+                target.launched = remote.epoch;
+                target.held.pop_front();
+                self.launch(to, id);
+            } else {
+                target.held.pop_front();
+            }
+        }
+    }
+
+    fn launch(&mut self, to: u32, id: OpId) {
+        let direct = self.terms(to).direct;
+        let (Some(remote), Some(target)) = (self.ops.remote(id), self.targets.get_mut(&to)) else {
+            return;
+        };
+        // Nothing is overtaken. What waited behind a fence did so for messages.
+        let alone = direct && target.has_one() && target.epoch == 0;
+        match &mut remote.rma {
+            RmaOp::Get => {
+                target.gets += 1;
+                remote.stage = RemoteStage::Left;
+                remote.direct = alone;
+                if !alone {
+                    self.ask_for_all(id);
+                    return;
+                }
+            }
+            // The target itself has to look for a signal's port, before any byte is
+            // there.
+            RmaOp::Put { signal: None, .. } if alone => remote.direct = true,
+            RmaOp::Put { end, .. } => target.silent += u64::from(*end == PutEnd::Local),
+            RmaOp::Flush(silent) => {
+                *silent = target.silent;
+                if target.has_one() {
+                    self.end_remote(id, Ok(()));
+                    return;
+                }
+            }
+            RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {}
+        }
+        self.in_turn(to, id);
+    }
+
+    /// A get begins to ask by messages.
+    fn ask_for_all(&mut self, id: OpId) {
+        if let Some(remote) = self.ops.remote(id) {
+            self.pulls
+                .wait(self.config.number, remote.total, id, remote.to);
+            self.ask();
+        }
+    }
+
+    /// Sends an operation after those that wait, or executes one on this rank.
+    fn in_turn(&mut self, to: u32, id: OpId) {
+        if to == self.config.rank {
+            self.execute(id);
+        } else {
+            self.peers.push(to, Waiting::Remote(id));
+        }
+    }
+
+    /// An operation: by the caller's own hand, or the one message of another than a
+    /// get.
+    pub(crate) fn remote_task(&mut self, id: OpId) -> Option<Task<'_, S, K>> {
+        let remote = self.ops.remote(id)?;
+        let (to, place) = (remote.to, remote.place);
+        if remote.direct {
+            let (there, bytes) = (Where::Region(place), remote.total);
+            return Some(match (&remote.source, &mut remote.sink) {
+                (Some(source), _) => Task::CopyTo(to, there, Range::new(source, 0, bytes)),
+                (None, sink) => Task::CopyFrom(to, there, Range::new(sink.as_mut()?, 0, bytes)),
+            });
+        }
+        let fence = fence(&self.targets, remote);
+        let Place { key, offset } = place;
+        let mut payload = Payload::Nothing;
+        let (kind, args) = match (remote.rma, &remote.source) {
+            (RmaOp::Put { end, signal }, Some(source)) => {
+                payload = Payload::Source(Range::new(source, 0, remote.total));
+                let op = if end == PutEnd::Local { 0 } else { id.0 };
+                let flags = fence | if signal.is_some() { SIGNAL } else { 0 };
+                let Signal { port, word } = signal.unwrap_or_default();
+                (Kind::Put, [op, flags, u64::from(port), word])
+            }
+            (RmaOp::FetchAdd(add), _) => (Kind::Atomic, [id.0, fence, add, 0]),
+            (RmaOp::CompareSwap { expected, new }, _) => {
+                (Kind::Atomic, [id.0, fence | SWAP, new, expected])
+            }
+            // It waits for what is before it anyway.
+            (RmaOp::Flush(_), _) => {
+                let flush = Outgoing::new(Kind::Flush, Args::new(&[id.0]), payload, id);
+                return Some(Task::Send(to, flush));
+            }
+            (RmaOp::Put { .. } | RmaOp::Get, _) => return None,
+        };
+        let [op, flags, a, b] = args;
+        let args = Args::trimmed(&[key.key, key.salt, offset, op, flags, a, b]);
+        Some(Task::Send(to, Outgoing::new(kind, args, payload, id)))
+    }
+
+    /// What came of that; gives what is to be done in its place.
+    pub(crate) fn remote_did(&mut self, to: u32, id: OpId, did: Did) -> Option<Waiting> {
+        let remote = self.ops.remote(id)?;
+        if core::mem::take(&mut remote.direct) {
+            return self.direct_did(to, id, did);
+        }
+        // A death ends it.
+        if matches!(did, Did::Done | Did::Lent) {
+            remote.stage = match remote.rma {
+                RmaOp::Put {
+                    end: PutEnd::Local, ..
+                } => RemoteStage::Answered(Ok(())),
+                _ => RemoteStage::Left,
+            };
+            remote.lent += u32::from(did == Did::Lent);
+            self.has_asked(to, id);
+            self.end_answered(id);
+        }
+        None
+    }
+
+    fn direct_did(&mut self, to: u32, id: OpId, did: Did) -> Option<Waiting> {
+        let (remote, target) = (self.ops.remote(id)?, self.targets.get_mut(&to)?);
+        let get = remote.rma == RmaOp::Get;
+        let local = matches!(
+            remote.rma,
+            RmaOp::Put {
+                end: PutEnd::Local,
+                ..
+            }
+        );
+        let result = match did {
+            Did::Done => Ok(()),
+            // The next flush tells, as of one that went by a message.
+            Did::Refused(why) if local => {
+                target.silent += 1;
+                target.fault.get_or_insert(why);
+                Ok(())
+            }
+            Did::Refused(why) => Err(why),
+            _ if get => {
+                self.ask_for_all(id);
+                return None;
+            }
+            _ => {
+                target.silent += u64::from(local);
+                return Some(Waiting::Remote(id));
+            }
+        };
+        self.end_remote(id, result);
+        if get {
+            self.pass_fences(to);
+        }
+        None
+    }
+
+    /// One request of a get.
+    pub(crate) fn ask_args(&mut self, id: OpId, at: u64, bytes: u64) -> Option<Args> {
+        let remote = self.ops.remote(id)?;
+        let flags = fence(&self.targets, remote) | bytes;
+        let Place { key, offset } = remote.place;
+        let args = [key.key, key.salt, offset, remote.total, id.0, at, flags];
+        Some(Args::trimmed(&args))
+    }
+
+    /// A message of an operation has left. The first one behind a fence says so;
+    /// others come after it.
+    pub(crate) fn has_asked(&mut self, to: u32, id: OpId) {
+        if let (Some(remote), Some(target)) = (self.ops.remote(id), self.targets.get_mut(&to)) {
+            target.sent = target.sent.max(remote.epoch);
+        }
+    }
+
+    /// Ends an operation that was answered, and whose memory nobody reads.
+    pub(crate) fn end_answered(&mut self, id: OpId) {
+        if let Some(remote) = self.ops.remote(id)
+            && remote.lent == 0
+            && let RemoteStage::Answered(result) = remote.stage
+        {
+            self.end_remote(id, result);
+        }
+    }
+
+    pub(crate) fn end_remote(&mut self, id: OpId, result: Result<(), OpError>) {
+        let Some(remote) = self.ops.remote(id) else {
+            return;
+        };
+        let (to, counted) = (remote.to, remote.counted);
+        let got = remote.rma == RmaOp::Get && remote.stage != RemoteStage::Waiting;
+        self.ops.end(id, result);
+        if counted && let Some(target) = self.targets.get_mut(&to) {
+            target.open -= 1;
+            target.gets -= u64::from(got);
+            if target.is_quiet() {
+                self.targets.remove(&to);
+            }
+        }
+    }
+}
+
+/// Whether the next message towards the target is the first one behind a fence.
+fn fence<S, K>(targets: &BTreeMap<u32, TargetState>, remote: &Remote<S, K>) -> u64 {
+    match targets.get(&remote.to) {
+        Some(target) if remote.epoch > target.sent => FENCE,
+        _ => 0,
+    }
+}

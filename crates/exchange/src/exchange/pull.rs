@@ -1,0 +1,149 @@
+//! Pulling: what is asked for next, and the answers.
+
+use super::Exchange;
+use crate::state::{Meeting, SendStage, Waiting};
+use crate::values::{Kind, LaneTerms, OpId, Sink, Source};
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// The rest of a message is to be pulled.
+    pub(crate) fn pull(&mut self, id: OpId) {
+        if let Some(meeting) = self.ops.meeting(id) {
+            let left = meeting.end - meeting.asked;
+            self.pulls.wait(self.config.number, left, id, meeting.from);
+            self.ask();
+        }
+    }
+
+    /// Hands the schedule on to another exchange of the endpoint, or takes it back.
+    pub fn swap_pulls(&mut self, other: &mut Self) {
+        core::mem::swap(&mut self.pulls, &mut other.pulls);
+    }
+
+    /// Whose turn to ask it is, if it is another exchange's: that one is to have the schedule
+    /// and then to be told, by [`Exchange::take_turn`].
+    pub const fn next_turn(&mut self) -> Option<u8> {
+        self.pulls.turn.take()
+    }
+
+    /// It is this exchange's turn to ask.
+    pub fn take_turn(&mut self) {
+        self.ask();
+    }
+
+    /// Asks for as much as may be under way.
+    pub(crate) fn ask(&mut self) {
+        self.ask_for_own();
+        self.freed |= self.pulls.turn.is_some();
+    }
+
+    fn ask_for_own(&mut self) {
+        while let Some(id) = self.pulls.next(self.config.number) {
+            if self.ask_for_get(id) {
+                continue;
+            }
+            let Some(&mut Meeting { from, .. }) = self.ops.meeting(id) else {
+                continue;
+            };
+            let LaneTerms { push, pull_min, .. } = *self.terms(from);
+            let mut chunk = self.config.pull_chunk.max(pull_min);
+            if chunk == self.config.pull_chunk {
+                chunk = self.pulls.share(from, chunk);
+            }
+            let Some(meeting) = self.ops.meeting(id) else {
+                continue;
+            };
+            let (at, left) = (meeting.asked, meeting.end - meeting.asked);
+            let bytes = left.min(chunk.max(1));
+            let args = [meeting.offer.unwrap_or(0), at, bytes, id.0];
+            meeting.asked += bytes;
+            self.pulls.asked(from, bytes);
+            if bytes < left {
+                self.pulls.wait(self.config.number, left - bytes, id, from);
+            }
+            self.say(from, Kind::Pull, args);
+            if push.masking {
+                self.unready.push_back((id, at, bytes));
+            }
+        }
+    }
+
+    /// Asks for the next part of a get; false: it is none.
+    fn ask_for_get(&mut self, id: OpId) -> bool {
+        let Some(remote) = self.ops.remote(id) else {
+            return false;
+        };
+        if let Some(bytes) = remote.next_ask() {
+            let at = remote.asked;
+            remote.asked += bytes;
+            remote.asks += 1;
+            let (from, left) = (remote.to, remote.total - remote.asked);
+            self.pulls.asked(from, bytes);
+            if left > 0 {
+                self.pulls.wait(self.config.number, left, id, from);
+            }
+            self.peers.push(from, Waiting::Ask { op: id, at, bytes });
+            if self.terms(from).push.masking {
+                self.unready.push_back((id, at, bytes));
+            }
+        }
+        true
+    }
+
+    /// Whether a receive has asked for these bytes, and they are the next;
+    /// then they have begun to arrive.
+    pub(crate) fn was_asked(&mut self, from: u32, id: OpId, at: u64, bytes: u64) -> bool {
+        self.ops.meeting(id).is_some_and(|meeting| {
+            let fits = meeting.from == from
+                && meeting.came == at
+                && bytes > 0
+                && bytes <= meeting.asked - meeting.came;
+            if fits {
+                meeting.came += bytes;
+            }
+            fits
+        })
+    }
+
+    /// All of an answer has arrived.
+    pub(crate) fn answer_ends(&mut self, id: OpId, bytes: u64) {
+        if let Some(meeting) = self.ops.meeting(id) {
+            let due = meeting.due();
+            meeting.answered += bytes;
+            self.pulls.came(meeting.from, due - meeting.due());
+            self.settle(id);
+            self.ask();
+        }
+    }
+
+    /// The sender's side: somebody asks for a part of an offered message. What
+    /// makes no sense is not answered.
+    pub(crate) fn asked(&mut self, from: u32, [op, at, bytes, receive, key]: [u64; 5]) {
+        let op = OpId(op);
+        let Some(send) = self.ops.send(op) else {
+            return;
+        };
+        // In order and once: so a peer can ask for no more than the message.
+        let fits = send.to == from
+            && send.stage == SendStage::Offered
+            && send.gone == at
+            && bytes > 0
+            && at.checked_add(bytes).is_some_and(|end| end <= send.total);
+        if !fits {
+            return;
+        }
+        send.gone += bytes;
+        send.due += bytes;
+        if send.due > bytes {
+            // What waits for room is answered at once with this: who asks for
+            // little and takes nothing makes us keep no more.
+            return;
+        }
+        let waits = (self.peers.get(from)).is_some_and(|peer| peer.lines.replies() > 0);
+        let what = if key != 0 && !waits {
+            Waiting::Write { op, receive, key }
+        } else {
+            Waiting::Answer { op, receive }
+        };
+        self.peers.push(from, what);
+    }
+}

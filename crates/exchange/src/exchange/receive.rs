@@ -1,0 +1,374 @@
+//! Receives: posted before their message or after it; probes and claims.
+
+use alloc::vec::Vec;
+
+use portolan_matching::{Arrival, Post, Selector};
+
+use super::Exchange;
+use crate::state::{
+    Body, LEAST, Meeting, Message, Origin, Receive, ReceiveStage, SendStage, Waiting,
+};
+use crate::values::{
+    Did, Kind, MessageId, NOBODY, Notify, OpError, OpId, Probed, Sink, Source, copy,
+};
+
+/// Vectors kept for messages to come, at most, and how long they may be, bytes.
+const SPARE_MAX: usize = 64;
+const SPARE_BYTES: usize = 64 << 10;
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Posts a receive: it takes the first message that fits `selector`, of
+    /// those that wait or that come.
+    pub fn post_receive(&mut self, selector: &Selector, sink: K, notify: Notify) -> OpId {
+        let id = self.new_receive(selector.source, selector.tag, sink, notify);
+        match self.matcher.post(*selector, id) {
+            Post::Matched(met) => self.join(id, met.message),
+            Post::Posted(ticket) => {
+                let hopeless = selector.source.is_some_and(|source| {
+                    // Nothing of a dead sender comes any more.
+                    self.peers.get(source).is_none_or(|peer| peer.dead)
+                });
+                if hopeless {
+                    self.matcher.cancel(ticket);
+                    self.ops.end(id, Err(OpError::PeerDead));
+                } else if let Some(receive) = self.ops.receive(id) {
+                    receive.stage = ReceiveStage::Posted(Some(ticket));
+                    let source = selector.source.unwrap_or(NOBODY);
+                    self.ops.set_awaits(id, source);
+                }
+            }
+        }
+        id
+    }
+
+    fn new_receive(&mut self, source: Option<u32>, tag: u64, sink: K, notify: Notify) -> OpId {
+        let receive = Receive {
+            sink: Some(sink),
+            source,
+            stage: ReceiveStage::Posted(None),
+        };
+        self.ops.insert(Body::Receive(receive), notify, tag, None)
+    }
+
+    /// Whether an operation is a receive from anybody that has met no message.
+    #[must_use]
+    pub fn is_from_anybody(&mut self, id: OpId) -> bool {
+        self.ops.receive(id).is_some_and(|receive| {
+            receive.source.is_none() && matches!(receive.stage, ReceiveStage::Posted(_))
+        })
+    }
+
+    /// The message that a receive with this selector would take.
+    pub fn probe(&mut self, selector: &Selector) -> Option<Probed> {
+        let (_, _, &number) = self.matcher.peek(selector)?;
+        self.messages.get(number).map(|message| message.what)
+    }
+
+    /// Takes the message out that a receive with this selector would take: for
+    /// [`Exchange::receive_claimed`] or [`Exchange::discard`].
+    pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Probed)> {
+        let (_, number) = self.matcher.claim(selector)?;
+        let message = self.messages.get_mut(number)?;
+        message.claimed = true;
+        Some((MessageId(number), message.what))
+    }
+
+    /// Whether this names a message that was claimed, and neither received nor
+    /// discarded.
+    #[must_use]
+    pub fn is_claimed(&self, message: &MessageId) -> bool {
+        let found = self.messages.get(message.0);
+        found.is_some_and(|m| m.claimed && m.met.is_none())
+    }
+
+    /// Receives a claimed message.
+    pub fn receive_claimed(&mut self, claimed: MessageId, sink: K, notify: Notify) -> OpId {
+        let what = self
+            .messages
+            .get(claimed.0)
+            .map(|m| (m.what.from, m.what.tag));
+        let (from, tag) = what.unwrap_or((u32::MAX, 0));
+        let id = self.new_receive(Some(from), tag, sink, notify);
+        self.join(id, claimed.0);
+        id
+    }
+
+    /// Throws a claimed message away; its sender is told that it was received.
+    pub fn discard(&mut self, claimed: MessageId, nothing: K) {
+        // Received in no memory: what is being pushed still has to come.
+        let id = self.receive_claimed(claimed, nothing, Notify::default());
+        self.forget_end(id);
+    }
+
+    /// The receive that an arriving message meets. Where there is none it is
+    /// to be kept at once.
+    pub(crate) fn first_receive(&mut self, what: &Probed) -> Option<OpId> {
+        if let Some(id) = self.raise_for(what) {
+            return Some(id);
+        }
+        // Where it fits none it is known by the number it is kept under.
+        match self.matcher.arrive(what.envelope(), self.messages.next()) {
+            Arrival::Unexpected(_) => None,
+            Arrival::Matched(met) => Some(met.receive),
+        }
+    }
+
+    /// Keeps a message that [`Exchange::first_receive`] found none for.
+    /// So many of its pushes are missing.
+    pub(crate) fn keep(
+        &mut self,
+        what: Probed,
+        origin: Origin,
+        body: Vec<u8>,
+        charge: u64,
+        pushes: u32,
+        overlap: bool,
+    ) -> u64 {
+        if let Some(peer) = self.peers.get(what.from) {
+            peer.offers += u32::from(matches!(origin, Origin::Offer { .. }));
+            if origin == Origin::Eager && what.from == self.config.rank {
+                peer.taken += charge;
+            }
+        }
+        self.messages.insert(Message {
+            what,
+            origin,
+            overlap,
+            body,
+            pushes,
+            charge,
+            met: None,
+            claimed: false,
+            lost: false,
+        })
+    }
+
+    /// A receive has met a message: what it is, where the rest of it is, and how
+    /// much is pushed, of which `pushes` pushes are missing.
+    pub(crate) fn meet(
+        &mut self,
+        id: OpId,
+        what: &Probed,
+        origin: Origin,
+        pushed: u64,
+        pushes: u32,
+        overlap: bool,
+    ) {
+        let Some(receive) = self.ops.receive(id) else {
+            return;
+        };
+        let room = receive.sink.as_ref().map_or(0, Sink::len);
+        let mut meeting = Meeting::new(what, room, pushed, pushes);
+        meeting.overlap = overlap;
+        if let Origin::Offer {
+            op,
+            address,
+            shares,
+        } = origin
+        {
+            meeting.offer = Some(op);
+            (meeting.address, meeting.shares) = (address, shares);
+            meeting.begun = false;
+        }
+        self.ops.meet(id, what.tag, what.data, meeting);
+    }
+
+    /// A receive gets a message that has been kept.
+    fn join(&mut self, id: OpId, number: u64) {
+        let Some(message) = self.messages.get_mut(number) else {
+            self.ops.end(id, Err(OpError::PeerDead));
+            return;
+        };
+        let (what, origin, lost) = (message.what, message.origin, message.lost);
+        let (pushes, overlap) = (message.pushes, message.overlap);
+        let pushed = message.body.len() as u64;
+        message.met = Some(id);
+        self.meet(id, &what, origin, pushed, pushes, overlap);
+        if lost {
+            self.release_message(number);
+            self.ops.end(id, Err(OpError::PeerDead));
+            return;
+        }
+        if let Origin::Local(op) = origin {
+            self.release_message(number);
+            self.copy_local(op, id);
+        } else if pushes == 0 {
+            self.move_body(number);
+        } else {
+            self.fetch_rest(id);
+        }
+    }
+
+    /// All pushes of a kept message that has met its receive are here.
+    pub(crate) fn move_body(&mut self, number: u64) {
+        let Some(message) = self.messages.get_mut(number) else {
+            return;
+        };
+        let Some(id) = message.met else { return };
+        let body = core::mem::take(&mut message.body);
+        self.write(id, 0, &body);
+        if let Some(message) = self.messages.get_mut(number) {
+            message.body = body;
+        }
+        if let Some(meeting) = self.ops.meeting(id) {
+            meeting.pushes = 0;
+        }
+        self.fetch_rest(id);
+        self.settle(id);
+        self.release_message(number);
+    }
+
+    /// Gives back what a kept message held.
+    pub(crate) fn release_message(&mut self, number: u64) {
+        let Some(message) = self.messages.remove(number) else {
+            return;
+        };
+        let from = message.what.from;
+        if let Some(peer) = self.peers.get(from) {
+            peer.offers -= u32::from(matches!(message.origin, Origin::Offer { .. }));
+        }
+        self.keep_vector(message.body);
+        self.freed = true;
+        self.free_pushed(from, message.charge);
+    }
+
+    /// Pushed bytes are no longer kept.
+    pub(crate) fn free_pushed(&mut self, from: u32, charge: u64) {
+        let room = self.room_of(from);
+        let Some(peer) = self.peers.get(from) else {
+            return;
+        };
+        peer.freed += charge;
+        if from != self.config.rank
+            && !peer.dead
+            && let Some(limit) = peer.limit_update(room)
+        {
+            self.say(from, Kind::Credit, [limit]);
+        }
+    }
+
+    /// An empty vector with room for so many bytes.
+    pub(crate) fn vector(&mut self, bytes: u64) -> Vec<u8> {
+        let mut vector = self.spare.pop().unwrap_or_default();
+        vector.clear();
+        vector.reserve_exact(bytes as usize);
+        vector
+    }
+
+    fn keep_vector(&mut self, vector: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && (1..=SPARE_BYTES).contains(&vector.capacity()) {
+            self.spare.push(vector);
+        }
+    }
+
+    /// Writes bytes of a message to its receive's memory, as far as there is
+    /// room.
+    pub(crate) fn write(&mut self, id: OpId, at: u64, bytes: &[u8]) {
+        if let Some(receive) = self.ops.receive(id)
+            && let Some(sink) = &mut receive.sink
+        {
+            let room = sink.len().saturating_sub(at);
+            let fits = room.min(bytes.len() as u64) as usize;
+            if fits > 0 {
+                sink.write(at, &bytes[..fits]);
+            }
+        }
+    }
+
+    /// Gets what was not pushed, once that may be asked for.
+    pub(crate) fn fetch_rest(&mut self, id: OpId) {
+        let Some(meeting) = self.ops.meeting(id) else {
+            return;
+        };
+        if meeting.begun || (meeting.pushes > 0 && !meeting.overlap) {
+            return;
+        }
+        meeting.begun = true;
+        let (from, address, bytes) = (meeting.from, meeting.address, meeting.end - meeting.asked);
+        if bytes == 0 {
+            return;
+        }
+        let both = meeting.shares && bytes >= self.config.share_min.max(LEAST);
+        if address == 0 || address.checked_add(meeting.want).is_none() {
+            self.pull_rest(id);
+        } else if both {
+            let key = self.regions.salt();
+            (self.peers).push(from, Waiting::Publish { receive: id, key });
+        } else {
+            self.peers.push(from, Waiting::Fetch(id));
+        }
+    }
+
+    /// All that is missing is asked for by messages.
+    pub(crate) fn pull_rest(&mut self, id: OpId) {
+        if let Some(from) = self.ops.asks(id) {
+            if !self.terms(from).push.masking {
+                self.peers.push(from, Waiting::Prepare(id));
+            }
+            self.pull(id);
+        }
+    }
+
+    /// The memory of a receive was filled out of the sender's, or could not be.
+    pub(crate) fn has_fetched(&mut self, id: OpId, did: Did) {
+        let Some(meeting) = self.ops.meeting(id) else {
+            return;
+        };
+        match did {
+            Did::Done => {
+                meeting.end = meeting.asked;
+                self.settle(id);
+            }
+            // Its death ends the receive.
+            Did::Dead => {}
+            _ if meeting.published == 0 => self.pull_rest(id),
+            _ => self.pull(id),
+        }
+    }
+
+    /// Ends a receive that lacks nothing.
+    pub(crate) fn settle(&mut self, id: OpId) {
+        let Some(meeting) = self.ops.meeting(id) else {
+            return;
+        };
+        let lacks = meeting.pushes > 0 || !meeting.begun || meeting.answered < meeting.end;
+        if lacks || meeting.ending.is_some() {
+            return;
+        }
+        let (from, offer) = (meeting.from, meeting.offer);
+        let result = if meeting.total > meeting.want {
+            Err(OpError::Truncated)
+        } else {
+            Ok(())
+        };
+        self.end_receive(id, result);
+        if let Some(op) = offer {
+            self.say(from, Kind::Done, [op]);
+        }
+    }
+
+    /// Copies from a send to a receive of this process, and ends both.
+    pub(crate) fn copy_local(&mut self, from: OpId, to: OpId) {
+        let source = self.ops.send(from).and_then(|send| send.source.take());
+        let sink = self.ops.receive(to).and_then(|r| r.sink.take());
+        let (Some(source), Some(mut sink)) = (source, sink) else {
+            return;
+        };
+        let bytes = source.len().min(sink.len());
+        copy(|at, into| source.read(at, into), &mut sink, 0, bytes);
+        let result = if source.len() > bytes {
+            Err(OpError::Truncated)
+        } else {
+            Ok(())
+        };
+        if let Some(receive) = self.ops.receive(to) {
+            receive.sink = Some(sink);
+        }
+        if let Some(send) = self.ops.send(from) {
+            send.source = Some(source);
+            send.stage = SendStage::Answered;
+        }
+        self.ops.end(to, result);
+        self.end_send(from);
+    }
+}

@@ -1,0 +1,156 @@
+//! Memory of this rank that others may reach into, by key.
+
+use super::Exchange;
+use crate::state::{Region, Shared};
+use crate::values::{
+    DeregisterError, Opened, RegionId, RegisterError, RemoteKey, Rights, Sink, Source,
+};
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Lets other ranks reach into memory, by a key that the program chooses,
+    /// or that is chosen for it (`None`). Accesses name bytes by their offset
+    /// from the memory's first.
+    ///
+    /// # Errors
+    /// [`RegisterError`], with the memory: [`RegisterError::Forbidden`],
+    /// [`RegisterError::Full`] or [`RegisterError::KeyTaken`].
+    pub fn register(
+        &mut self,
+        memory: K,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<RegionId, (RegisterError, K)> {
+        let key = match self.regions.new_key(key) {
+            Ok(key) => key,
+            Err(why) => return Err((why, memory)),
+        };
+        let bytes = memory.len();
+        let memory = (self.regions.memories).insert(Shared { memory, regions: 1 });
+        Ok(self.regions.open(key, rights, memory, 0, bytes))
+    }
+
+    /// Registers memory of a region again: all of it or a part, `bytes` bytes from
+    /// `start` of that region on, with a key and rights of its own. With the key, the
+    /// extent and the rights of a region of this memory it is that region, which has
+    /// then to be deregistered once more.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; nothing was registered.
+    pub fn register_again(
+        &mut self,
+        of: RegionId,
+        start: u64,
+        bytes: u64,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<RegionId, RegisterError> {
+        let all = &mut self.regions;
+        let of = *all.opened(of).ok_or(RegisterError::NoSuchRegion)?;
+        if start.checked_add(bytes).is_none_or(|end| end > of.bytes) {
+            return Err(RegisterError::OutOfBounds);
+        }
+        let start = of.start + start;
+        if let Some(number) = key.and_then(|key| all.keys.get(&key).copied())
+            && let Some(there) = all.regions.get_mut(number)
+            && (there.memory, there.start, there.bytes, there.rights)
+                == (of.memory, start, bytes, rights)
+        {
+            if all.forbidden {
+                return Err(RegisterError::Forbidden);
+            }
+            there.count += 1;
+            return Ok(RegionId(number));
+        }
+        let key = all.new_key(key)?;
+        if let Some(shared) = all.memories.get_mut(of.memory) {
+            shared.regions += 1;
+        }
+        Ok(all.open(key, rights, of.memory, start, bytes))
+    }
+
+    /// What others name a region by; `None` if it is not open.
+    #[must_use]
+    pub fn remote_key(&self, region: RegionId) -> Option<RemoteKey> {
+        self.regions.opened(region).map(|region| region.key)
+    }
+
+    /// A region, if it is open.
+    pub fn opened(&mut self, region: RegionId) -> Option<Opened<'_, K>> {
+        let Region {
+            key,
+            rights,
+            memory,
+            start,
+            bytes,
+            count,
+            ..
+        } = *self.regions.opened(region)?;
+        let memory = self.regions.memories.get_mut(memory)?;
+        Some(Opened {
+            key,
+            rights,
+            memory: &mut memory.memory,
+            start,
+            bytes,
+            count,
+        })
+    }
+
+    /// The memory that a region lies in, while it is registered.
+    #[must_use]
+    pub fn region_memory(&self, region: RegionId) -> Option<&K> {
+        self.regions.memory(region.0)
+    }
+
+    /// Takes one registration of a region back. With the last one it is closed: its key is
+    /// free at once, and accesses that begin to arrive end with
+    /// [`OpError::BadKey`]. The memory comes back with its last region;
+    /// `None`: others still lie in it, or the region was registered
+    /// more than once.
+    ///
+    /// # Errors
+    /// - [`DeregisterError::InUse`]: the region is closed, but is
+    ///   still read or written: call again after progress.
+    /// - [`DeregisterError::NoSuchRegion`].
+    pub fn deregister(&mut self, region: RegionId) -> Result<Option<K>, DeregisterError> {
+        self.shut(region);
+        let all = &mut self.regions;
+        let it = (all.regions.get_mut(region.0)).ok_or(DeregisterError::NoSuchRegion)?;
+        if it.count > 1 {
+            it.count -= 1;
+            return Ok(None);
+        }
+        if it.uses > 0 {
+            return Err(DeregisterError::InUse(it.uses));
+        }
+        let memory = it.memory;
+        all.regions.remove(region.0);
+        if let Some(shared) = all.memories.get_mut(memory) {
+            shared.regions -= 1;
+            if shared.regions == 0 {
+                return Ok(all.memories.remove(memory).map(|shared| shared.memory));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first half of [`Exchange::deregister`]: if this is the last
+    /// registration no access is admitted any more.
+    pub fn shut(&mut self, RegionId(number): RegionId) {
+        let all = &mut self.regions;
+        if let Some(region) = all.regions.get_mut(number)
+            && region.count == 1
+            && !region.closing
+        {
+            region.closing = true;
+            all.keys.remove(&region.key.key);
+        }
+    }
+
+    /// One-sided access to this rank is forbidden from now on: nothing can be
+    /// registered, and accesses that begin to arrive end with
+    /// [`OpError::Forbidden`].
+    pub const fn forbid(&mut self) {
+        self.regions.forbidden = true;
+    }
+}

@@ -1,0 +1,345 @@
+//! The target's side of one-sided memory: accesses are checked, executed,
+//! answered. Of the initiator nothing is believed.
+
+use super::Exchange;
+use super::send::BYTES_MAX;
+use crate::state::{Arriving, Dest, Part, RemoteStage, RmaOp, Served, Waiting, to_status};
+use crate::values::{
+    Args, Did, FENCE, Incoming, Kind, NOBODY, OpError, OpId, Range, RemoteKey, Rights, SIGNAL,
+    SWAP, Signal, Sink, Source, Took, Words, copy,
+};
+
+/// In the number under which a region's memory is lent; operations have none
+/// that large in the half that this is in.
+const LENT_REGION: u64 = 1 << 31;
+
+fn key_of(words: &Words<'_>) -> RemoteKey {
+    RemoteKey {
+        key: words.or_zero(0),
+        salt: words.or_zero(1),
+    }
+}
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Whether another access of a rank is taken up now: not while too many are
+    /// unanswered, nor, behind a fence, while puts are arriving or are to be told.
+    fn admits(&mut self, from: u32, fence: bool) -> bool {
+        let Some(peer) = self.peers.get(from) else {
+            return false;
+        };
+        let puts = peer.putting + peer.telling;
+        let open = peer.lines.replies() + peer.serving + puts;
+        let admits = open < self.config.accesses_max.max(1) && !(fence && puts > 0);
+        self.held_up |= !admits;
+        admits
+    }
+
+    /// What was held up may be taken up.
+    pub(crate) const fn hold_no_more(&mut self) {
+        self.freed |= self.held_up;
+        self.held_up = false;
+    }
+
+    fn result(&mut self, to: u32, op: u64, result: Result<u64, OpError>) {
+        let status = to_status(result.map(|_| ()));
+        self.say(to, Kind::Result, [op, status, result.unwrap_or(0), 0]);
+    }
+
+    pub(crate) fn arrive_put(&mut self, m: &Incoming<'_>) -> Took {
+        let words = Words(m.args);
+        let (op, flags) = (words.or_zero(3), words.or_zero(4));
+        if !self.admits(m.from, flags & FENCE != 0) {
+            return Took::NotNow;
+        }
+        let bytes = m.total;
+        let signal = (flags & SIGNAL != 0).then(|| Signal {
+            port: u32::try_from(words.or_zero(5)).unwrap_or(u32::MAX),
+            word: words.or_zero(6),
+        });
+        let spot = (self.regions).check(key_of(&words), words.or_zero(2), bytes, Rights::Put);
+        let spot = match spot {
+            Err(why) => return self.refuse_put(m, op, why),
+            Ok(_) if signal.is_some_and(|it| !self.has_port(it.port)) => {
+                return self.refuse_put(m, op, OpError::NoPort);
+            }
+            Ok(spot) => spot,
+        };
+        let put = Arriving {
+            from: m.from,
+            spot,
+            bytes,
+            op,
+            signal,
+        };
+        if !m.payload.is_empty()
+            && let Some(memory) = self.regions.memory_mut(spot.region)
+        {
+            memory.write(spot.at, m.payload);
+        }
+        if m.is_whole() {
+            self.put_ends(&put);
+            return Took::Whole;
+        }
+        self.regions.enter(spot.region);
+        self.put_part(m.from, Dest::Put(put))
+    }
+
+    /// Of a put that was refused no byte is kept.
+    fn refuse_put(&mut self, m: &Incoming<'_>, op: u64, why: OpError) -> Took {
+        self.result(m.from, op, Err(why));
+        if m.is_whole() {
+            Took::Whole
+        } else {
+            self.put_part(m.from, Dest::Nowhere)
+        }
+    }
+
+    fn put_part(&mut self, from: u32, dest: Dest) -> Took {
+        if let Some(peer) = self.peers.get(from) {
+            peer.putting += 1;
+        }
+        self.rest(from, dest)
+    }
+
+    /// All bytes of a put, or of a refused one, are here.
+    pub(crate) fn put_part_ends(&mut self, from: u32, put: Option<&Arriving>) {
+        if let Some(peer) = self.peers.get(from) {
+            peer.putting = peer.putting.saturating_sub(1);
+        }
+        if let Some(put) = put {
+            self.regions.leave(put.spot.region);
+            self.put_ends(put);
+        }
+        self.hold_no_more();
+    }
+
+    fn put_ends(&mut self, put: &Arriving) {
+        if let Some(signal) = put.signal {
+            self.tell(put.from, signal, put.bytes, put.op);
+        } else if put.op != 0 {
+            self.result(put.from, put.op, Ok(0));
+        }
+    }
+
+    /// Our program is to be told of a rank's put, and then the rank that it was.
+    fn tell(&mut self, from: u32, signal: Signal, bytes: u64, op: u64) {
+        if let Some(peer) = self.peers.get(from) {
+            peer.telling += 1;
+        }
+        (self.peers).push(from, Waiting::Signal { signal, bytes, op });
+    }
+
+    pub(crate) fn has_told(&mut self, from: u32, op: u64) {
+        if let Some(peer) = self.peers.get(from) {
+            peer.telling -= 1;
+        }
+        if from == self.config.rank {
+            self.end_remote(OpId(op), Ok(()));
+        } else if op != 0 {
+            self.result(from, op, Ok(0));
+        }
+        self.hold_no_more();
+    }
+
+    /// Forgets payloads of which `of` says so: the rest of their bytes will not come.
+    pub(crate) fn drop_parts(&mut self, of: impl Fn(&Part) -> bool) {
+        for part in self.parts.take_where(of) {
+            if let Dest::Put(put) = part.dest {
+                self.regions.leave(put.spot.region);
+            }
+        }
+    }
+
+    pub(crate) fn arrive_get(&mut self, m: &Incoming<'_>) -> Took {
+        let words = Words(m.args);
+        let [offset, total, op, at, bytes] = [2, 3, 4, 5, 6].map(|i| words.or_zero(i));
+        let (fence, bytes) = (bytes & FENCE != 0, bytes & !FENCE);
+        if bytes > BYTES_MAX || at.checked_add(bytes).is_none_or(|end| end > total) {
+            return Took::Refused;
+        }
+        if !self.admits(m.from, fence) {
+            return Took::NotNow;
+        }
+        match (self.regions).check(key_of(&words), offset, total, Rights::Get) {
+            Err(why) => self.result(m.from, op, Err(why)),
+            Ok(mut spot) => {
+                spot.at += at;
+                self.serve(Served {
+                    from: m.from,
+                    spot,
+                    bytes,
+                    op,
+                    at,
+                    lent: false,
+                });
+            }
+        }
+        Took::Whole
+    }
+
+    fn serve(&mut self, served: Served) {
+        let to = served.from;
+        if let Some(peer) = self.peers.get(to) {
+            peer.serving += 1;
+        }
+        self.regions.enter(served.spot.region);
+        let number = self.served.insert(served);
+        self.peers.push(to, Waiting::Served(number));
+    }
+
+    /// The answer to a get, and what its memory is lent by.
+    pub(crate) fn served_message(&mut self, number: u64) -> Option<(Args, Range<&K>, OpId)> {
+        let Served {
+            spot,
+            bytes,
+            op,
+            at,
+            ..
+        } = *self.served.get(number)?;
+        let range = Range::new(self.regions.memory(spot.region)?, spot.at, bytes);
+        Some((Args::new(&[op, at]), range, OpId(number | LENT_REGION)))
+    }
+
+    pub(crate) fn has_served(&mut self, number: u64, did: Did) {
+        match self.served.get_mut(number) {
+            Some(served) if did == Did::Lent => served.lent = true,
+            // Of a death the exchange is told.
+            Some(_) if did == Did::Done => self.end_served(number),
+            _ => {}
+        }
+    }
+
+    fn end_served(&mut self, number: u64) {
+        let Some(served) = self.served.remove(number) else {
+            return;
+        };
+        self.regions.leave(served.spot.region);
+        if served.from != NOBODY
+            && let Some(peer) = self.peers.get(served.from)
+        {
+            peer.serving = peer.serving.saturating_sub(1);
+        }
+        self.hold_no_more();
+    }
+
+    /// The memory lent under this number is read no more; false: it is not a
+    /// region's.
+    pub(crate) fn region_released(&mut self, OpId(lender): OpId) -> bool {
+        let number = lender & !LENT_REGION;
+        if lender & LENT_REGION != 0 && self.served.get(number).is_some_and(|s| s.lent) {
+            self.end_served(number);
+        }
+        lender & LENT_REGION != 0
+    }
+
+    /// Forgets answers that have not left, to one rank or to all. What is still
+    /// read for the dead is counted for nobody.
+    pub(crate) fn drop_served(&mut self, rank: Option<u32>) {
+        let theirs: alloc::vec::Vec<u64> = (self.served.iter())
+            .filter(|(_, served)| rank.is_none_or(|rank| served.from == rank))
+            .map(|(number, _)| number)
+            .collect();
+        for number in theirs {
+            match self.served.get_mut(number) {
+                Some(served) if served.lent => served.from = NOBODY,
+                _ => self.end_served(number),
+            }
+        }
+    }
+
+    pub(crate) fn arrive_atomic(&mut self, m: &Incoming<'_>) -> Took {
+        let words = Words(m.args);
+        let [offset, op, flags, new, expected] = [2, 3, 4, 5, 6].map(|i| words.or_zero(i));
+        if !self.admits(m.from, flags & FENCE != 0) {
+            return Took::NotNow;
+        }
+        let rma = if flags & SWAP == 0 {
+            RmaOp::FetchAdd(new)
+        } else {
+            RmaOp::CompareSwap { expected, new }
+        };
+        let found = self.change(key_of(&words), offset, &rma);
+        self.result(m.from, op, found);
+        Took::Whole
+    }
+
+    /// Executes an atomic operation; gives what was there.
+    fn change(&mut self, key: RemoteKey, offset: u64, rma: &RmaOp) -> Result<u64, OpError> {
+        let spot = self.regions.check(key, offset, 8, Rights::Both)?;
+        if !offset.is_multiple_of(8) {
+            return Err(OpError::Unaligned);
+        }
+        let Some(memory) = self.regions.memory_mut(spot.region) else {
+            return Err(OpError::BadKey);
+        };
+        let mut word = [0; 8];
+        memory.read(spot.at, &mut word);
+        let found = u64::from_le_bytes(word);
+        let new = match *rma {
+            RmaOp::FetchAdd(add) => found.wrapping_add(add),
+            RmaOp::CompareSwap { expected, new } if found == expected => new,
+            _ => return Ok(found),
+        };
+        memory.write(spot.at, &new.to_le_bytes());
+        Ok(found)
+    }
+
+    pub(crate) fn arrive_flush(&mut self, m: &Incoming<'_>) -> Took {
+        if !self.admits(m.from, true) {
+            return Took::NotNow;
+        }
+        self.result(m.from, Words(m.args).or_zero(0), Ok(0));
+        Took::Whole
+    }
+
+    /// Executes an operation on this rank's own memory.
+    pub(crate) fn execute(&mut self, id: OpId) {
+        let Some(remote) = self.ops.remote(id) else {
+            return;
+        };
+        let (me, place, total, rma) = (remote.to, remote.place, remote.total, remote.rma);
+        let result = match rma {
+            RmaOp::Put { signal, .. } => {
+                let spot = (self.regions).check(place.key, place.offset, total, Rights::Put);
+                let no_port = signal.is_some_and(|it| !self.has_port(it.port));
+                match spot {
+                    Ok(_) if no_port => Err(OpError::NoPort),
+                    Ok(spot) => {
+                        if let (Some(remote), Some(memory)) =
+                            (self.ops.remote(id), self.regions.memory_mut(spot.region))
+                            && let Some(source) = &remote.source
+                        {
+                            copy(|at, into| source.read(at, into), memory, spot.at, total);
+                            remote.stage = RemoteStage::Left;
+                        }
+                        if let Some(signal) = signal {
+                            return self.tell(me, signal, total, id.0);
+                        }
+                        Ok(())
+                    }
+                    Err(why) => Err(why),
+                }
+            }
+            RmaOp::Get => {
+                let spot = (self.regions).check(place.key, place.offset, total, Rights::Get);
+                spot.map(|spot| {
+                    if let (Some(sink), Some(memory)) =
+                        (&mut remote.sink, self.regions.memory(spot.region))
+                    {
+                        let read = |at, into: &mut [u8]| memory.read(spot.at + at, into);
+                        copy(read, sink, 0, total);
+                    }
+                })
+            }
+            RmaOp::Flush(_) => Ok(()),
+            RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {
+                let found = self.change(place.key, place.offset, &rma);
+                if let Some(remote) = self.ops.remote(id) {
+                    remote.found = found.ok();
+                }
+                found.map(|_| ())
+            }
+        };
+        self.end_remote(id, result);
+    }
+}

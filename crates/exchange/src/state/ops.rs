@@ -1,0 +1,392 @@
+//! Operations: what the program has asked for, until it has heard how it ended.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use portolan_matching::ReceiveTicket;
+
+use super::{Lanes, Remote, Slab};
+use crate::values::{
+    Count, CounterId, LaneTerms, Located, NOBODY, Notify, OpError, OpId, Probed, QueueId, Range,
+    Sink,
+};
+
+/// How far a send has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendStage {
+    /// Nothing has left.
+    Waiting,
+    /// All of it has left; no answer is due.
+    Eager,
+    /// It was offered: an answer ends it.
+    Offered,
+    /// The receiver is done with it.
+    Answered,
+    /// The receiver is dead.
+    Lost,
+}
+
+#[derive(Debug)]
+pub(crate) struct Send<S> {
+    /// Taken out only while it is read for a copy.
+    pub source: Option<S>,
+    pub to: u32,
+    pub total: u64,
+    pub sync: bool,
+    pub stage: SendStage,
+    /// Messages under way that read the memory.
+    pub lent: u32,
+    /// Its first message was made as one that pushes it whole.
+    pub whole: bool,
+    /// Where the receiver may copy it from; `None` until somebody had to know.
+    pub located: Option<Located>,
+    /// Of an offered one: up to where it has been pushed or pulled.
+    pub gone: u64,
+    /// Of these, the last so many bytes were asked for and have not left.
+    pub due: u64,
+    /// Of an offered one: bytes of its first and second push.
+    pub first: u64,
+    pub second: u64,
+}
+
+impl<S> Send<S> {
+    /// What was asked for and has not left.
+    pub fn range_due(&self) -> Option<Range<&S>> {
+        let at = self.gone - self.due;
+        Some(Range::new(self.source.as_ref()?, at, self.due))
+    }
+}
+
+/// Where both sides copy, the halves meet at a multiple of this, bytes: no cache line is of both.
+pub(crate) const UNIT: u64 = 64;
+
+/// Two of those are there to be shared.
+pub(crate) const LEAST: u64 = 2 * UNIT;
+
+/// What a matched receive still waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meeting {
+    pub from: u32,
+    pub total: u64,
+    /// Bytes that there is room for.
+    pub want: u64,
+    /// Pushes that have not arrived in full.
+    pub pushes: u32,
+    /// The sender's operation, if it waits for an answer.
+    pub offer: Option<u64>,
+    /// Where the sender's memory can be copied from, or 0.
+    pub address: u64,
+    /// The sender waits, and copies a part of it if it is asked to.
+    pub shares: bool,
+    /// The key under which the sender is published memory of ours to write to, or 0.
+    pub published: u64,
+    /// Up to here that memory goes.
+    pub published_end: u64,
+    /// All is over but that somebody may still write there: how it ended.
+    pub ending: Option<Result<(), OpError>>,
+    /// The request need not wait for the pushes.
+    pub overlap: bool,
+    /// What is not pushed has been copied or is being pulled.
+    pub begun: bool,
+    /// Pulled from here on...
+    pub asked: u64,
+    /// ...begun to arrive up to here...
+    pub came: u64,
+    /// ...and arrived so far.
+    pub answered: u64,
+    /// Up to here: what is behind we have copied ourselves.
+    pub end: u64,
+}
+
+impl Meeting {
+    /// A message of which so many bytes are pushed, and so many pushes missing, meets a
+    /// receive with so much room. Nothing else is missing.
+    pub fn new(what: &Probed, room: u64, pushed: u64, pushes: u32) -> Self {
+        let want = what.total.min(room);
+        let pushed = pushed.min(want);
+        Self {
+            from: what.from,
+            total: what.total,
+            want,
+            pushes,
+            offer: None,
+            address: 0,
+            shares: false,
+            published: 0,
+            published_end: 0,
+            ending: None,
+            overlap: true,
+            begun: true,
+            asked: pushed,
+            came: pushed,
+            answered: pushed,
+            end: want,
+        }
+    }
+
+    /// Of what has not been asked for, the bytes that the sender writes where both
+    /// sides copy.
+    pub fn half(&self) -> u64 {
+        ((self.want - self.asked) / 2).next_multiple_of(UNIT)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum ReceiveStage {
+    /// No message yet. `None` while it is being posted.
+    Posted(Option<ReceiveTicket>),
+    Met(Meeting),
+}
+
+#[derive(Debug)]
+pub(crate) struct Receive<K> {
+    /// Taken out only while it is written by a copy.
+    pub sink: Option<K>,
+    /// Who it is from, if not from anybody.
+    pub source: Option<u32>,
+    pub stage: ReceiveStage,
+}
+
+#[derive(Debug)]
+pub(crate) enum Body<S, K> {
+    Send(Send<S>),
+    Receive(Receive<K>),
+    Remote(Remote<S, K>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Op<S, K> {
+    pub body: Body<S, K>,
+    pub notify: Notify,
+    pub tag: u64,
+    pub data: Option<u64>,
+    /// The rank on whom it depends what comes next, or [`NOBODY`].
+    awaits: u32,
+    pub ended: Option<Result<(), OpError>>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Ops<S, K> {
+    pub slab: Slab<Op<S, K>>,
+    /// Of whom something is awaited.
+    pub lanes: Lanes,
+    pub queues: Vec<Option<VecDeque<OpId>>>,
+    pub counters: Vec<Option<Count>>,
+    /// Operations that have not ended.
+    live: usize,
+}
+
+impl<S, K> Ops<S, K> {
+    pub fn new(size: u32, terms: [LaneTerms; 2]) -> Self {
+        Self {
+            slab: Slab::new(),
+            lanes: Lanes::new(size, terms),
+            queues: Vec::new(),
+            counters: Vec::new(),
+            live: 0,
+        }
+    }
+
+    pub fn insert(
+        &mut self,
+        body: Body<S, K>,
+        notify: Notify,
+        tag: u64,
+        data: Option<u64>,
+    ) -> OpId {
+        self.live += 1;
+        OpId(self.slab.insert(Op {
+            body,
+            notify,
+            tag,
+            data,
+            awaits: NOBODY,
+            ended: None,
+        }))
+    }
+
+    /// What comes next of an operation depends on this rank, or on nobody else.
+    #[inline]
+    pub fn set_awaits(&mut self, id: OpId, rank: u32) {
+        if let Some(op) = self.slab.get_mut(id.0) {
+            let before = core::mem::replace(&mut op.awaits, rank);
+            if before != rank {
+                self.lanes.expect(rank, 1);
+                self.lanes.expect(before, -1);
+            }
+        }
+    }
+
+    pub fn get(&self, id: OpId) -> Option<&Op<S, K>> {
+        self.slab.get(id.0)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: OpId) -> Option<&mut Op<S, K>> {
+        self.slab.get_mut(id.0)
+    }
+
+    /// A send that has not ended.
+    #[inline]
+    pub fn send(&mut self, id: OpId) -> Option<&mut Send<S>> {
+        match self.slab.get_mut(id.0)? {
+            Op {
+                body: Body::Send(send),
+                ended: None,
+                ..
+            } => Some(send),
+            _ => None,
+        }
+    }
+
+    /// A receive that has not ended.
+    #[inline]
+    pub fn receive(&mut self, id: OpId) -> Option<&mut Receive<K>> {
+        match self.slab.get_mut(id.0)? {
+            Op {
+                body: Body::Receive(receive),
+                ended: None,
+                ..
+            } => Some(receive),
+            _ => None,
+        }
+    }
+
+    /// A one-sided operation that has not ended.
+    #[inline]
+    pub fn remote(&mut self, id: OpId) -> Option<&mut Remote<S, K>> {
+        match self.slab.get_mut(id.0)? {
+            Op {
+                body: Body::Remote(remote),
+                ended: None,
+                ..
+            } => Some(remote),
+            _ => None,
+        }
+    }
+
+    /// A receive whose message is arriving.
+    #[inline]
+    pub fn meeting(&mut self, id: OpId) -> Option<&mut Meeting> {
+        match &mut self.receive(id)?.stage {
+            ReceiveStage::Met(meeting) => Some(meeting),
+            ReceiveStage::Posted(_) => None,
+        }
+    }
+
+    /// The same, with its memory.
+    pub fn met(&mut self, id: OpId) -> Option<(&mut Meeting, &mut K)> {
+        let receive = self.receive(id)?;
+        match (&mut receive.stage, &mut receive.sink) {
+            (ReceiveStage::Met(meeting), Some(sink)) => Some((meeting, sink)),
+            _ => None,
+        }
+    }
+
+    /// The memory of a receive or a get that has not ended.
+    pub fn sink(&mut self, id: OpId) -> Option<&mut K> {
+        match &mut self
+            .slab
+            .get_mut(id.0)
+            .filter(|op| op.ended.is_none())?
+            .body
+        {
+            Body::Receive(receive) => receive.sink.as_mut(),
+            Body::Remote(remote) => remote.sink.as_mut(),
+            Body::Send(_) => None,
+        }
+    }
+
+    /// A receive has met a message that is all here: the short way to its end.
+    #[inline]
+    pub fn receive_whole(&mut self, id: OpId, what: &Probed, payload: &[u8])
+    where
+        K: Sink,
+    {
+        let Some(op) = self.slab.get_mut(id.0).filter(|op| op.ended.is_none()) else {
+            return;
+        };
+        let Body::Receive(receive) = &mut op.body else {
+            return;
+        };
+        let Some(sink) = &mut receive.sink else {
+            return;
+        };
+        let meeting = Meeting::new(what, sink.len(), what.total, 0);
+        let want = meeting.want;
+        if want > 0 {
+            sink.write(0, &payload[..want as usize]);
+        }
+        op.tag = what.tag;
+        op.data = what.data;
+        receive.stage = ReceiveStage::Met(meeting);
+        let result = if what.total > want {
+            Err(OpError::Truncated)
+        } else {
+            Ok(())
+        };
+        self.end(id, result);
+    }
+
+    /// The rank that a receive or a get asks for bytes.
+    pub fn asks(&self, id: OpId) -> Option<u32> {
+        match &self.slab.get(id.0)?.body {
+            Body::Receive(Receive {
+                stage: ReceiveStage::Met(meeting),
+                ..
+            }) => Some(meeting.from),
+            Body::Remote(remote) => Some(remote.to),
+            _ => None,
+        }
+    }
+
+    /// A receive has met a message.
+    pub fn meet(&mut self, id: OpId, tag: u64, data: Option<u64>, meeting: Meeting) {
+        self.set_awaits(id, meeting.from);
+        if let Some(op) = self.slab.get_mut(id.0)
+            && let Body::Receive(receive) = &mut op.body
+        {
+            op.tag = tag;
+            op.data = data;
+            receive.stage = ReceiveStage::Met(meeting);
+        }
+    }
+
+    /// An operation is over.
+    pub fn end(&mut self, id: OpId, result: Result<(), OpError>) {
+        let Some(op) = self.slab.get_mut(id.0).filter(|op| op.ended.is_none()) else {
+            return;
+        };
+        op.ended = Some(result);
+        self.lanes.expect(op.awaits, -1);
+        op.awaits = NOBODY;
+        self.live -= 1;
+        let Notify { queue, counter, .. } = op.notify;
+        if let Some(CounterId(at)) = counter
+            && let Some(Some(count)) = self.counters.get_mut(at as usize)
+        {
+            match result {
+                Ok(()) => count.done += 1,
+                Err(_) => count.failed += 1,
+            }
+        }
+        if let Some(QueueId(at)) = queue {
+            match self.queues.get_mut(at as usize) {
+                Some(Some(queue)) => queue.push_back(id),
+                // Nobody asks for it any more.
+                _ => drop(self.slab.remove(id.0)),
+            }
+        }
+    }
+
+    /// Numbers of those that have not ended.
+    pub fn all_live(&self) -> Vec<OpId> {
+        let live = self.slab.iter().filter(|(_, op)| op.ended.is_none());
+        live.map(|(id, _)| OpId(id)).collect()
+    }
+
+    pub const fn live(&self) -> usize {
+        self.live
+    }
+}

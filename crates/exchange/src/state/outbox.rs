@@ -1,0 +1,253 @@
+//! What is to be done, until the caller has done it: in lines, four for each rank.
+//! In a line the order is kept; where the first of one finds no room the others go
+//! on.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{Peer, Peers};
+use crate::values::{Kind, OpId, Signal};
+
+/// Words of a message without payload, at most.
+const SAID_MAX: usize = 5;
+
+/// One thing to do, with or for a rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waiting {
+    /// A send's first message.
+    Start(OpId),
+    /// Its second push.
+    Second(OpId),
+    /// A message without payload.
+    Say(Kind, [u64; SAID_MAX]),
+    /// What was asked for of an offered message, for this receive: one of each.
+    Answer { op: OpId, receive: u64 },
+    /// The same, written to memory that is published under a key.
+    Write { op: OpId, receive: u64, key: u64 },
+    /// The message of a one-sided operation, or the access by the caller's own hand.
+    Remote(OpId),
+    /// A request of a get.
+    Ask { op: OpId, at: u64, bytes: u64 },
+    /// The answer to one.
+    Served(u64),
+    /// A put's signal for our program, and whose operation it was, or 0.
+    Signal { signal: Signal, bytes: u64, op: u64 },
+    /// A receive's memory is to be made ready before it asks for anything.
+    Prepare(OpId),
+    /// It is shown to the sender, who is to write there.
+    Publish { receive: OpId, key: u64 },
+    /// It is shown no more.
+    Withdraw(OpId),
+    /// It is filled out of the sender's memory.
+    Fetch(OpId),
+}
+
+const REQUESTS: usize = 0;
+const REPLIES: usize = 1;
+const SIGNALS: usize = 2;
+const COPIES: usize = 3;
+const LINES: usize = 4;
+
+impl Waiting {
+    pub const fn say<const WORDS: usize>(kind: Kind, words: [u64; WORDS]) -> Self {
+        let mut args = [0; SAID_MAX];
+        let (used, _) = args.split_at_mut(WORDS);
+        used.copy_from_slice(&words);
+        Self::Say(kind, args)
+    }
+
+    pub const fn is_reply(&self) -> bool {
+        self.line() == REPLIES
+    }
+
+    const fn line(&self) -> usize {
+        match self {
+            Self::Start(_) | Self::Second(_) | Self::Remote(_) | Self::Ask { .. } => REQUESTS,
+            Self::Say(..) | Self::Answer { .. } | Self::Write { .. } | Self::Served(_) => REPLIES,
+            Self::Signal { .. } => SIGNALS,
+            Self::Prepare(_) | Self::Publish { .. } | Self::Withdraw(_) | Self::Fetch(_) => COPIES,
+        }
+    }
+}
+
+/// A line: its ends in [`Outbox::entries`], and how long it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+/// Those of a rank.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lines([Line; LINES]);
+
+impl Lines {
+    pub const NONE: Self = Self(
+        [Line {
+            first: 0,
+            last: 0,
+            len: 0,
+        }; LINES],
+    );
+
+    pub const fn replies(&self) -> u32 {
+        self.0[REPLIES].len
+    }
+
+    pub fn are_empty(&self) -> bool {
+        self.0.iter().all(|line| line.len == 0)
+    }
+}
+
+/// What the lines consist of, and which of them have something to do. What is done at
+/// once passes none of them: it is at hand.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// What is being done, and with whom.
+    hand: Option<(u32, Waiting)>,
+    /// Each with the one behind it in its line.
+    entries: Vec<(Waiting, u32)>,
+    free: Vec<u32>,
+    /// Lines by rank that are to be gone on with.
+    ready: VecDeque<(u32, usize)>,
+    /// Lines whose first found no room.
+    stuck: Vec<(u32, usize)>,
+}
+
+impl Outbox {
+    /// Nothing is to be done now.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.hand.is_none() && self.ready.is_empty()
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.is_idle() && self.stuck.is_empty()
+    }
+
+    fn keep(&mut self, what: Waiting, next: u32) -> u32 {
+        if let Some(at) = self.free.pop() {
+            self.entries[at as usize] = (what, next);
+            return at;
+        }
+        self.entries.push((what, next));
+        (self.entries.len() - 1) as u32
+    }
+
+    /// What is at hand, to be done with.
+    #[inline]
+    pub fn take(&mut self) -> Option<(u32, Waiting)> {
+        self.hand.take()
+    }
+
+    /// This is to be done next.
+    #[inline]
+    pub fn put(&mut self, rank: u32, what: Waiting) {
+        self.hand = Some((rank, what));
+    }
+
+    /// There may be room again: replies go before the rest.
+    pub fn retry(&mut self) {
+        for line in self.stuck.drain(..) {
+            if line.1 == REPLIES {
+                self.ready.push_front(line);
+            } else {
+                self.ready.push_back(line);
+            }
+        }
+    }
+}
+
+impl Peers {
+    fn line(&mut self, rank: u32, number: usize) -> Option<(&mut Line, &mut Outbox)> {
+        let Self { all, out } = self;
+        let peer = all.get_mut(rank as usize)?.get_or_insert_with(Peer::new);
+        Some((&mut peer.lines.0[number], out))
+    }
+
+    /// Something is to be done after what is before it in its line.
+    #[inline]
+    pub fn push(&mut self, rank: u32, what: Waiting) {
+        if self.out.is_empty() {
+            self.out.put(rank, what);
+        } else {
+            self.push_back(rank, what);
+        }
+    }
+
+    fn push_back(&mut self, rank: u32, what: Waiting) {
+        let number = what.line();
+        let Some((line, out)) = self.line(rank, number) else {
+            return;
+        };
+        let at = out.keep(what, 0);
+        if line.len == 0 {
+            line.first = at;
+            out.ready.push_back((rank, number));
+        } else {
+            out.entries[line.last as usize].1 = at;
+        }
+        line.last = at;
+        line.len += 1;
+    }
+
+    /// What is to be done next, and with whom: then it is at hand.
+    #[inline]
+    pub fn first(&mut self) -> Option<(u32, Waiting)> {
+        if self.out.hand.is_none() {
+            self.pop_front();
+        }
+        self.out.hand
+    }
+
+    fn pop_front(&mut self) -> Option<()> {
+        let &(rank, number) = self.out.ready.front()?;
+        let (line, out) = self.line(rank, number)?;
+        let at = line.first;
+        let (what, next) = out.entries[at as usize];
+        line.first = next;
+        line.len -= 1;
+        if line.len == 0 {
+            out.ready.pop_front();
+        }
+        out.free.push(at);
+        out.put(rank, what);
+        Some(())
+    }
+
+    /// That found no room: it is the first of its line, which is not gone on with.
+    pub fn put_off(&mut self, rank: u32, what: Waiting) {
+        let number = what.line();
+        let Some((line, out)) = self.line(rank, number) else {
+            return;
+        };
+        line.first = out.keep(what, line.first);
+        if line.len == 0 {
+            line.last = line.first;
+        }
+        line.len += 1;
+        out.ready.retain(|line| *line != (rank, number));
+        out.stuck.push((rank, number));
+    }
+
+    /// Nothing more is sent to a rank.
+    pub fn drop_messages(&mut self, rank: u32) {
+        let dropped = |(to, what): &(u32, Waiting)| *to == rank && what.line() <= REPLIES;
+        self.out.hand.take_if(|it| dropped(it));
+        for number in [REQUESTS, REPLIES] {
+            let Some((line, out)) = self.line(rank, number) else {
+                return;
+            };
+            let Line { first, len, .. } = core::mem::take(line);
+            let mut at = first;
+            for _ in 0..len {
+                out.free.push(at);
+                at = out.entries[at as usize].1;
+            }
+            out.ready.retain(|line| *line != (rank, number));
+            out.stuck.retain(|line| *line != (rank, number));
+        }
+    }
+}

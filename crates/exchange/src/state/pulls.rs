@@ -1,0 +1,138 @@
+//! The schedule of pulls: of all messages that are being received and all gets the one
+//! that lacks least is next, and only so much at once as the way to us can hold.
+//! Several exchanges of an endpoint share one: what they asked for meets in the same
+//! queue before us.
+
+use alloc::collections::BTreeMap;
+
+use super::Meeting;
+use crate::values::OpId;
+
+/// Where several ranks are asked at once, this part of the window is for all of
+/// them: what one sends its own congestion control sees in time, but what many
+/// send at once meets in one queue before us.
+const CROWD: u64 = 8;
+
+/// The receiver's side. Of several exchanges one at a time has it: whoever calls them
+/// hands it on, by [`crate::Exchange::swap_pulls`].
+#[derive(Debug)]
+pub(crate) struct Pulls {
+    /// Receives and gets by the bytes that have not been asked for, with the number of
+    /// their exchange; and whom they ask.
+    waiting: BTreeMap<(u64, u8, OpId), u32>,
+    /// Bytes that were asked for and have not arrived, by rank.
+    outstanding: BTreeMap<u32, u64>,
+    window: u64,
+    /// Whose turn it is, if it is another's than that of the exchange that has it.
+    pub turn: Option<u8>,
+}
+
+impl Pulls {
+    pub const fn new(window: u64) -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            outstanding: BTreeMap::new(),
+            window,
+            turn: None,
+        }
+    }
+
+    /// From now on so much may be under way.
+    pub const fn set_window(&mut self, window: u64) {
+        self.window = window;
+    }
+
+    pub fn outstanding(&self) -> u64 {
+        self.outstanding.values().sum()
+    }
+
+    /// An operation of an exchange lacks so many bytes that a rank is to be asked for.
+    pub fn wait(&mut self, exchange: u8, left: u64, id: OpId, rank: u32) {
+        self.waiting.insert((left, exchange, id), rank);
+    }
+
+    /// They are not to be asked for.
+    pub fn wait_no_more(&mut self, exchange: u8, left: u64, id: OpId) {
+        self.waiting.remove(&(left, exchange, id));
+    }
+
+    /// The operation that is served next, of those towards ranks that may be asked, if it
+    /// is one of this exchange.
+    pub fn next(&mut self, exchange: u8) -> Option<OpId> {
+        let window = match self.outstanding.len() {
+            0 | 1 => self.window,
+            _ => self.crowded(),
+        };
+        // Of each rank at most half: so a silent one does not stop the others.
+        let counted: u64 = self
+            .outstanding
+            .values()
+            .map(|due| (window / 2).min(*due))
+            .sum();
+        if counted >= window {
+            return None;
+        }
+        let outstanding = &self.outstanding;
+        let may_be_asked = |rank: &u32| outstanding.get(rank).is_none_or(|due| *due < window);
+        let mut all = self.waiting.iter();
+        let (&first, _) = all.find(|(_, rank)| may_be_asked(rank))?;
+        let (_, of, id) = first;
+        if of != exchange {
+            self.turn = Some(of);
+            return None;
+        }
+        self.waiting.remove(&first);
+        Some(id)
+    }
+
+    fn crowded(&self) -> u64 {
+        (self.window / CROWD).max(2)
+    }
+
+    /// What one request to this rank may ask for, of a `chunk`.
+    pub fn share(&self, rank: u32, chunk: u64) -> u64 {
+        if self.outstanding.keys().any(|other| *other != rank) {
+            chunk.min(self.crowded() / 2)
+        } else {
+            chunk
+        }
+    }
+
+    fn change(&mut self, rank: u32, by: impl FnOnce(u64) -> u64) {
+        let due = self.outstanding.entry(rank).or_default();
+        *due = by(*due);
+        if *due == 0 {
+            self.outstanding.remove(&rank);
+        }
+    }
+
+    pub fn asked(&mut self, rank: u32, bytes: u64) {
+        self.change(rank, |due| due + bytes);
+    }
+
+    /// Bytes that a rank was asked for are here, or will not come.
+    pub fn came(&mut self, rank: u32, bytes: u64) {
+        self.change(rank, |due| due - bytes);
+    }
+
+    /// A receive that is being pulled is given up.
+    pub fn forget(&mut self, exchange: u8, id: OpId, meeting: &Meeting) {
+        self.wait_no_more(exchange, meeting.end - meeting.asked, id);
+        self.came(meeting.from, meeting.due());
+    }
+
+    /// Everything is given up.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.window);
+    }
+}
+
+impl Meeting {
+    /// Bytes that were asked for and have not arrived, but for those that the
+    /// sender writes to memory of ours: they take room in no queue, so a sender
+    /// that does not come to it keeps none from the others.
+    pub fn due(&self) -> u64 {
+        let not_due = self.answered.max(self.published_end);
+        self.asked.saturating_sub(not_due)
+    }
+}

@@ -1,0 +1,196 @@
+//! The regions of this rank, by key.
+
+use alloc::collections::BTreeMap;
+
+use super::Slab;
+use crate::values::{OpError, RegionId, RegisterError, RemoteKey, Rights, mixed};
+
+#[derive(Debug)]
+pub(crate) struct Shared<K> {
+    pub memory: K,
+    /// Regions that lie in it.
+    pub regions: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    pub key: RemoteKey,
+    pub rights: Rights,
+    pub memory: u64,
+    /// Where it begins in the memory, and its bytes.
+    pub start: u64,
+    pub bytes: u64,
+    /// Registrations of just this.
+    pub count: u32,
+    /// Accesses under way.
+    pub uses: u32,
+    /// Deregistered: nothing new is admitted.
+    pub closing: bool,
+}
+
+/// Memory of a region where an access may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub region: u64,
+    /// Where in the memory.
+    pub at: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Regions<K> {
+    pub memories: Slab<Shared<K>>,
+    pub regions: Slab<Region>,
+    /// Those that admit accesses, by key.
+    pub keys: BTreeMap<u64, u64>,
+    pub max: usize,
+    pub secret: u64,
+    pub made: u64,
+    pub forbidden: bool,
+}
+
+impl<K> Regions<K> {
+    pub const fn new(max: u32, secret: u64) -> Self {
+        Self {
+            memories: Slab::new(),
+            regions: Slab::new(),
+            keys: BTreeMap::new(),
+            max: max as usize,
+            secret,
+            made: 0,
+            forbidden: false,
+        }
+    }
+
+    pub const fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    pub fn uses(&self) -> u64 {
+        let all = self.regions.iter();
+        all.map(|(_, region)| u64::from(region.uses)).sum()
+    }
+
+    /// Never 0, and never twice.
+    pub fn salt(&mut self) -> u64 {
+        loop {
+            self.made += 1;
+            let salt = mixed(self.secret.wrapping_add(self.made));
+            if salt != 0 {
+                return salt;
+            }
+        }
+    }
+
+    /// A region's key and salt, or why there is none.
+    pub fn new_key(&mut self, key: Option<u64>) -> Result<RemoteKey, RegisterError> {
+        if self.forbidden {
+            return Err(RegisterError::Forbidden);
+        }
+        if self.regions.len() >= self.max {
+            return Err(RegisterError::Full);
+        }
+        let salt = self.salt();
+        let key = match key {
+            Some(key) if self.keys.contains_key(&key) => return Err(RegisterError::KeyTaken),
+            Some(key) => key,
+            None => {
+                let mut key = !salt;
+                while self.keys.contains_key(&key) {
+                    key = key.wrapping_add(1);
+                }
+                key
+            }
+        };
+        Ok(RemoteKey { key, salt })
+    }
+
+    pub fn open(
+        &mut self,
+        key: RemoteKey,
+        rights: Rights,
+        memory: u64,
+        start: u64,
+        bytes: u64,
+    ) -> RegionId {
+        let number = self.regions.insert(Region {
+            key,
+            rights,
+            memory,
+            start,
+            bytes,
+            count: 1,
+            uses: 0,
+            closing: false,
+        });
+        self.keys.insert(key.key, number);
+        RegionId(number)
+    }
+
+    pub fn opened(&self, RegionId(number): RegionId) -> Option<&Region> {
+        self.regions.get(number).filter(|region| !region.closing)
+    }
+
+    /// Admits nothing any more.
+    pub fn close_all(&mut self) {
+        self.keys.clear();
+        for region in self.regions.iter_mut() {
+            region.closing = true;
+            region.count = 1;
+        }
+    }
+
+    /// Where an access to `bytes` bytes goes that asks for these rights.
+    pub fn check(
+        &self,
+        key: RemoteKey,
+        offset: u64,
+        bytes: u64,
+        rights: Rights,
+    ) -> Result<Spot, OpError> {
+        if self.forbidden {
+            return Err(OpError::Forbidden);
+        }
+        let number = *self.keys.get(&key.key).ok_or(OpError::BadKey)?;
+        let region = self.regions.get(number).ok_or(OpError::BadKey)?;
+        if key.salt != 0 && key.salt != region.key.salt {
+            return Err(OpError::BadKey);
+        }
+        if !region.rights.allow(rights) {
+            return Err(OpError::NotPermitted);
+        }
+        match offset.checked_add(bytes) {
+            Some(end) if end <= region.bytes => Ok(Spot {
+                region: number,
+                at: region.start + offset,
+            }),
+            _ => Err(OpError::OutOfBounds),
+        }
+    }
+
+    /// An access begins that ends later.
+    pub fn enter(&mut self, region: u64) {
+        if let Some(region) = self.regions.get_mut(region) {
+            region.uses += 1;
+        }
+    }
+
+    /// It is over.
+    pub fn leave(&mut self, region: u64) {
+        if let Some(region) = self.regions.get_mut(region) {
+            region.uses -= 1;
+        }
+    }
+
+    /// The memory that a region lies in.
+    pub fn memory(&self, region: u64) -> Option<&K> {
+        let region = self.regions.get(region)?;
+        (self.memories.get(region.memory)).map(|shared| &shared.memory)
+    }
+
+    /// The memory that a region lies in.
+    pub fn memory_mut(&mut self, region: u64) -> Option<&mut K> {
+        let region = self.regions.get(region)?;
+        (self.memories.get_mut(region.memory)).map(|shared| &mut shared.memory)
+    }
+}

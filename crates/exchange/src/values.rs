@@ -1,0 +1,29 @@
+//! Plain values: kinds of messages, memory as a trait, names, settings of lanes, errors,
+//! tasks, and how things end.
+
+mod copy;
+mod incoming;
+mod kind;
+mod lane;
+mod memory;
+mod message;
+mod op;
+mod place;
+mod region;
+mod task;
+
+pub(crate) use self::copy::copy;
+pub use self::incoming::{Incoming, Took};
+pub(crate) use self::kind::{FENCE, OVERLAP, SECOND, SHARES, SIGNAL, SWAP, Words};
+pub use self::kind::{KINDS, Kind};
+pub(crate) use self::lane::OVERHEAD;
+pub use self::lane::{Lane, LaneTerms, PUSHED_MIN, Push};
+pub use self::memory::{Located, Sink, Source};
+pub use self::message::{MessageId, Probed};
+pub use self::op::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
+pub(crate) use self::op::{NOBODY, NOWHERE};
+pub use self::place::{Place, PutEnd, PutOptions, Signal};
+pub(crate) use self::region::mixed;
+pub use self::region::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, Rights};
+pub(crate) use self::task::Args;
+pub use self::task::{Did, Outgoing, Payload, Range, Task, Where};

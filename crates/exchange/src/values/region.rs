@@ -1,0 +1,156 @@
+//! Memory that others may reach into, as the program and others name it.
+
+use core::fmt;
+
+/// What others may do with a region; nothing by default. Atomic operations
+/// need [`Rights::Both`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rights {
+    /// Nothing.
+    #[default]
+    None,
+    /// Read it.
+    Get,
+    /// Write it.
+    Put,
+    /// Read and write it.
+    Both,
+}
+
+impl Rights {
+    /// Whether others may read.
+    #[must_use]
+    pub const fn allow_get(self) -> bool {
+        matches!(self, Self::Get | Self::Both)
+    }
+
+    /// Whether others may write.
+    #[must_use]
+    pub const fn allow_put(self) -> bool {
+        matches!(self, Self::Put | Self::Both)
+    }
+
+    pub(crate) const fn allow(self, asked: Self) -> bool {
+        (self.allow_get() || !asked.allow_get()) && (self.allow_put() || !asked.allow_put())
+    }
+}
+
+/// Names a region of this rank until it is deregistered; never another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionId(pub u64);
+
+/// Names a region to other ranks: its key, and a word that no other region
+/// under that key has, neither before nor after it. Programs tell it each other
+/// as 16 opaque bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RemoteKey {
+    pub(crate) key: u64,
+    /// 0: whatever region has the key.
+    pub(crate) salt: u64,
+}
+
+impl RemoteKey {
+    /// Whatever region is registered under a key at the moment of the access:
+    /// for programs that agree on keys beforehand and tell each other none. A
+    /// region that took the key over from another is reached by it too.
+    #[must_use]
+    pub const fn any(key: u64) -> Self {
+        Self { key, salt: 0 }
+    }
+
+    /// The key that was chosen when the region was registered.
+    #[must_use]
+    pub const fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// One word for all of it, by which a table in shared memory may name the
+    /// region; `None` for [`RemoteKey::any`].
+    #[must_use]
+    pub fn in_table(&self) -> Option<u64> {
+        (self.salt != 0).then(|| mixed(self.key) ^ self.salt)
+    }
+
+    /// As it is told to others.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; 16] {
+        (u128::from(self.salt) << 64 | u128::from(self.key)).to_le_bytes()
+    }
+
+    /// From [`RemoteKey::to_bytes`]. Any bytes give a key, perhaps of no region.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        let both = u128::from_le_bytes(bytes);
+        Self {
+            key: both as u64,
+            salt: (both >> 64) as u64,
+        }
+    }
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum RegisterError {
+    /// One-sided access is forbidden here: see [`crate::Exchange::forbid`].
+    #[error(
+        "one-sided access is forbidden here: by the program, or by no_one_sided in the host's \
+         node.conf"
+    )]
+    Forbidden,
+    /// The key names another region.
+    #[error("the key names another region")]
+    KeyTaken,
+    /// As many regions are open as the configuration allows: deregister one.
+    #[error("no more regions can be registered")]
+    Full,
+    /// The part does not lie in the memory.
+    #[error("the part does not lie in the memory")]
+    OutOfBounds,
+    /// The region whose memory was meant is not open.
+    #[error("there is no such region")]
+    NoSuchRegion,
+}
+
+/// Why a region was not deregistered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum DeregisterError {
+    /// So many accesses are under way. No new one is admitted: call again when
+    /// progress was made.
+    #[error(fmt = in_use)]
+    InUse(u32),
+    /// There is none, or no longer.
+    #[error("there is no such region")]
+    NoSuchRegion,
+}
+
+fn in_use(accesses: &u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match accesses {
+        1 => f.write_str("an access to the region is under way"),
+        n => write!(f, "{n} accesses to the region are under way"),
+    }
+}
+
+/// A region that is open, as it was registered.
+#[derive(Debug)]
+pub struct Opened<'a, K> {
+    /// What others name it by.
+    pub key: RemoteKey,
+    /// What they may do.
+    pub rights: Rights,
+    /// The memory that it lies in...
+    pub memory: &'a mut K,
+    /// ...where it begins there...
+    pub start: u64,
+    /// ...and how many bytes it has.
+    pub bytes: u64,
+    /// How often it is registered: by so many calls of
+    /// [`crate::Exchange::deregister`] it is closed.
+    pub count: u32,
+}
+
+/// `SplitMix64`'s last step: different numbers stay different.
+pub(crate) const fn mixed(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
