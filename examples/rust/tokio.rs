@@ -112,16 +112,16 @@ async fn gateway(ep: &Endpoint, lines: u64) -> Result<(), Failed> {
     // An operation is a future as well; somebody must make progress meanwhile.
     let bytes = 1 << 20;
     let last = ep
-        .send_owned(1, LAST, &SendOptions::default(), vec![7; bytes])
+        .post_message(1, LAST, &SendOptions::default(), vec![7; bytes])
         .map_err(|(e, _)| e)?;
     let back = tokio::select! {
         failed = drive(ep, &ready) => match failed? {},
-        done = last => done?,
+        ended = ep.ended(last) => ended?,
     };
     println!(
         "{heard} lines came back, the timer ticked {}, the memory of {} bytes is ours again",
         if ticks > 0 { "meanwhile" } else { "never" },
-        back.as_slice().len()
+        back.completion.bytes
     );
     Ok(())
 }

@@ -261,23 +261,33 @@ impl Core {
         if a.meta.port >= MATCHED {
             return self.arrive_matched(matched, out, a);
         }
-        self.arrive_at_port(out, a)
+        self.arrive_at_port(matched, out, a)
     }
 
     /// The same of one that is no exchange's.
     #[inline(always)]
-    pub(crate) fn arrive_at_port(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+    pub(crate) fn arrive_at_port(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
         if a.meta.flow < FIRST_FLOW {
-            self.arrive_in::<true>(out, a)
+            self.arrive_in::<true>(matched, out, a)
         } else {
-            self.arrive_in_other(out, a)
+            self.arrive_in_other(matched, out, a)
         }
     }
 
     /// For another space than the program's, whose messages need not know of this.
     #[inline(never)]
-    fn arrive_in_other(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
-        self.arrive_in::<false>(out, a)
+    fn arrive_in_other(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
+        self.arrive_in::<false>(matched, out, a)
     }
 
     /// The port that a message is for; `OWN`: which is known to be the program's own.
@@ -291,7 +301,12 @@ impl Core {
     }
 
     #[inline(always)]
-    fn arrive_in<const OWN: bool>(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+    fn arrive_in<const OWN: bool>(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
         if a.is_whole()
             && self.run
             && !self.outbox.is_any_full()
@@ -300,19 +315,19 @@ impl Core {
             && let Some(handler) = slot.handler.take()
         {
             let generation = slot.note_arrival();
-            self.call::<OWN>(out, handler, generation, a);
+            self.call::<OWN>(matched, out, handler, generation, a);
             return Took::Whole;
         }
-        self.arrive_slow(out, a)
+        self.arrive_slow(matched, out, a)
     }
 
-    fn arrive_slow(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+    fn arrive_slow(&mut self, matched: &mut Matched, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
         let space = a.meta.space();
         if !self.is_open(space) {
             return self.not_now();
         }
         if a.meta.port >= PORTS_RESERVED {
-            return self.arrive_internal(out, a);
+            return self.arrive_internal(matched, out, a);
         }
         // Answers may be needed: take no requests while they pile up.
         let crowded = self.outbox.is_full(space) && a.meta.priority == Priority::Request;
@@ -325,7 +340,9 @@ impl Core {
             PortState::Closed => return Took::Refused,
             PortState::Unbound if closed => return Took::Refused,
             PortState::Unbound => return self.keep(a, Charge::Unexpected),
-            PortState::Bound if slot.placing.is_some() => return self.arrive_placing(out, a),
+            PortState::Bound if slot.placing.is_some() => {
+                return self.arrive_placing(matched, out, a);
+            }
             PortState::Bound => {}
         }
         let free = !slot.busy && slot.held.is_empty() && !crowded;
@@ -346,9 +363,9 @@ impl Core {
         }
         if free && (no_handler || run || slot.any_thread) {
             if room.is_some() {
-                self.copy_and_run(out, a);
+                self.copy_and_run(matched, out, a);
             } else {
-                self.run_handler(out, a);
+                self.run_handler(matched, out, a);
             }
             return Took::Whole;
         }
@@ -556,7 +573,7 @@ impl Core {
                     charged: 0,
                 };
                 if self.may_run(meta.port_id()) {
-                    self.deliver(out, held);
+                    self.deliver(matched, out, held);
                 } else {
                     self.hold(held, !placed);
                 }
@@ -575,13 +592,13 @@ impl Core {
                     charged,
                 };
                 if meta.port >= PORTS_RESERVED {
-                    self.internal_whole(out, held);
+                    self.internal_whole(matched, out, held);
                     return;
                 }
                 let slot = self.ports.get_or_make(meta.port_id());
                 let free = slot.state == PortState::Bound && !slot.busy && slot.held.is_empty();
                 if free && self.may_run(meta.port_id()) {
-                    self.deliver(out, held);
+                    self.deliver(matched, out, held);
                 } else {
                     self.hold(held, false);
                 }
@@ -606,7 +623,7 @@ impl Core {
 
     /// A receiver has copied a message of ours.
     pub(crate) fn finish_op(&mut self, id: SourceId) {
-        self.ops.finish(id, Outcome::Done, None);
+        self.ops.finish(id, Outcome::Done);
     }
 
     /// The protocol is done with a long message's memory.
@@ -615,7 +632,7 @@ impl Core {
         let why = to.and_then(|to| self.lanes.dead(to));
         // Of a death it tells next, with the reason: that ends the operation.
         if outcome == Outcome::Done || why.is_some() {
-            self.ops.finish(id, outcome, why);
+            self.ops.finish(id, outcome);
         }
     }
 
@@ -629,7 +646,7 @@ impl Core {
         if why.is_own_finding() {
             self.findings.push(Finding::GivenUp(rank, why));
         }
-        self.ops.peer_died(rank, why);
+        self.ops.peer_died(rank);
         self.outbox.drop_for(rank);
         self.note_freed();
         for incoming in self.incoming.drop_from(rank) {

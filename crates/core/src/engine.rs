@@ -109,10 +109,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
             moved += core.run_outbox(&mut out);
         }
         moved += core.run_matched(matched, &mut out);
-        moved += core.run_ready(&mut out);
+        moved += core.run_ready(matched, &mut out);
         if core.run && !core.events.is_empty() {
             moved += core.events.len();
-            core.run_events(&mut out);
+            core.run_events(matched, &mut out);
         }
         core.resume |= core.run && std::mem::take(&mut core.unasked);
         let resume = std::mem::take(&mut core.resume);

@@ -88,4 +88,4 @@ pub use values::{
     Buffer, Counters, Death, Event, FLOWS_MAX, Failure, Message, Meta, Misuse, PORTS_RESERVED,
     Payload, PortId, SPACES, SendError, SendOptions, Settings, Source, SpaceId, WaitError,
 };
-pub use waiting::{Op, Row as UnboundRow};
+pub use waiting::Row as UnboundRow;

@@ -8,7 +8,7 @@ mod cache;
 mod memory;
 mod published;
 
-use portolan_exchange::{self as exchange, KINDS, Kind, LaneTerms};
+use portolan_exchange::{self as exchange, KINDS, Kind, LaneTerms, Notify};
 use portolan_wire::Priority;
 
 use self::cache::Cache;
@@ -17,7 +17,7 @@ pub(crate) use self::memory::Row;
 pub use self::memory::{Gather, Scatter, prepare};
 pub use self::published::Published;
 use crate::lanes::Lanes;
-use crate::values::{FLOWS_MAX, PORTS_RESERVED, SPACES, SendOptions, Settings, SpaceId};
+use crate::values::{FLOWS_MAX, Misuse, PORTS_RESERVED, SPACES, SendOptions, Settings, SpaceId};
 
 /// The port of the first kind of message.
 pub const MATCHED: u16 = PORTS_RESERVED + 0x80;
@@ -158,6 +158,23 @@ impl Matched {
         self.part(space)
     }
 
+    /// The queue and the counter that are named must be there.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchQueue`], [`Misuse::NoSuchCounter`].
+    pub fn check_notify(&mut self, space: SpaceId, notify: Notify) -> Result<(), Misuse> {
+        let Some(Part { exchange, .. }) = self.part(space) else {
+            return Ok(());
+        };
+        if notify.queue.is_some_and(|queue| !exchange.has_queue(queue)) {
+            return Err(Misuse::NoSuchQueue);
+        }
+        match notify.counter {
+            Some(counter) if exchange.count(counter).is_none() => Err(Misuse::NoSuchCounter),
+            _ => Ok(()),
+        }
+    }
+
     /// The same, of one that is open.
     #[inline(always)]
     pub fn of(&mut self, space: SpaceId) -> &mut Part {
@@ -277,5 +294,6 @@ pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> SendOpt
         flow,
         priority,
         args,
+        notify: Notify::NONE,
     }
 }

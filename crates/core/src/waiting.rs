@@ -9,6 +9,6 @@ mod unbound;
 
 pub use self::aside::Aside;
 pub use self::incoming::{Dest, Incoming, Incomings, Offer, Parts};
-pub use self::ops::{Completion, Entry, News, Op, Ops, Teller, done};
+pub use self::ops::{Entry, News, Ops, Teller};
 pub use self::outbox::{Outbox, Unsent};
 pub use self::unbound::{Row, Unbound};

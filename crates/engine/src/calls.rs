@@ -7,15 +7,15 @@ mod matched;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use portolan_core::{
-    Binding, Buffer, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Misuse, NetLane, Op, Payload,
-    PortId, SendError, SendOptions, Source, SpaceId, WaitError,
+    Binding, Buffer, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Gather, Misuse, NetLane,
+    PortId, SendError, SendOptions, SpaceId, WaitError,
 };
+use portolan_exchange::{OpError, OpId};
 use portolan_link::xdp::Xdp;
 use portolan_proto::Release;
-use portolan_ring::Lent;
 use portolan_wire::MessageNo;
 
-pub use self::future::Arrival;
+pub use self::future::{Arrival, Operation};
 pub use self::matched::{Ended, MatchError};
 use crate::network::First;
 use crate::sleep::{Call, Waiting};
@@ -252,111 +252,80 @@ impl Space {
         options: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        // SAFETY: the operation is over, and with it every copy of this value,
-        // before this function returns or unwinds: the wait below ends with
-        // its completion only, and a handler's panic waits for that as well.
-        let lent = unsafe { Lent::new(payload.as_ptr(), payload.len()) };
-        let mut op: Option<Op> = None;
+        let mut op = None;
         let wait = self.wait_loop(s, None, false, Waiting::of(Call::Send, rank), |s| {
-            if let Some(op) = &op {
-                return op.is_done().then_some(Ok(op.number()));
+            if let Some((op, number)) = op {
+                let ended = s.exchange(self.id).finish(op)?;
+                return Some(Ok((number, ended.result)));
             }
             let (core, mut out) = s.split();
-            let sent = if core.is_inline(&mut out, rank, options.args.len(), payload.len()) {
-                s.try_send(rank, port, options, payload).map(Some)
-            } else {
-                s.touch_any();
-                let (core, mut out) = s.split();
-                let source = Source::Lent(lent);
-                let sent = core
-                    .send_source(&mut out, rank, port, options, source, Release::Copied)
-                    .map(|begun| op = Some(begun))
-                    .map_err(|(e, _)| e);
-                s.flush();
-                sent.map(|()| None)
-            };
-            match sent {
-                Ok(Some(number)) => Some(Ok(number)),
-                Ok(None) | Err(SendError::NoCredit) => None,
-                Err(e) => Some(Err(e)),
+            if core.is_inline(&mut out, rank, options.args.len(), payload.len()) {
+                return match s.try_send(rank, port, options, payload) {
+                    Err(SendError::NoCredit) => None,
+                    sent => Some(sent.map(|number| (number, Ok(())))),
+                };
             }
+            // SAFETY: the operation has ended, and with it every use of this memory, before
+            // this function returns or unwinds: the wait ends with its end only, and a
+            // handler's panic waits for that as well.
+            let lent = unsafe { Gather::lent(payload.as_ptr(), payload.len()) };
+            let posted = s.post_message((rank, self.port(port)), options, lent, Release::Copied);
+            match posted {
+                Ok(begun) => op = Some(begun),
+                Err((SendError::NoCredit, _)) => {}
+                Err((e, _)) => return Some(Err(e)),
+            }
+            None
         });
-        match (wait, op) {
-            (Ok(Ok(number)), Some(mut op)) => match op.take() {
-                Some(Err(WaitError::PeerDead { rank, why })) => {
-                    Err(SendError::PeerDead { rank, why })
-                }
-                Some(Err(WaitError::Misuse(m))) => Err(m.into()),
-                Some(Err(WaitError::Refused)) => {
-                    let SendOptions { priority, flow, .. } = *options;
-                    (self.enter()?.core).tell_refused(rank, priority, flow, number);
-                    Ok(number)
-                }
-                _ => Ok(number),
-            },
-            (Ok(result), _) => result,
+        let (number, result) = match wait {
+            Ok(ended) => ended?,
             // Without a deadline only misuse is left.
-            (Err(WaitError::Misuse(m)), _) => Err(m.into()),
-            (Err(_), _) => Err(Misuse::Closed.into()),
+            Err(WaitError::Misuse(m)) => return Err(m.into()),
+            Err(_) => return Err(Misuse::Closed.into()),
+        };
+        match result {
+            Ok(()) => Ok(number),
+            Err(OpError::Refused) => {
+                let SendOptions { priority, flow, .. } = *options;
+                (self.enter()?.core).tell_refused(rank, priority, flow, number);
+                Ok(number)
+            }
+            Err(OpError::PeerDead) => {
+                let why = self.enter()?.core.lanes.dead(rank);
+                let why = why.unwrap_or(Death::Silent);
+                Err(SendError::PeerDead { rank, why })
+            }
+            Err(_) => Err(Misuse::Closed.into()),
         }
     }
 
-    /// Sends without a copy, if there is credit: the memory is given away and
-    /// comes back with the operation, when the receiver has all of it (a
-    /// message that fits one packet is copied, and done at once).
+    /// Begins to send a message without a copy, if there is credit: its memory is the
+    /// operation's until that ends, when the receiver has all of it (a message that fits one
+    /// packet is copied, and has ended at once). A message that is refused ends it with
+    /// [`OpError::Refused`].
     ///
     /// # Errors
-    /// [`SendError`] with the payload; nothing was queued.
-    pub fn send_owned(
+    /// [`SendError`] with the memory; nothing was queued.
+    pub fn post_message(
         &self,
         rank: u32,
         port: u16,
         options: &SendOptions<'_>,
-        payload: impl Into<Payload>,
-    ) -> Result<Op, (SendError, Payload)> {
-        let payload = payload.into();
+        from: impl Into<Gather>,
+    ) -> Result<OpId, (SendError, Gather)> {
+        let from = from.into();
         let options = match options.within(self.id) {
             Ok(options) => options,
-            Err(e) => return Err((e, payload)),
+            Err(e) => return Err((e, from)),
         };
         let mut s = match self.enter() {
             Ok(s) => s,
-            Err(m) => return Err((m.into(), payload)),
+            Err(m) => return Err((m.into(), from)),
         };
-        s.touch_any();
-        let (core, mut out) = s.split();
-        let sent = core.send_given(&mut out, rank, port, &options, payload);
-        s.flush();
+        let to = (rank, self.port(port));
+        let posted = s.post_message(to, &options, from, Release::Acknowledged);
         s.end();
-        sent.map_err(|(e, p)| (e, p.unwrap_or(Payload::Static(&[]))))
-    }
-
-    /// As [`Space::send_owned`], from memory of the program's own.
-    ///
-    /// # Errors
-    /// [`SendError`]; nothing was queued.
-    ///
-    /// # Safety
-    /// `bytes` bytes at `start` must stay valid and unchanged, for any thread,
-    /// until the operation is done or the endpoint has been closed.
-    pub unsafe fn send_lent(
-        &self,
-        rank: u32,
-        port: u16,
-        options: &SendOptions<'_>,
-        start: *const u8,
-        bytes: usize,
-    ) -> Result<Op, SendError> {
-        let options = &options.within(self.id)?;
-        let mut s = self.enter()?;
-        s.touch_any();
-        // SAFETY: promised by the caller.
-        let source = Source::Lent(unsafe { Lent::new(start, bytes) });
-        let (core, mut out) = s.split();
-        let sent = core.send_source(&mut out, rank, port, options, source, Release::Acknowledged);
-        s.flush();
-        s.end();
-        sent.map_err(|(e, _)| e)
+        Ok(posted?.0)
     }
 
     /// Readable when progress is to be made, for event loops of other kinds.

@@ -10,7 +10,7 @@
 //!   [`Opening::finish`] takes their addresses, the shared memory of the host, and a
 //!   [`Watch`] that brings news of others; it gives the program's own [`Space`]. Further
 //!   spaces of the same endpoint come from [`Space::space`] or an [`Opener`].
-//! - **Calls that never wait.** [`Space::bind`], [`Space::try_send`], [`Space::send_owned`],
+//! - **Calls that never wait.** [`Space::bind`], [`Space::try_send`], [`Space::post_message`],
 //!   [`Space::post_receive`] and their like begin something and return. They run no
 //!   handler. An [`Op`] or a number names what goes on.
 //! - **Calls that make progress.** [`Space::progress`] makes one pass: it takes what has
@@ -54,13 +54,13 @@ mod sleep;
 mod space;
 mod state;
 
-pub use calls::{Arrival, Ended, MatchError};
+pub use calls::{Arrival, Ended, MatchError, Operation};
 pub use config::{Agreement, Config, Notice, OpenError, PeerConfig, Threads, Watch};
 pub use observe::Table;
 pub use open::{MappedHostPort, Opening, ShmAttachment};
 pub use portolan_core::{
     Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
-    Group, Handler, Message, Misuse, Op, PORTS_RESERVED, Payload, Placement, Placing, Restarted,
+    Group, Handler, Message, Misuse, PORTS_RESERVED, Payload, Placement, Placing, Restarted,
     Scatter, SendError, SendOptions, SpaceId, WaitError,
 };
 pub use portolan_exchange::{

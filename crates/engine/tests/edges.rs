@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use common::processes::attach;
 use common::{ALL, By, Count, config, job, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Buffer, Config, Context, Death, Event, Message, Misuse, SendError, SendOptions, Space,
-    Threads, WaitError,
+    Binding, Buffer, Config, Context, Death, Event, MatchError, Message, MessageNo, Misuse,
+    OpError, SendError, SendOptions, Space, Threads, WaitError,
 };
 use portolan_link::shm::{PeerState, Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
@@ -141,16 +141,17 @@ fn a_closed_port_refuses_what_waits_and_what_comes() {
         b.close_port(6).unwrap();
         expected.push(a.try_send(1, 6, b"late").unwrap());
         let op = a
-            .send_owned(1, 6, &SendOptions::default(), pattern(200_000, 1))
+            .post_message(1, 6, &SendOptions::default(), pattern(200_000, 1))
             .unwrap();
-        let long = op.number();
-        let mut op = op;
-        let mut by_op = false;
+        let (mut long, mut by_op) = (None, false);
         // The end of the long one is told by its operation, or, where that was
         // over first, like the others'.
         run(&[&a, &b], || {
-            if let Some(ended) = op.take() {
-                by_op = ended.is_err_and(|e| e == WaitError::Refused);
+            if long.is_none()
+                && let Some(ended) = a.poll_op(op).unwrap()
+            {
+                long = ended.completion.data.map(|number| MessageNo(number as u32));
+                by_op = ended.completion.result == Err(OpError::Refused);
             }
             let told = told.lock().unwrap();
             let refused = |n| {
@@ -158,7 +159,7 @@ fn a_closed_port_refuses_what_waits_and_what_comes() {
                     |e| matches!(e, Event::Refused { to: 1, flow: 0, number, .. } if *number == n),
                 )
             };
-            expected.iter().all(|n| refused(*n)) && (by_op || refused(long))
+            expected.iter().all(|n| refused(*n)) && (by_op || long.is_some_and(refused))
         });
         // Nobody waits for one that was copied: that is told like the short ones'.
         told.lock().unwrap().clear();
@@ -375,26 +376,25 @@ fn a_dead_peer_ends_all_that_depends_on_it() {
         a.try_send(1, 1, b"to be lost or not").unwrap();
         settle(&[a, b, c]);
         let op = a
-            .send_owned(1, 1, &SendOptions::default(), pattern(9_000_000, 1))
+            .post_message(1, 1, &SendOptions::default(), pattern(9_000_000, 1))
             .unwrap();
         for _ in 0..20 {
             a.progress().unwrap();
         }
         // Its process has ended.
         a.peer_died(1).unwrap();
-        run(&[a], || op.is_done() && told.lock().unwrap().len() == 1);
+        run(&[a], || told.lock().unwrap().len() == 1);
         let dead = Event::PeerDead {
             rank: 1,
             why: Death::Ended,
         };
         assert_eq!(told.lock().unwrap()[..], [dead]);
         assert_eq!(of_port.lock().unwrap()[..], [dead]);
-        let mut op = op;
-        let error = WaitError::PeerDead {
+        let error = MatchError::PeerDead {
             rank: 1,
             why: Death::Ended,
         };
-        assert_eq!(op.take().unwrap().unwrap_err(), error);
+        assert_eq!(a.wait(op).unwrap_err(), error);
         let refused = SendError::PeerDead {
             rank: 1,
             why: Death::Ended,
@@ -402,7 +402,7 @@ fn a_dead_peer_ends_all_that_depends_on_it() {
         assert_eq!(a.try_send(1, 1, b"x").unwrap_err(), refused);
         assert_eq!(a.send(1, 1, &[0; 100_000]).unwrap_err(), refused);
         assert_eq!(
-            a.wait_until(|| false).unwrap_err(),
+            MatchError::from(a.wait_until(|| false).unwrap_err()),
             error,
             "{by:?}: no hang"
         );
@@ -447,8 +447,9 @@ fn closing_delivers_what_is_under_way_and_tells_the_peers() {
                     };
                     // Dropped on purpose: closing sees to them.
                     let mut bytes = pattern(400_000, n as u8);
-                    while let Err((SendError::NoCredit, back)) =
-                        a.send_owned(1, 1, &o, std::mem::take(&mut bytes)).map(drop)
+                    while let Err((SendError::NoCredit, back)) = a
+                        .post_message(1, 1, &o, std::mem::take(&mut bytes))
+                        .map(drop)
                     {
                         bytes = back.into_vec();
                         a.progress().unwrap();

@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{By, Count, config, opening, pattern, peer, run, settle};
+use common::{By, Count, config, ended, opening, pattern, peer, run, settle};
 use portolan_engine::{Binding, Death, Event, Priority, SendOptions, ShmAttachment, Space};
 use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
@@ -107,10 +107,10 @@ impl Host {
         let before = self.came.get();
         let sent = self
             .other
-            .send_owned(0, 1, &SendOptions::default(), pattern(BYTES, 2));
-        let op = sent.unwrap();
+            .post_message(0, 1, &SendOptions::default(), pattern(BYTES, 2));
+        let sent = ended(&self.other, sent.unwrap());
         run(&[&self.victim, &self.other], || {
-            op.is_done() && self.came.get() > before
+            sent() && self.came.get() > before
         });
     }
 
@@ -203,7 +203,7 @@ fn an_empty_piece_of_an_old_message_ends_nobody_elses() {
     // What begins now may have the number of what has ended.
     let sent = host
         .other
-        .send_owned(0, 1, &SendOptions::default(), pattern(BYTES, 2));
+        .post_message(0, 1, &SendOptions::default(), pattern(BYTES, 2));
     host.other.progress().unwrap();
     for _ in 0..20 {
         host.victim.progress().unwrap();
@@ -211,7 +211,7 @@ fn an_empty_piece_of_an_old_message_ends_nobody_elses() {
         host.other.progress().unwrap();
     }
     host.settle();
-    assert!(sent.unwrap().is_done());
+    assert!(ended(&host.other, sent.unwrap())());
     assert_eq!(host.came.get(), 1);
     assert_eq!(host.deaths(), [(u32::from(HOSTILE), Death::Corrupt)]);
 }
@@ -238,7 +238,7 @@ fn answers_that_nobody_asked_for_are_ignored() {
     // One on its way to the other, which has no part in what follows.
     let sent = host
         .victim
-        .send_owned(2, 1, &SendOptions::default(), pattern(LONG, 3));
+        .post_message(2, 1, &SendOptions::default(), pattern(LONG, 3));
     let op = sent.unwrap();
     for flag in [0, 1, 2, 255] {
         for number in (0..40).chain([u64::MAX, 1 << 32, 1 << 63]) {
@@ -252,10 +252,9 @@ fn answers_that_nobody_asked_for_are_ignored() {
             host.victim.progress().unwrap();
         }
     }
-    assert!(!op.is_done());
-    run(&[&host.victim, &host.other], || {
-        op.is_done() && got.get() == 1
-    });
+    let sent = ended(&host.victim, op);
+    assert!(!sent());
+    run(&[&host.victim, &host.other], || sent() && got.get() == 1);
     assert_eq!((refused.get(), host.deaths().len()), (0, 0));
     host.goes_on();
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{ALL, By, Count, PATIENCE, config, helped, job, pair, pattern, run, settle};
-use portolan_engine::{Binding, Death, Priority, SendOptions, WaitError};
+use portolan_engine::{Action, Binding, Death, Ended, Memory, Priority, SendOptions, WaitError};
 
 #[test]
 fn small_ones_come_with_their_words_in_order() {
@@ -74,16 +74,24 @@ fn long_ones_arrive_whole_with_and_without_a_buffer() {
                     args: &[len as u64],
                     ..SendOptions::default()
                 };
-                let mut op = Some(loop {
-                    match a.send_owned(1, 9, &o, bytes.clone()) {
+                let op = loop {
+                    match a.post_message(1, 9, &o, bytes.clone()) {
                         Ok(op) => break op,
                         Err((_, _)) => settle(&[&a, &b]),
                     }
-                });
+                };
+                let mut ended = None;
                 run(&[&a, &b], || {
-                    got.get() == n as u64 + 1 && op.as_ref().is_some_and(|op| op.is_done())
+                    ended = ended.take().or_else(|| a.poll_op(op).unwrap());
+                    got.get() == n as u64 + 1 && ended.is_some()
                 });
-                let back = op.take().unwrap().take().unwrap().unwrap();
+                let Ended { completion, memory } = ended.unwrap();
+                assert_eq!(completion.result, Ok(()));
+                let number = completion.data.unwrap();
+                assert_eq!((completion.action, number as usize), (Action::Message, n));
+                let Some(Memory::Source(back)) = memory else {
+                    panic!("its memory is lost");
+                };
                 assert!(back.into_vec() == bytes, "the memory comes back");
             }
         }

@@ -219,7 +219,7 @@ fn memory_of_a_message_that_never_comes_whole_comes_back() {
         )
         .unwrap();
         let bytes = pattern(8 << 20, 1);
-        let _sent = a.send_owned(1, PLACED, &options(1, &[1]), bytes).unwrap();
+        let _sent = a.post_message(1, PLACED, &options(1, &[1]), bytes).unwrap();
         // Not to its end: only one of them makes progress now and then.
         while asked.get() == 0 {
             a.progress().unwrap();

@@ -102,9 +102,9 @@ fn the_helper_drains_for_a_program_that_makes_no_calls() {
         .unwrap();
         // Nothing but the helpers moves these.
         let op = a
-            .send_owned(1, 1, &SendOptions::default(), pattern(3_000_000, 1))
+            .post_message(1, 1, &SendOptions::default(), pattern(3_000_000, 1))
             .unwrap();
-        until(|| op.is_done());
+        until(|| a.has_ended(op).unwrap());
         assert!(
             ran.lock().unwrap().is_empty(),
             "{by:?}: the handler waits for a call"
@@ -132,8 +132,10 @@ fn the_helper_drains_after_a_panic_has_ended_a_wait() {
                 thread::sleep(Duration::from_millis(50));
                 b.send(0, 1, b"x").unwrap();
                 let options = SendOptions::default();
-                let op = b.send_owned(0, 2, &options, pattern(3_000_000, 1)).unwrap();
-                b.wait_op(&op, Some(PATIENCE)).unwrap();
+                let op = b
+                    .post_message(0, 2, &options, pattern(3_000_000, 1))
+                    .unwrap();
+                b.wait_end(op, Some(PATIENCE)).unwrap();
             });
             let ended = catch_unwind(AssertUnwindSafe(|| a.wait_until(|| false)));
             assert!(ended.is_err());
@@ -402,9 +404,9 @@ fn futures_need_no_runtime() {
             s.spawn(|| {
                 thread::sleep(Duration::from_millis(5));
                 let op = a
-                    .send_owned(1, 1, &SendOptions::default(), pattern(500_000, 1))
+                    .post_message(1, 1, &SendOptions::default(), pattern(500_000, 1))
                     .unwrap();
-                block_on(op).unwrap();
+                block_on(a.ended(op)).unwrap();
             });
             while got.get() == 0 {
                 block_on(b.arrival().unwrap()).unwrap();

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-use common::{By, config, opening, pattern, peer, run, settle};
+use common::{By, config, ended, opening, pattern, peer, run, settle};
 use portolan_engine::{
     Binding, Death, Notice, SendError, SendOptions, ShmAttachment, Space, WaitError, Watch,
 };
@@ -135,20 +135,21 @@ impl Host {
     }
 }
 
-fn long(from: &Space, to: u32) -> portolan_engine::Op {
+fn long(from: &Space, to: u32) -> portolan_engine::OpId {
     let options = SendOptions::default();
-    from.send_owned(to, 1, &options, pattern(LONG, 1)).unwrap()
+    from.post_message(to, 1, &options, pattern(LONG, 1))
+        .unwrap()
 }
 
 #[test]
 fn who_sends_into_nonsense_waits_no_longer_and_is_told_of_no_close() {
     let host = Host::new();
     let [a, ..] = &host.ranks[..] else { panic!() };
-    let op = long(a, 1);
+    let sent = ended(a, long(a, 1));
     settle(&[a]);
-    assert!(!op.is_done(), "nobody reads");
+    assert!(!sent(), "nobody reads");
     host.scribble_rings();
-    run(&[a], || op.is_done());
+    run(&[a], sent);
     let why = Death::Corrupt;
     assert_eq!(a.death(1).unwrap(), Some(why));
     let refused = a.try_send(1, 1, b"x");
@@ -162,8 +163,8 @@ fn who_sends_into_nonsense_waits_no_longer_and_is_told_of_no_close() {
 fn who_is_given_up_hears_of_it_and_waits_no_longer() {
     let host = Host::new();
     let [a, b, _] = &host.ranks[..] else { panic!() };
-    let op = long(b, 0);
-    run(&[a, b], || op.is_done());
+    let sent = ended(b, long(b, 0));
+    run(&[a, b], sent);
     // From here on it waits for an answer, and has no reason to look.
     host.scribble_rings();
     let why = Death::Corrupt;

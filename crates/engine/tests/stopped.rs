@@ -4,8 +4,10 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{ALL, By, Count, config, helped, job, pair, pattern, run, settle};
-use portolan_engine::{Binding, Config, Death, Event, Op, SendError, SendOptions, Space, Threads};
+use common::{ALL, By, Count, config, ended, helped, job, pair, pattern, run, settle};
+use portolan_engine::{
+    Binding, Config, Death, Event, OpId, SendError, SendOptions, Space, Threads,
+};
 use portolan_wire::Priority;
 
 /// The port that is bound late or never, and the one that takes all.
@@ -25,7 +27,7 @@ fn options(flow: u16, priority: Priority) -> SendOptions<'static> {
     SendOptions {
         flow,
         priority,
-        args: &[],
+        ..SendOptions::default()
     }
 }
 
@@ -167,15 +169,15 @@ fn lent_messages_wait_in_their_senders_memory() {
     for by in ALL {
         let (a, b) = pair(by, &small());
         let bytes: Arc<[u8]> = pattern(LONG, 3).into();
-        let mut ops: Vec<Op> = Vec::new();
+        let mut ops: Vec<OpId> = Vec::new();
         let got = takes_all(&b);
         // The first asks whether it may be copied.
-        let mut first = a
-            .send_owned(1, TAKEN, &requests(1), Arc::clone(&bytes))
+        let first = a
+            .post_message(1, TAKEN, &requests(1), Arc::clone(&bytes))
             .unwrap();
-        run(&[&a, &b], || first.take().is_some());
+        run(&[&a, &b], ended(&a, first));
         for _ in 0..100 {
-            let sent = a.send_owned(1, LATE, &requests(1), Arc::clone(&bytes));
+            let sent = a.post_message(1, LATE, &requests(1), Arc::clone(&bytes));
             ops.extend(sent.ok());
             a.progress().unwrap();
             b.progress().unwrap();
@@ -199,7 +201,7 @@ fn lent_messages_wait_in_their_senders_memory() {
         let all = ops.len() as u64;
         run(&[&a, &b], || came.get() == all);
         run(&[&a, &b], || {
-            ops.retain_mut(|op| op.take().is_none());
+            ops.retain(|op| !a.has_ended(*op).unwrap());
             ops.is_empty()
         });
     }

@@ -29,7 +29,7 @@
  *   it. They must not leave by an exception or longjmp: a C++ exception that
  *   leaves a handler ends the process.
  * Memory lent to the library (buffers of ports, payloads of
- *   portolan_send_lent()) may come from anywhere. It must stay valid as long as
+ *   portolan_post_message()) may come from anywhere. It must stay valid as long as
  *   the call's comment says. All other pointers are used only during the call.
  * Times are in nanoseconds unless a field's name has another unit. A negative
  *   time means "no limit".
@@ -94,8 +94,6 @@ const char *portolan_strerror(int error);
 typedef struct portolan_endpoint portolan_endpoint;
 /* The endpoint as its handlers see it; valid only during the handler's call. */
 typedef struct portolan_context portolan_context;
-/* A message of portolan_send_lent() that is under way. */
-typedef struct portolan_op portolan_op;
 /* A list of ranks of the job. */
 typedef struct portolan_group portolan_group;
 
@@ -141,7 +139,7 @@ uint64_t portolan_arg(const portolan_message *message, uint32_t index);
 #define PORTOLAN_TOO_LONG 1u
 /* Of the endpoint: `rank` refused this rank's message `number` (of `priority`
  * and `flow`). It had closed the port or the endpoint, or the message was too
- * long. Not reported for portolan_send_lent(): its operation ends with
+ * long. Not reported for portolan_post_message(): its operation ends with
  * -ECONNREFUSED instead. */
 #define PORTOLAN_REFUSED 2u
 /* Of the endpoint and of every port with an error handler: `rank` is dead.
@@ -454,8 +452,13 @@ typedef struct portolan_send_options {
     uint32_t arg_count;
     uint32_t reserved;
     /* Where the message's number is stored, by which PORTOLAN_REFUSED names it;
-     * may be null. Broadcasts do not store it. */
+     * may be null. Broadcasts and portolan_post_message() do not store it. */
     uint32_t *number;
+    /* Of portolan_post_message(): how the end of the operation is reported, as in
+     * portolan_tagged_options (portolan_matched.h). */
+    uint64_t context;
+    uint32_t queue;
+    uint32_t counter;
 } portolan_send_options;
 
 static inline void portolan_send_options_init(portolan_send_options *options)
@@ -503,30 +506,19 @@ int portolan_try_send(portolan_endpoint *endpoint, uint32_t rank, uint16_t port,
 int portolan_sendx(portolan_endpoint *endpoint, uint32_t rank, uint16_t port, const void *data,
                    size_t bytes, const portolan_send_options *options);
 
-/* Sends without a copy and without waiting (PORTOLAN_NOWAIT is implied). The
- * bytes are lent: they must stay valid and unchanged until the operation has
- * ended. It has ended well when the receiver has the whole message. Pass `*op` to
- * portolan_wait(), portolan_test() or portolan_op_free(). `options` may be
- * null. */
-int portolan_send_lent(portolan_endpoint *endpoint, uint32_t rank, uint16_t port, const void *data,
-                       size_t bytes, const portolan_send_options *options, portolan_op **op);
-
-/* Waits until the operation has ended, at most `timeout_ns`. Makes progress and
- * runs handlers. If the operation has ended, well (0) or not, frees it and sets
- * `*op` to null. A null `*op` counts as an operation that has ended well.
- * -ETIMEDOUT     the time is up; the operation goes on
- * -ECONNREFUSED  it has ended: the receiver refused the message
- * -EPIPE, -ECONNRESET, ...  it has ended: the receiver is dead, see above */
-int portolan_wait(portolan_endpoint *endpoint, portolan_op **op, int64_t timeout_ns);
-
-/* Does the same without waiting, after one pass of progress if the operation has
- * not ended. Returns 1 if it has ended well, 0 if it goes on. */
-int portolan_test(portolan_endpoint *endpoint, portolan_op **op);
-
-/* Frees the handle of an operation; null is allowed. If the message has not
- * arrived, it goes on, and its bytes stay lent until the endpoint is closed. May
- * also be called after that. */
-void portolan_op_free(portolan_op *op);
+/* Begins to send a message, without a copy and without waiting (PORTOLAN_NOWAIT is
+ * implied), and stores the operation's number, never 0. The bytes are lent: they
+ * must stay valid and unchanged until the operation has ended. It ends well when
+ * the receiver has the whole message, else with
+ * -ECONNREFUSED  the receiver refused the message
+ * -EPIPE, -ECONNRESET, ...  the receiver is dead, see above
+ * Its end is reported as that of every operation: see "Operations" in
+ * portolan_matched.h. The completion's `data` is the message's number. `options` may
+ * be null.
+ * -ENOENT  there is no such queue or counter */
+int portolan_post_message(portolan_endpoint *endpoint, uint32_t rank, uint16_t port,
+                          const void *data, size_t bytes, const portolan_send_options *options,
+                          uint64_t *operation);
 
 /* ---- Progress and waiting --------------------------------------------- */
 
@@ -613,6 +605,11 @@ int portolan_reply(portolan_context *context, uint16_t port, const uint64_t *arg
  * others   see "Errors of every send" */
 int portolan_context_send(portolan_context *context, uint32_t rank, uint16_t port,
                           const void *data, size_t bytes, const portolan_send_options *options);
+
+/* The same as portolan_post_message(). */
+int portolan_context_post_message(portolan_context *context, uint32_t rank, uint16_t port,
+                                  const void *data, size_t bytes,
+                                  const portolan_send_options *options, uint64_t *operation);
 
 /* The same as portolan_bind(), portolan_unbind(), portolan_resume_port() and
  * portolan_set_buffer(). A buffer that the present message is in stays in use until the handler has

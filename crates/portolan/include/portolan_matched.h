@@ -91,6 +91,8 @@ static inline void portolan_tagged_options_init(portolan_tagged_options *options
 #define PORTOLAN_ADDED 5u
 #define PORTOLAN_SWAPPED 6u
 #define PORTOLAN_FLUSHED 7u
+/* To a port: portolan_post_message(). */
+#define PORTOLAN_MESSAGE 8u
 
 /* How an operation ended. */
 typedef struct portolan_completion {
@@ -100,6 +102,7 @@ typedef struct portolan_completion {
      * -EMSGSIZE  the message was longer than the memory, which holds its
      *            beginning
      * -ECANCELED the receive was cancelled
+     * -ECONNREFUSED the receiver refused the message to its port
      * -ESHUTDOWN the endpoint was closed
      * -EPIPE, -ECONNRESET, -EHOSTDOWN, -EHOSTUNREACH, -ESTALE, -EBADMSG
      *            the other side is dead, see "Errors of every send" in
@@ -121,8 +124,8 @@ typedef struct portolan_completion {
     uint64_t bytes;
     /* Length of the message or of the access, bytes. */
     uint64_t total;
-    /* If has_data is not 0: the word that was sent with PORTOLAN_DATA, or the old
-     * value that an atomic operation found. */
+    /* If has_data is not 0: the word that was sent with PORTOLAN_DATA, the old value
+     * that an atomic operation found, or the number of a message to a port. */
     uint64_t data;
     uint32_t has_data;
     uint32_t reserved;
@@ -260,6 +263,11 @@ int portolan_operation_test(portolan_endpoint *endpoint, uint64_t operation,
  * -ENOENT  no such operation, or its end was reported before */
 int portolan_operation_wait(portolan_endpoint *endpoint, uint64_t operation,
                             portolan_completion *completion, int64_t timeout_ns);
+
+/* Frees the number of an operation that nobody will ask about. If it has not
+ * ended, it goes on, and its memory stays lent until it ends or the endpoint is
+ * closed. An invalid number has no effect. */
+int portolan_operation_forget(portolan_endpoint *endpoint, uint64_t operation);
 
 /* Cancels a receive that no message has met: returns 1, and the receive ends with
  * -ECANCELED. Returns 0 if it has met a message, has ended, or is a send. Then

@@ -121,9 +121,10 @@ pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
     ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Completion, Context, Count, CounterId,
     Counters, Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
-    Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op, OpError,
-    OpId, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Placement, Placing, Priority, Probed, Push,
-    PutEnd, PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter, Selector,
-    SendError, SendOptions, Signal, SpaceId, Statistics, TaggedOptions, Threads, WaitError,
+    Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, OpError,
+    OpId, Operation, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Placement, Placing, Priority,
+    Probed, Push, PutEnd, PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter,
+    Selector, SendError, SendOptions, Signal, SpaceId, Statistics, TaggedOptions, Threads,
+    WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};

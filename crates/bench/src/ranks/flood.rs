@@ -6,9 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use portolan::{
-    Binding, Notify, Op as Sending, OpId, Selector, SendError, SendOptions, TaggedOptions,
-};
+use portolan::{Binding, Notify, OpId, Selector, SendError, SendOptions, TaggedOptions};
 use portolan_hosts::failure::{Context, Result, fail};
 use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
@@ -139,7 +137,7 @@ struct OursTo<'a> {
     ours: &'a Ours,
     rank: u32,
     message: &'a Arc<[u8]>,
-    sending: Option<Sending>,
+    sending: Option<OpId>,
 }
 
 impl Target for OursTo<'_> {
@@ -147,7 +145,7 @@ impl Target for OursTo<'_> {
         let port = FROM + self.ours.rank_port();
         let message = Arc::clone(self.message);
         let options = SendOptions::default();
-        match (self.ours.endpoint).send_owned(self.rank, port, &options, message) {
+        match (self.ours.endpoint).post_message(self.rank, port, &options, message) {
             Ok(sending) => {
                 self.sending = Some(sending);
                 Ok(true)
@@ -158,7 +156,15 @@ impl Target for OursTo<'_> {
     }
 
     fn is_there(&mut self) -> Result<bool> {
-        Ok(self.sending.as_ref().is_some_and(Sending::is_done))
+        let Some(op) = self.sending else {
+            return Ok(false);
+        };
+        let ended = self.ours.endpoint.has_ended(op).map_err(ours)?;
+        if ended {
+            self.ours.endpoint.forget(op).map_err(ours)?;
+            self.sending = None;
+        }
+        Ok(ended)
     }
 }
 

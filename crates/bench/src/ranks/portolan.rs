@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use portolan::{
-    Binding, Config, Endpoint, Op as Sending, Priority, SendError, SendOptions, WaitError,
+    Binding, Config, Endpoint, Notify, OpId, Priority, SendError, SendOptions, WaitError,
 };
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::lab::Lab;
@@ -43,6 +43,7 @@ const UNTAKEN_FLOW: SendOptions<'_> = SendOptions {
     flow: 1,
     priority: Priority::Request,
     args: &[],
+    notify: Notify::NONE,
 };
 /// Bytes from which on a message is long: it may fill a packet.
 pub const LONG_BYTES: usize = 1024;
@@ -57,7 +58,7 @@ pub const PASSES: u32 = 64;
 
 /// Long messages that the other has not got whole.
 #[derive(Default)]
-pub struct LongSends(VecDeque<Sending>);
+pub struct LongSends(VecDeque<OpId>);
 
 impl LongSends {
     /// Sends another, unless too many are under way.
@@ -68,13 +69,15 @@ impl LongSends {
         options: &SendOptions,
         message: &Arc<[u8]>,
     ) -> std::result::Result<(), SendError> {
-        while self.0.front().is_some_and(Sending::is_done) {
+        let ended = |op: &&mut OpId| endpoint.has_ended(**op).is_ok_and(|ended| ended);
+        while let Some(op) = self.0.front_mut().filter(ended) {
+            endpoint.forget(*op)?;
             self.0.pop_front();
         }
         if self.0.len() >= (UNDER_WAY_BYTES / message.len()).clamp(2, UNDER_WAY) {
             return Err(SendError::NoCredit);
         }
-        let sent = endpoint.send_owned(to, port, options, Arc::clone(message));
+        let sent = endpoint.post_message(to, port, options, Arc::clone(message));
         self.0.push_back(sent.map_err(|(error, _)| error)?);
         Ok(())
     }

@@ -52,7 +52,7 @@ impl Core {
         slot.update_fast();
         let held = std::mem::take(&mut slot.held);
         for held in held {
-            self.deliver(out, held);
+            self.refuse_held(out, held);
         }
         self.note_freed();
         Ok(())

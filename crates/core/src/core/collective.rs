@@ -1,6 +1,7 @@
 //! What the engine says to itself on its reserved ports: refusals of kept
 //! messages, barriers, and broadcasts along a tree.
 
+use portolan_exchange::Notify;
 use portolan_proto::PeerId;
 use portolan_wire::{MessageNo, Priority};
 
@@ -211,12 +212,17 @@ impl Core {
 
 impl Core {
     /// A message on a reserved port.
-    pub(crate) fn arrive_internal(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+    pub(crate) fn arrive_internal(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
         match a.meta.port {
             BROADCAST if !a.is_whole() || self.is_ahead(a.payload) => {
                 return self.keep(a, Charge::Queued);
             }
-            BROADCAST => return self.broadcast(out, a.meta.space(), a.payload),
+            BROADCAST => return self.broadcast(matched, out, a.meta.space(), a.payload),
             _ if !a.is_whole() => return Took::Refused,
             _ => {}
         }
@@ -359,18 +365,23 @@ impl Core {
                 .map(|slot| std::mem::take(&mut slot.held))
                 .unwrap_or_default()
             {
-                self.internal_whole(out, held);
+                self.internal_whole(matched, out, held);
             }
         }
     }
 
     /// A long message on a reserved port is complete.
-    pub(crate) fn internal_whole(&mut self, out: &mut Out<'_>, held: HeldMessage) {
+    pub(crate) fn internal_whole(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        held: HeldMessage,
+    ) {
         if self.is_ahead(&held.body) {
             self.hold(held, false);
             return;
         }
-        let took = self.broadcast(out, held.meta.space(), &held.body);
+        let took = self.broadcast(matched, out, held.meta.space(), &held.body);
         if took == Took::NotNow
             && let Some(b) = Broadcast::parse(&held.body)
         {
@@ -392,7 +403,13 @@ impl Core {
 
     /// Hands a broadcast to its port here and passes it on. On
     /// [`Took::NotNow`] neither was done.
-    fn broadcast(&mut self, out: &mut Out<'_>, space: SpaceId, bytes: &[u8]) -> Took {
+    fn broadcast(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        space: SpaceId,
+        bytes: &[u8],
+    ) -> Took {
         let Some(b) = Broadcast::parse(bytes) else {
             return Took::Refused;
         };
@@ -411,7 +428,7 @@ impl Core {
             total: b.payload.len() as u64,
             payload: b.payload,
         };
-        match self.arrive_at_port(out, &local) {
+        match self.arrive_at_port(matched, out, &local) {
             Took::NotNow => return Took::NotNow,
             Took::Refused => self.refuse_kept(out, &local.meta),
             Took::Whole | Took::Part(_) => {}
@@ -461,6 +478,7 @@ impl Core {
             flow,
             priority,
             args,
+            notify: Notify::NONE,
         };
         if self.outbox.has(o.flow_to(rank)) || self.send_any(out, rank, port, &o, &payload).is_err()
         {

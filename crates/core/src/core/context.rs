@@ -1,16 +1,19 @@
 //! What a handler may do.
 
+use portolan_exchange::{Notify, OpId};
+use portolan_proto::Release;
 use portolan_wire::{MessageNo, Priority};
 
 use super::Core;
 use super::ports::Binding;
+use crate::matched::{Gather, Matched};
 use crate::out::Out;
-use crate::values::{Buffer, Meta, Misuse, Payload, PortId, SendError, SendOptions, SpaceId};
-use crate::waiting::Op;
+use crate::values::{Buffer, Meta, Misuse, PortId, SendError, SendOptions, SpaceId};
 
 /// The endpoint as its handlers see it. Nothing here blocks.
 pub struct Context<'a> {
     core: &'a mut Core,
+    matched: &'a mut Matched,
     out: Out<'a>,
     from: u32,
     port: u16,
@@ -19,9 +22,15 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     #[inline(always)]
-    pub(crate) fn new(core: &'a mut Core, out: &'a mut Out<'_>, meta: &Meta) -> Self {
+    pub(crate) fn new(
+        core: &'a mut Core,
+        matched: &'a mut Matched,
+        out: &'a mut Out<'_>,
+        meta: &Meta,
+    ) -> Self {
         Self {
             core,
+            matched,
             out: out.again(),
             from: meta.from,
             port: meta.port,
@@ -74,6 +83,7 @@ impl<'a> Context<'a> {
             flow: self.flow,
             priority: Priority::Reply,
             args,
+            notify: Notify::NONE,
         };
         self.core
             .send_or_keep(&mut self.out, self.from, port, &options, payload)
@@ -116,21 +126,27 @@ impl<'a> Context<'a> {
     }
 
     /// Sends without a copy if there is credit; the memory comes back with the
-    /// operation.
+    /// operation, as from [`crate::Endpoint::post_message`].
     ///
     /// # Errors
-    /// [`SendError`]; nothing was queued, the payload is dropped.
-    pub fn send_owned(
+    /// [`SendError`], with the memory; nothing was queued.
+    pub fn post_message(
         &mut self,
         rank: u32,
         port: u16,
         options: &SendOptions<'_>,
-        payload: impl Into<Payload>,
-    ) -> Result<Op, SendError> {
-        let options = options.within(self.space())?;
-        (self.core)
-            .send_given(&mut self.out, rank, port, &options, payload.into())
-            .map_err(|(e, _)| e)
+        payload: impl Into<Gather>,
+    ) -> Result<OpId, (SendError, Gather)> {
+        let (payload, to) = (payload.into(), (rank, self.port(port)));
+        let Ok(options) = options.within(self.space()) else {
+            return Err((SendError::BadFlow, payload));
+        };
+        let Self {
+            core, matched, out, ..
+        } = self;
+        let release = Release::Acknowledged;
+        let posted = core.post_message(matched, out, to, &options, payload, release)?;
+        Ok(posted.0)
     }
 
     /// Binds a port, as [`crate::Endpoint::bind`].

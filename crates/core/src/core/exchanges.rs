@@ -131,6 +131,11 @@ impl Core {
                         part.exchange.released(op);
                     }
                 }
+                News::Sent(space, op, number, result) => {
+                    if let Some(part) = matched.part(space) {
+                        part.exchange.end_message(op, number.0.into(), result);
+                    }
+                }
                 News::Port(port, open) => {
                     self.attention |= port.space != SpaceId::PROGRAM;
                     if let Some(part) = matched.at(port.space) {

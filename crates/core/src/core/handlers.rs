@@ -8,6 +8,7 @@ use portolan_wire::{MessageNo, Priority};
 use super::context::Context;
 use super::ports::{Filled, Handler, HeldMessage, Placement, PortState};
 use super::{Arrival, Core};
+use crate::matched::Matched;
 use crate::out::Out;
 use crate::values::{Charge, Event, Failure, Message, Meta, PortId, SpaceId};
 
@@ -20,24 +21,27 @@ impl Core {
     }
 
     /// Runs the handler of a message that has been kept.
-    pub(crate) fn deliver(&mut self, out: &mut Out<'_>, mut held: HeldMessage) {
+    pub(crate) fn deliver(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        mut held: HeldMessage,
+    ) {
         let meta = held.meta;
         let port = meta.port_id();
         self.outbox.make_room(port.space);
         let slot = self.ports.get_or_make(port);
         if slot.state == PortState::Closed {
-            if let Some(filled) = held.in_buffer.take() {
-                slot.put_back(filled, false);
-            }
-            self.refuse_kept(out, &meta);
-        } else if let Some(filled) = held.in_buffer.take() {
+            return self.refuse_held(out, held);
+        }
+        if let Some(filled) = held.in_buffer.take() {
             let a = Arrival {
                 meta,
                 args: &held.args,
                 total: filled.total,
                 payload: &filled.buffer.as_slice()[..filled.bytes],
             };
-            let seen = self.run_handler(out, &a);
+            let seen = self.run_handler(matched, out, &a);
             self.ports.get_or_make(port).put_back(filled, seen);
         } else {
             let a = Arrival {
@@ -51,23 +55,38 @@ impl Core {
             if slot.placing.is_some() && held.charge == Charge::Unexpected {
                 match self.ask_where(&a) {
                     Placement::Later => return self.hold(held, true),
-                    to => self.place_whole(out, &a, to),
+                    to => self.place_whole(matched, out, &a, to),
                 }
             } else if slot.placing.is_some() || room.is_none() {
-                self.run_handler(out, &a);
+                self.run_handler(matched, out, &a);
             } else if let Some(room) = room.filter(|room| a.total > *room) {
                 self.too_long(&meta, a.total, room);
                 self.refuse_kept(out, &meta);
             } else {
-                self.copy_and_run(out, &a);
+                self.copy_and_run(matched, out, &a);
             }
         }
         self.release(held);
         self.list(port);
     }
 
+    /// Refuses a message that has been kept: its port is closed.
+    pub(super) fn refuse_held(&mut self, out: &mut Out<'_>, mut held: HeldMessage) {
+        if let Some(filled) = held.in_buffer.take() {
+            let slot = self.ports.get_or_make(held.meta.port_id());
+            slot.put_back(filled, false);
+        }
+        self.refuse_kept(out, &held.meta);
+        self.release(held);
+    }
+
     /// Copies a whole message to the port's free buffer and runs the handler.
-    pub(super) fn copy_and_run(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) {
+    pub(super) fn copy_and_run(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) {
         let port = a.meta.port_id();
         let slot = self.ports.get_or_make(port);
         let Some(mut buffer) = slot.buffer.take() else {
@@ -78,7 +97,7 @@ impl Core {
         let len = a.payload.len();
         buffer.as_mut_slice()[..len].copy_from_slice(a.payload);
         let payload = &buffer.as_slice()[..len];
-        let seen = self.run_handler(out, &Arrival { payload, ..*a });
+        let seen = self.run_handler(matched, out, &Arrival { payload, ..*a });
         let filled = Filled {
             buffer,
             bytes: len,
@@ -92,7 +111,12 @@ impl Core {
     }
 
     /// Runs a port's handler; false if it has none.
-    pub(crate) fn run_handler(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> bool {
+    pub(crate) fn run_handler(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> bool {
         let slot = self.ports.get_or_make(a.meta.port_id());
         let generation = slot.note_arrival();
         let Some(handler) = slot.handler.take() else {
@@ -103,7 +127,7 @@ impl Core {
             }
             return false;
         };
-        self.call::<false>(out, handler, generation, a);
+        self.call::<false>(matched, out, handler, generation, a);
         true
     }
 
@@ -122,6 +146,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn call<const OWN: bool>(
         &mut self,
+        matched: &mut Matched,
         out: &mut Out<'_>,
         mut handler: Handler,
         generation: u32,
@@ -144,7 +169,7 @@ impl Core {
         // A panic must not leave the tables half changed: it goes on at the
         // end of the call.
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            handler(&mut Context::new(self, out, meta), &message);
+            handler(&mut Context::new(self, matched, out, meta), &message);
         }));
         if let Some(slot) = self.slot::<OWN>(meta)
             && slot.generation == generation
@@ -166,7 +191,7 @@ impl Core {
     }
 
     /// Runs handlers of messages that were kept; gives how many.
-    pub(crate) fn run_ready(&mut self, out: &mut Out<'_>) -> usize {
+    pub(crate) fn run_ready(&mut self, matched: &mut Matched, out: &mut Out<'_>) -> usize {
         let mut ran = 0;
         for _ in 0..self.ready.len() {
             let Some(port) = self.ready.pop_front() else {
@@ -188,7 +213,7 @@ impl Core {
                     break;
                 };
                 slot.update_fast();
-                self.deliver(out, held);
+                self.deliver(matched, out, held);
                 ran += 1;
             }
             self.list(port);
@@ -197,11 +222,11 @@ impl Core {
     }
 
     /// Runs error handlers.
-    pub(crate) fn run_events(&mut self, out: &mut Out<'_>) {
+    pub(crate) fn run_events(&mut self, matched: &mut Matched, out: &mut Out<'_>) {
         while let Some((space, event)) = self.events.pop_front() {
             let of_port = match event {
                 Event::TooLong { port: number, .. } => {
-                    self.run_error_handler(out, PortId { space, number }, &event)
+                    self.run_error_handler(matched, out, PortId { space, number }, &event)
                 }
                 _ => false,
             };
@@ -209,7 +234,7 @@ impl Core {
             if !of_port && let Some(mut handler) = of_space.and_then(Option::take) {
                 let meta = self.own_meta(PortId { space, number: 0 });
                 let ended = catch_unwind(AssertUnwindSafe(|| {
-                    handler(&mut Context::new(self, out, &meta), &event);
+                    handler(&mut Context::new(self, matched, out, &meta), &event);
                 }));
                 if let Some(it) = self.space(space) {
                     it.error_handler.get_or_insert(handler);
@@ -221,7 +246,7 @@ impl Core {
             if matches!(event, Event::PeerDead { .. } | Event::PeerBack { .. }) {
                 let ports = self.ports.with_error_handler();
                 for port in ports.into_iter().filter(|port| port.space == space) {
-                    self.run_error_handler(out, port, &event);
+                    self.run_error_handler(matched, out, port, &event);
                 }
             }
         }
@@ -245,7 +270,13 @@ impl Core {
         }
     }
 
-    fn run_error_handler(&mut self, out: &mut Out<'_>, port: PortId, event: &Event) -> bool {
+    fn run_error_handler(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        port: PortId,
+        event: &Event,
+    ) -> bool {
         let meta = self.own_meta(port);
         let slot = self.ports.get_or_make(port);
         let generation = slot.generation;
@@ -253,7 +284,7 @@ impl Core {
             return false;
         };
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            handler(&mut Context::new(self, out, &meta), event);
+            handler(&mut Context::new(self, matched, out, &meta), event);
         }));
         let slot = self.ports.get_or_make(port);
         if slot.generation == generation {

@@ -4,13 +4,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::ports::{Filled, Placement};
 use super::{Arrival, Core, Took};
+use crate::matched::Matched;
 use crate::out::Out;
 use crate::values::{Buffer, Charge};
 use crate::waiting::Dest;
 
 impl Core {
     /// A message, or its first part, has come for such a port.
-    pub(super) fn arrive_placing(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+    pub(super) fn arrive_placing(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
         let run = self.run;
         let slot = self.ports.get_or_make(a.meta.port_id());
         if slot.paused || !slot.held.is_empty() {
@@ -25,7 +31,7 @@ impl Core {
         match self.ask_where(a) {
             Placement::Later => self.not_now(),
             to if a.is_whole() => {
-                self.place_whole(out, a, to);
+                self.place_whole(matched, out, a, to);
                 Took::Whole
             }
             Placement::Here => self.keep(a, Charge::Queued),
@@ -61,16 +67,22 @@ impl Core {
     }
 
     /// Puts a whole message where it goes and runs the handler.
-    pub(super) fn place_whole(&mut self, out: &mut Out<'_>, a: &Arrival<'_>, to: Placement) {
+    pub(super) fn place_whole(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+        to: Placement,
+    ) {
         let Placement::Into(mut buffer) = to else {
-            self.run_handler(out, a);
+            self.run_handler(matched, out, a);
             return;
         };
         let port = a.meta.port_id();
         let generation = self.ports.get_or_make(port).generation;
         let bytes = write_cut(&mut buffer, a.payload);
         let payload = &buffer.as_slice()[..bytes];
-        let seen = self.run_handler(out, &Arrival { payload, ..*a });
+        let seen = self.run_handler(matched, out, &Arrival { payload, ..*a });
         let filled = Filled {
             buffer,
             bytes,

@@ -1,7 +1,6 @@
 //! The way out: which lane, copied or lent, now or not.
 
-use std::sync::Arc;
-
+use portolan_exchange::{OpId, Source as ExchangeSource};
 use portolan_proto as proto;
 use portolan_proto::{PeerId, Release, SourceId};
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
@@ -9,12 +8,13 @@ use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 use super::ports::PortState;
 use super::{Arrival, Core, Finding, Took};
 use crate::lanes::Lane;
+use crate::matched::{Gather, Matched, Part, Row};
 use crate::out::{Out, STREAMED_MIN, ShmFailure, why};
 use crate::values::{
     Charge, Death, Event, FIRST_FLOW, FLOWS_ALL, FLOWS_MAX, FlowOf, Meta, Misuse, PORTS_RESERVED,
-    Payload, SendError, SendOptions, Source, SpaceId,
+    Payload, PortId, SendError, SendOptions, Source, SpaceId,
 };
-use crate::waiting::{Completion, Entry, Op, Teller, Unsent, done};
+use crate::waiting::{Entry, Teller, Unsent};
 
 /// Payloads up to this length fit one packet on any lane, bytes.
 const SHORT: usize = 256;
@@ -237,61 +237,73 @@ impl Core {
         }
     }
 
-    /// Sends without a copy where the message is long enough for that.
-    pub fn send_given(
+    /// Begins to send a message from memory that is its operation's until it ends: when the
+    /// receiver has all of it, or, with [`Release::Copied`], when it is no longer read. Of a
+    /// message that is copied at once that is so at once.
+    ///
+    /// # Errors
+    /// [`SendError`], with the memory; nothing was queued.
+    pub fn post_message(
         &mut self,
+        matched: &mut Matched,
         out: &mut Out<'_>,
-        rank: u32,
-        port: u16,
+        to: (u32, PortId),
         o: &SendOptions<'_>,
-        payload: Payload,
-    ) -> Result<Op, (SendError, Option<Payload>)> {
-        let release = Release::Acknowledged;
-        match self.send_source(out, rank, port, o, Source::Given(payload), release) {
-            Ok(op) => Ok(op),
-            Err((e, Some(Source::Given(payload)))) => Err((e, Some(payload))),
-            Err((e, _)) => Err((e, None)),
+        from: Gather,
+        release: Release,
+    ) -> Result<(OpId, MessageNo), (SendError, Gather)> {
+        let (rank, port) = to;
+        if let Err(e) = self.may_post(matched, port, o) {
+            return Err((e, from));
         }
+        let Some(Part { exchange, .. }) = matched.part(port.space) else {
+            return Err((Misuse::NoSuchSpace.into(), from));
+        };
+        self.note_begun();
+        let bytes = ExchangeSource::len(&from) as usize;
+        let (id, number) = if self.is_inline(out, rank, o.args.len(), bytes) {
+            let sent = match from.only() {
+                Some(payload) => self.send_any(out, rank, port.number, o, payload),
+                None => {
+                    let payload: Vec<u8> = from.slices().flatten().copied().collect();
+                    self.send_any(out, rank, port.number, o, &payload)
+                }
+            };
+            let number = match sent {
+                Ok(number) => number,
+                Err(e) => return Err((e, from)),
+            };
+            let id = exchange.begin_message(rank, o.notify, from);
+            exchange.end_message(id, number.0.into(), Ok(()));
+            (id, number)
+        } else {
+            let lent = from.lend(0, bytes);
+            let id = exchange.begin_message(rank, o.notify, from);
+            let teller = Teller::Message(port.space, id);
+            match self.begin(out, rank, port.number, o, lent, teller, 0, release) {
+                Ok((number, _)) => (id, number),
+                Err((e, _)) => {
+                    let from = exchange.undo_message(id);
+                    return Err((e, from.unwrap_or_else(|| Vec::new().into())));
+                }
+            }
+        };
+        self.note_sent(rank, port.number, o, number, bytes);
+        Ok((id, number))
     }
 
-    /// As [`Core::send_given`], from any source.
-    pub fn send_source(
-        &mut self,
-        out: &mut Out<'_>,
-        rank: u32,
-        port: u16,
+    /// Whether a message may be posted: queue and counter must be there.
+    fn may_post(
+        &self,
+        matched: &mut Matched,
+        port: PortId,
         o: &SendOptions<'_>,
-        source: Source,
-        release: Release,
-    ) -> Result<Op, (SendError, Option<Source>)> {
-        if let Err(e) = self.admits(port, o.flow) {
-            return Err((e, Some(source)));
-        }
-        self.note_begun();
-        let bytes = source.len();
-        if self.is_inline(out, rank, o.args.len(), bytes)
-            && let Some(payload) = source.as_slice()
-        {
-            return match self.send_any(out, rank, port, o, payload) {
-                Ok(number) => {
-                    self.note_sent(rank, port, o, number, bytes);
-                    let payload = match source {
-                        Source::Given(payload) => payload,
-                        Source::Lent(_) | Source::Pieces(_) => Payload::Static(&[]),
-                    };
-                    Ok(Op::new(done(payload), number))
-                }
-                Err(e) => Err((e, Some(source))),
-            };
-        }
+    ) -> Result<(), SendError> {
+        self.admits(port.number, o.flow)?;
         if o.args.len() > ARGS_MAX {
-            return Err((SendError::TooManyArgs, Some(source)));
+            return Err(SendError::TooManyArgs);
         }
-        let completion = Arc::new(Completion::default());
-        let shared = Teller::Op(Arc::clone(&completion));
-        let (number, _) = self.begin(out, rank, port, o, source, shared, 0, release)?;
-        self.note_sent(rank, port, o, number, bytes);
-        Ok(Op::new(completion, number))
+        Ok(matched.check_notify(port.space, o.notify)?)
     }
 
     /// Whether a payload is copied at once rather than lent.

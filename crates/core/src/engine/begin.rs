@@ -5,13 +5,16 @@ use portolan_exchange::{
     SendRefused,
 };
 
+use portolan_proto::Release;
+use portolan_wire::MessageNo;
+
 use super::Engine;
 use crate::environment::{Clock, Network};
 use crate::lanes::Lane;
 use crate::matched::{Exchange, Gather, MATCHED, Scatter, options};
 use crate::out::ShmFailure;
 use crate::shm::ShmLane;
-use crate::values::{Death, Misuse, SendError, SpaceId};
+use crate::values::{Death, Misuse, PortId, SendError, SendOptions, SpaceId};
 
 impl<N: Network, C: Clock> Engine<N, C> {
     /// Sends a short message whole, by shared memory and at once. False: go
@@ -74,6 +77,24 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let posted = self.reach(space, rank, from, |x, from| x.post_send(rank, tag, o, from))?;
         self.core.count_sent(space.first_flow(), bytes);
         Ok(posted)
+    }
+
+    /// Begins to send a message to a port: see [`crate::Core::post_message`].
+    ///
+    /// # Errors
+    /// [`SendError`], with the memory; nothing was queued.
+    pub fn post_message(
+        &mut self,
+        to: (u32, PortId),
+        o: &SendOptions<'_>,
+        from: Gather,
+        release: Release,
+    ) -> Result<(OpId, MessageNo), (SendError, Gather)> {
+        self.touch_any();
+        let (core, matched, mut out) = self.parts();
+        let posted = core.post_message(matched, &mut out, to, o, from, release);
+        self.flush();
+        posted
     }
 
     /// Begins an operation towards a rank.
@@ -164,14 +185,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// The queue and the counter that are named must be there.
+    ///
+    /// # Errors
+    /// As [`crate::Matched::check_notify`].
     pub fn check_notify(&mut self, space: SpaceId, notify: Notify) -> Result<(), Misuse> {
-        if let Some(queue) = notify.queue {
-            self.check_queue(space, queue)?;
-        }
-        match notify.counter {
-            Some(counter) => self.check_counter(space, counter),
-            None => Ok(()),
-        }
+        self.matched.check_notify(space, notify)
     }
 
     /// # Errors

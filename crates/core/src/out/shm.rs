@@ -339,7 +339,7 @@ impl ShmTx {
                 true => {
                     let peer = &mut self.peers[stream.to as usize];
                     peer.streaming[stream.priority.index()] &= !(1 << stream.flow);
-                    ops.finish(stream.id, Outcome::Done, None);
+                    ops.finish(stream.id, Outcome::Done);
                     moved += 1;
                 }
             }

@@ -1,5 +1,6 @@
 //! What handlers are given.
 
+use portolan_exchange::Notify;
 use portolan_wire::{MessageNo, Priority};
 
 use super::{Death, Failure, FlowOf, SendError, SpaceId};
@@ -114,6 +115,8 @@ pub struct SendOptions<'a> {
     pub priority: Priority,
     /// At most [`crate::ARGS_MAX`] words beside the payload.
     pub args: &'a [u64],
+    /// How the end of the operation is told, of a send that begins one.
+    pub notify: Notify,
 }
 
 impl SendOptions<'_> {

@@ -1,135 +1,18 @@
 //! Long messages on their way, whose memory is lent until they are done.
 
 use std::collections::{HashMap, hash_map};
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context as TaskContext, Poll, Waker};
 
-use portolan_exchange::OpId;
+use portolan_exchange::{OpError, OpId};
 use portolan_proto::{Outcome, SourceId, Sources};
 use portolan_wire::{MessageNo, Priority};
 
-use crate::values::{Death, FlowOf, Misuse, Payload, PortId, Source, SpaceId, WaitError};
-
-const PENDING: u32 = 0;
-const DONE: u32 = 1;
-const TAKEN: u32 = 2;
-
-#[derive(Default)]
-struct End {
-    payload: Option<Payload>,
-    error: Option<WaitError>,
-    waker: Option<Waker>,
-}
-
-#[derive(Default)]
-pub struct Completion {
-    state: AtomicU32,
-    end: Mutex<End>,
-}
-
-impl Completion {
-    fn end(&self) -> MutexGuard<'_, End> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn is_done(&self) -> bool {
-        self.state.load(Ordering::Acquire) != PENDING
-    }
-
-    fn complete(&self, payload: Option<Payload>, error: Option<WaitError>) {
-        let mut end = self.end();
-        end.payload = payload;
-        end.error = error;
-        self.state.store(DONE, Ordering::Release);
-        if let Some(waker) = end.waker.take() {
-            drop(end);
-            waker.wake();
-        }
-    }
-}
-
-/// A message that was given away and is on its way. Dropping it lets the
-/// message go on; its memory is then freed at the end.
-///
-/// As a [`Future`] it needs somebody who makes progress: the helper thread, or
-/// a task that calls [`crate::Endpoint::progress`] when
-/// [`crate::Endpoint::fd`] is readable.
-#[must_use = "ask it when the memory is yours again, or drop it on purpose"]
-pub struct Op {
-    pub(crate) completion: Arc<Completion>,
-    number: MessageNo,
-}
-
-impl std::fmt::Debug for Op {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Op")
-            .field("done", &self.is_done())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Op {
-    pub(crate) const fn new(completion: Arc<Completion>, number: MessageNo) -> Self {
-        Self { completion, number }
-    }
-
-    /// Number of the message, as [`crate::Event::Refused`] names it.
-    #[must_use]
-    pub const fn number(&self) -> MessageNo {
-        self.number
-    }
-
-    /// Whether it has ended, well or not. Makes no progress by itself.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.completion.is_done()
-    }
-
-    /// Its memory, and how it ended; `None` while it has not, and once the
-    /// result was taken.
-    ///
-    /// # Errors
-    /// [`WaitError::PeerDead`], [`WaitError::Refused`]; the memory is then
-    /// freed.
-    pub fn take(&mut self) -> Option<Result<Payload, WaitError>> {
-        if self.completion.state.load(Ordering::Acquire) != DONE {
-            return None;
-        }
-        let mut end = self.completion.end();
-        self.completion.state.store(TAKEN, Ordering::Relaxed);
-        Some(match end.error {
-            Some(e) => Err(e),
-            None => Ok(end.payload.take().unwrap_or(Payload::Static(&[]))),
-        })
-    }
-}
-
-impl Future for Op {
-    type Output = Result<Payload, WaitError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        {
-            let mut end = self.completion.end();
-            if !self.completion.is_done() {
-                end.waker = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-        }
-        match self.take() {
-            Some(result) => Poll::Ready(result),
-            None => Poll::Ready(Err(WaitError::Refused)),
-        }
-    }
-}
+use crate::values::{FlowOf, PortId, Source, SpaceId};
 
 /// Who is told how it ended.
 pub enum Teller {
     Nobody,
-    /// The program, by its [`Op`].
-    Op(Arc<Completion>),
+    /// The program, by the operation of a message to a port.
+    Message(SpaceId, OpId),
     /// The send of a matched message that it reads from.
     Matched(SpaceId, OpId),
 }
@@ -162,6 +45,8 @@ impl Entry {
 pub enum News {
     /// A read of the memory of a space's operation has ended.
     Released(SpaceId, OpId),
+    /// A message of a space's operation has arrived, or never will.
+    Sent(SpaceId, OpId, MessageNo, Result<(), OpError>),
     /// A rank has died.
     Died(u32),
     /// A port takes signals from now on, or no more.
@@ -254,46 +139,35 @@ impl Ops {
     }
 
     /// The link is done with the memory.
-    pub(crate) fn finish(&mut self, id: SourceId, outcome: Outcome, why: Option<Death>) {
+    pub(crate) fn finish(&mut self, id: SourceId, outcome: Outcome) {
         let Some(entry) = self.remove(id) else { return };
-        let error = match outcome {
-            Outcome::Done if entry.refused => Some(WaitError::Refused),
-            Outcome::Done => None,
-            Outcome::PeerDead => Some(WaitError::PeerDead {
-                rank: entry.to,
-                why: why.unwrap_or(Death::Silent),
-            }),
+        let result = match outcome {
+            Outcome::Done if entry.refused => Err(OpError::Refused),
+            Outcome::Done => Ok(()),
+            Outcome::PeerDead => Err(OpError::PeerDead),
         };
         match entry.teller {
             Teller::Nobody => {}
             Teller::Matched(space, op) => self.news.push(News::Released(space, op)),
-            Teller::Op(completion) => {
-                let payload = match entry.source {
-                    Source::Given(p) => Some(p),
-                    Source::Lent(_) | Source::Pieces(_) => None,
-                };
-                completion.complete(payload, error);
+            Teller::Message(space, op) => {
+                self.news.push(News::Sent(space, op, entry.number, result));
             }
         }
     }
 
     /// Ends what goes to a dead rank. The protocol has given back what it had.
-    pub(crate) fn peer_died(&mut self, rank: u32, why: Death) {
+    pub(crate) fn peer_died(&mut self, rank: u32) {
         for at in 0..self.slots.len() {
             if self.slots[at].as_ref().is_some_and(|e| e.to == rank) {
-                self.finish(SourceId(at as u64), Outcome::PeerDead, Some(why));
+                self.finish(SourceId(at as u64), Outcome::PeerDead);
             }
         }
     }
 
-    /// The endpoint is closed: nothing is sent any more.
+    /// The endpoint is closed: nothing is sent any more. The exchanges end the operations.
     pub(crate) fn end_all(&mut self) {
         for at in 0..self.slots.len() {
-            if let Some(entry) = self.remove(SourceId(at as u64))
-                && let Teller::Op(completion) = entry.teller
-            {
-                completion.complete(None, Some(Misuse::Closed.into()));
-            }
+            self.remove(SourceId(at as u64));
         }
     }
 
@@ -321,11 +195,4 @@ impl Ops {
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.len() == self.free.len()
     }
-}
-
-/// A completion that has ended well: nothing was left under way.
-pub fn done(payload: Payload) -> Arc<Completion> {
-    let completion = Completion::default();
-    completion.complete(Some(payload), None);
-    Arc::new(completion)
 }

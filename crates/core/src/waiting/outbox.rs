@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use portolan_exchange::Notify;
 use portolan_wire::Priority;
 
 use crate::values::{FlowOf, SPACES, SendOptions, SpaceId};
@@ -28,6 +29,7 @@ impl Unsent {
             flow: self.flow,
             priority: self.priority,
             args: &self.args,
+            notify: Notify::NONE,
         }
     }
 

@@ -131,7 +131,7 @@ impl Space {
         let o = SendOptions {
             flow: within.flow,
             priority: within.priority,
-            args: &[],
+            ..SendOptions::default()
         };
         for (rank, bytes) in children {
             self.say(rank, BROADCAST, &o, &bytes)?;

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
 use portolan_core::Misuse;
+use portolan_exchange::OpId;
 
+use super::matched::{Ended, MatchError};
 use crate::space::Space;
 
 /// Ready when handlers have run; see [`Space::arrival`].
@@ -47,6 +49,52 @@ impl Future for Arrival<'_> {
             if s.core.received(self.endpoint.id) != self.seen {
                 return Poll::Ready(Ok(()));
             }
+            if moved == 0 {
+                s.register(cx.waker());
+                s.end();
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+/// Ready when an operation has ended; see [`Space::ended`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Operation<'a> {
+    endpoint: &'a Space,
+    op: OpId,
+}
+
+impl Space {
+    /// A future of an operation's end; woken and polled as that of [`Space::arrival`].
+    pub const fn ended(&self, op: OpId) -> Operation<'_> {
+        Operation { endpoint: self, op }
+    }
+}
+
+impl Future for Operation<'_> {
+    type Output = Result<Ended, MatchError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let Self { endpoint, op } = *self;
+        let mut s = match endpoint.enter() {
+            Ok(s) => s,
+            Err(m) => return Poll::Ready(Err(m.into())),
+        };
+        s.begin();
+        loop {
+            match s.exchange(endpoint.id).is_done(op) {
+                None => return Poll::Ready(Err(MatchError::NoSuchOperation)),
+                Some(true) => {
+                    if let Some(ended) = s.take_end(endpoint.id, op) {
+                        return Poll::Ready(Ok(ended));
+                    }
+                }
+                Some(false) => {}
+            }
+            let moved = s.pass();
+            s.rethrow();
             if moved == 0 {
                 s.register(cx.waker());
                 s.end();

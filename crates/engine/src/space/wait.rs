@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_core::{Misuse, Op, Payload, WaitError};
+use portolan_core::{Misuse, WaitError};
 use portolan_sys::clock::now_ns;
 
 use super::{Guard, Space};
@@ -31,40 +31,6 @@ impl State {
 }
 
 impl Space {
-    /// Waits for an operation; makes progress and runs handlers.
-    ///
-    /// # Errors
-    /// [`WaitError::PeerDead`], [`WaitError::Refused`], [`WaitError::Misuse`].
-    pub fn wait(&self, mut op: Op) -> Result<Payload, WaitError> {
-        self.wait_op(&op, None)?;
-        op.take().unwrap_or(Ok(Payload::Static(&[])))
-    }
-
-    /// Waits until an operation has ended, for `limit` at most, if there is
-    /// one; [`Op::take`] then tells how. Makes progress and runs handlers.
-    ///
-    /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::Misuse`]: the operation goes on.
-    pub fn wait_op(&self, op: &Op, limit: Option<Duration>) -> Result<(), WaitError> {
-        let s = self.enter()?;
-        let end = |limit: Duration| {
-            now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
-        };
-        let why = Waiting::of(Call::Operation, ANYBODY);
-        self.wait_loop(s, limit.map(end), true, why, |_| op.is_done().then_some(()))
-    }
-
-    /// Whether an operation is done, after one pass of progress.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn test(&self, op: &Op) -> Result<bool, Misuse> {
-        if !op.is_done() {
-            self.progress()?;
-        }
-        Ok(op.is_done())
-    }
-
     /// One pass of progress: takes what has arrived, runs handlers, sends what
     /// is due. Gives how much was moved; 0 when nothing waited.
     ///

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan_engine::{
-    Config, Congestion, EndpointId, Hidden, Life, Opening, PeerConfig, ShmAttachment, Space, Watch,
+    Config, Congestion, EndpointId, Hidden, Life, OpId, Opening, PeerConfig, ShmAttachment, Space,
+    Watch,
 };
 use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::doorbell::Doorbell;
@@ -147,6 +148,11 @@ pub fn settle(endpoints: &[&Space]) {
             e.progress().unwrap();
         }
     }
+}
+
+/// Whether an operation of an endpoint has ended.
+pub fn ended(e: &Space, op: OpId) -> impl Fn() -> bool + '_ {
+    move || e.has_ended(op).unwrap()
 }
 
 /// A counter to share with a handler.

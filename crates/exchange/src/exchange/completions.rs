@@ -4,9 +4,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::Exchange;
-use crate::state::{Body, ReceiveStage};
+use crate::state::{Body, Posted, ReceiveStage};
 use crate::values::{
-    Action, Completion, Count, CounterId, Memory, NOWHERE, OpError, OpId, QueueId,
+    Action, Completion, Count, CounterId, Memory, NOWHERE, Notify, OpError, OpId, QueueId, Source,
 };
 
 /// Puts a thing where none is; gives its number.
@@ -20,6 +20,36 @@ fn place<T>(all: &mut Vec<Option<T>>, new: T) -> u32 {
 }
 
 impl<S, K> Exchange<S, K> {
+    /// Begins the operation of a message to a port, which whoever runs the exchange sends
+    /// from its memory, and ends by [`Exchange::end_message`].
+    pub fn begin_message(&mut self, to: u32, notify: Notify, source: S) -> OpId
+    where
+        S: Source,
+    {
+        let message = Posted {
+            to,
+            total: source.len(),
+            source: Some(source),
+        };
+        self.ops.insert(Body::Message(message), notify, 0, None)
+    }
+
+    /// Ends such an operation; the number of its message goes with the completion.
+    pub fn end_message(&mut self, id: OpId, number: u64, result: Result<(), OpError>) {
+        if let Some(op) = self.ops.get_mut(id) {
+            op.data = Some(number);
+        }
+        self.ops.end(id, result);
+    }
+
+    /// Takes such an operation back that was just begun; gives its memory.
+    pub fn undo_message(&mut self, op: OpId) -> Option<S> {
+        match self.ops.undo(op)? {
+            Body::Message(message) => message.source,
+            _ => None,
+        }
+    }
+
     /// Whether an operation has ended; `None`: there is none of that number,
     /// or its end was taken.
     #[inline]
@@ -34,6 +64,10 @@ impl<S, K> Exchange<S, K> {
         let result = op.ended?;
         let mut data = op.data;
         let (action, peer, bytes, total) = match &op.body {
+            Body::Message(message) => {
+                let sent = if result.is_ok() { message.total } else { 0 };
+                (Action::Message, message.to, sent, message.total)
+            }
             Body::Send(send) => {
                 let sent = if result.is_ok() { send.total } else { 0 };
                 (Action::Send, send.to, sent, send.total)
@@ -69,6 +103,7 @@ impl<S, K> Exchange<S, K> {
     pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
         let completion = self.completion(id)?;
         let memory = match &mut self.ops.get_mut(id)?.body {
+            Body::Message(message) => message.source.take().map(Memory::Source),
             Body::Send(send) => send.source.take().map(Memory::Source),
             Body::Receive(receive) => receive.sink.take().map(Memory::Sink),
             Body::Remote(remote) => match remote.source.take() {

@@ -147,8 +147,17 @@ pub(crate) struct Receive<K> {
     pub stage: ReceiveStage,
 }
 
+/// A message to a port: whoever runs the exchange sends it.
+#[derive(Debug)]
+pub(crate) struct Posted<S> {
+    pub source: Option<S>,
+    pub to: u32,
+    pub total: u64,
+}
+
 #[derive(Debug)]
 pub(crate) enum Body<S, K> {
+    Message(Posted<S>),
     Send(Send<S>),
     Receive(Receive<K>),
     Remote(Remote<S, K>),
@@ -294,7 +303,7 @@ impl<S, K> Ops<S, K> {
         {
             Body::Receive(receive) => receive.sink.as_mut(),
             Body::Remote(remote) => remote.sink.as_mut(),
-            Body::Send(_) => None,
+            Body::Send(_) | Body::Message(_) => None,
         }
     }
 
@@ -378,6 +387,13 @@ impl<S, K> Ops<S, K> {
                 _ => drop(self.slab.remove(id.0)),
             }
         }
+    }
+
+    /// Forgets one that was never begun; gives back what it was made of.
+    pub fn undo(&mut self, id: OpId) -> Option<Body<S, K>> {
+        let op = self.slab.remove(id.0)?;
+        self.live -= 1;
+        Some(op.body)
     }
 
     /// Numbers of those that have not ended.

@@ -30,10 +30,19 @@ pub struct Notify {
     pub counter: Option<CounterId>,
 }
 
+impl Notify {
+    /// The default: it waits until it is taken by its number.
+    pub const NONE: Self = Self {
+        context: 0,
+        queue: None,
+        counter: None,
+    };
+}
+
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Sends a message.
+    /// Sends a message that is matched by a tag.
     Send,
     /// Receives one.
     Receive,
@@ -47,6 +56,8 @@ pub enum Action {
     CompareSwap,
     /// Waits until what was put there is visible.
     Flush,
+    /// Sends a message to a port.
+    Message,
 }
 
 /// Why an operation failed.
@@ -58,6 +69,10 @@ pub enum OpError {
     /// The message was longer than the memory for it; that is full.
     #[error("the message was longer than the memory for it: only its beginning is there")]
     Truncated,
+    /// The receiver refused the message: it had closed the port or its endpoint, or the
+    /// message was too long for it.
+    #[error("the receiver has closed the port")]
+    Refused,
     /// It was cancelled.
     #[error("the operation was cancelled")]
     Cancelled,
@@ -104,7 +119,7 @@ pub struct Completion {
     /// Bytes of the message, or of the access.
     pub total: u64,
     /// What the sender sent beside the tag. Of an atomic operation: what the 8
-    /// bytes held before it.
+    /// bytes held before it. Of a message to a port: its number.
     pub data: Option<u64>,
     /// See [`Notify::context`].
     pub context: u64,

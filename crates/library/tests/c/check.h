@@ -19,6 +19,9 @@
 /* The call must give exactly this. */
 #define GIVES(wanted, call) gives((int64_t)(wanted), (int64_t)(call), #call, __FILE__, __LINE__)
 
+/* Waits for an operation on an endpoint; returns how it ended. */
+#define ENDED(endpoint, operation) ended(endpoint, operation, __FILE__, __LINE__)
+
 static inline void check(int good, const char *what, const char *file, int line)
 {
     if (!good) {
@@ -34,6 +37,16 @@ static inline void gives(int64_t wanted, int64_t got, const char *what, const ch
                 got < 0 ? portolan_strerror((int)got) : "no error", (long long)wanted);
         exit(1);
     }
+}
+
+static inline int ended(portolan_endpoint *endpoint, uint64_t operation, const char *file, int line)
+{
+    portolan_completion completion;
+
+    portolan_completion_init(&completion);
+    gives(1, portolan_operation_wait(endpoint, operation, &completion, -1), "the wait", file, line);
+    check(completion.operation == operation, "it is this operation", file, line);
+    return completion.error;
 }
 
 /* What handlers saw. */

@@ -106,7 +106,7 @@ static void a_flood_in_order(void)
 static void long_messages(unsigned char *out, unsigned char *in)
 {
     struct seen seen;
-    portolan_op *op = NULL;
+    uint64_t op = 0;
     portolan_counters counters;
 
     memset(&seen, 0, sizeof seen);
@@ -119,9 +119,8 @@ static void long_messages(unsigned char *out, unsigned char *in)
     CHECK(seen.payload == in && seen.bytes == BIG && is_filled(in, BIG, other));
     memset(in, 0, BIG);
     barrier();
-    GIVES(0, portolan_send_lent(endpoint, other, 4, out, BIG, NULL, &op));
-    GIVES(0, portolan_wait(endpoint, &op, -1));
-    CHECK(op == NULL);
+    GIVES(0, portolan_post_message(endpoint, other, 4, out, BIG, NULL, &op));
+    GIVES(0, ENDED(endpoint, op));
     await_messages(endpoint, &seen, 2);
     CHECK(is_filled(in, BIG, other));
     portolan_counters_init(&counters);
@@ -135,7 +134,8 @@ static void long_messages(unsigned char *out, unsigned char *in)
 static void operations_that_do_not_end_well(unsigned char *out, unsigned char *in)
 {
     struct seen seen;
-    portolan_op *op = NULL;
+    uint64_t op = 0;
+    portolan_completion completion;
     portolan_send_options options;
 
     memset(&seen, 0, sizeof seen);
@@ -144,20 +144,19 @@ static void operations_that_do_not_end_well(unsigned char *out, unsigned char *i
     barrier();
     if (me == 0) {
         GIVES(0, portolan_on_error(endpoint, note, &seen));
-        GIVES(0, portolan_send_lent(endpoint, 1, 5, out, BIG, NULL, &op));
-        GIVES(-ECONNREFUSED, portolan_wait(endpoint, &op, -1));
-        CHECK(op == NULL && seen.events == 0);
+        GIVES(0, portolan_post_message(endpoint, 1, 5, out, BIG, NULL, &op));
+        GIVES(-ECONNREFUSED, ENDED(endpoint, op));
+        CHECK(seen.events == 0);
         /* It is longer than what may wait for a port, so all that is behind it
          * waits as well: barriers must not be. */
         portolan_send_options_init(&options);
         options.priority = PORTOLAN_REPLY;
-        GIVES(0, portolan_send_lent(endpoint, 1, 6, out, BIG, &options, &op));
-        GIVES(-ETIMEDOUT, portolan_wait(endpoint, &op, 3000000));
-        CHECK(op != NULL);
-        GIVES(0, portolan_test(endpoint, &op));
-        CHECK(op != NULL);
+        GIVES(0, portolan_post_message(endpoint, 1, 6, out, BIG, &options, &op));
+        portolan_completion_init(&completion);
+        GIVES(-ETIMEDOUT, portolan_operation_wait(endpoint, op, &completion, 3000000));
+        GIVES(0, portolan_operation_test(endpoint, op, &completion));
         barrier();
-        GIVES(0, portolan_wait(endpoint, &op, -1));
+        GIVES(0, ENDED(endpoint, op));
         GIVES(0, portolan_on_error(endpoint, NULL, NULL));
     } else {
         barrier();
@@ -173,7 +172,7 @@ static void operations_that_do_not_end_well(unsigned char *out, unsigned char *i
 static void a_buffer_in_use(unsigned char *out, unsigned char *in)
 {
     portolan_binding binding;
-    portolan_op *op = NULL;
+    uint64_t op = 0;
     unsigned char *spare = (unsigned char *)malloc(BIG);
     unsigned char *bound = in;
     unsigned char *next = spare;
@@ -189,8 +188,8 @@ static void a_buffer_in_use(unsigned char *out, unsigned char *in)
     GIVES(0, portolan_bind(endpoint, 7, &binding));
     barrier();
     if (me == 0) {
-        GIVES(0, portolan_send_lent(endpoint, 1, 7, out, BIG, NULL, &op));
-        GIVES(0, portolan_wait(endpoint, &op, -1));
+        GIVES(0, portolan_post_message(endpoint, 1, 7, out, BIG, NULL, &op));
+        GIVES(0, ENDED(endpoint, op));
     } else {
         /* The message begins in either buffer: the helper thread may take it
          * between any two calls. */
@@ -302,7 +301,7 @@ static void descriptor(void)
 static void the_end(unsigned char *out)
 {
     struct seen of_endpoint, of_port;
-    portolan_op *op = NULL;
+    uint64_t op = 0;
     char text[128];
 
     memset(&of_endpoint, 0, sizeof of_endpoint);
@@ -320,7 +319,7 @@ static void the_end(unsigned char *out)
     CHECK(of_port.events == 1 && of_port.event.kind == PORTOLAN_PEER_DEAD);
     GIVES(-ETIMEDOUT, portolan_wait_until(endpoint, never, NULL, 1000000));
     GIVES(-EPIPE, portolan_send(endpoint, 1, 1, "x", 1));
-    GIVES(-EPIPE, portolan_send_lent(endpoint, 1, 1, out, BIG, NULL, &op));
+    GIVES(-EPIPE, portolan_post_message(endpoint, 1, 1, out, BIG, NULL, &op));
     GIVES(-EPIPE, portolan_barrier(endpoint, NULL));
     CHECK(portolan_lane(endpoint, 1, text, sizeof text) > 0 && strncmp(text, "dead", 4) == 0);
     GIVES(0, portolan_close(endpoint));

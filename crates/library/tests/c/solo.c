@@ -15,7 +15,7 @@ static void versions_and_texts(void)
     /* Programs of today must work with later libraries: these only grow. */
     if (sizeof(void *) == 8) {
         CHECK(sizeof(portolan_options) == 40 && sizeof(portolan_binding) == 56);
-        CHECK(sizeof(portolan_send_options) == 40 && sizeof(portolan_counters) == 136);
+        CHECK(sizeof(portolan_send_options) == 56 && sizeof(portolan_counters) == 136);
         CHECK(sizeof(portolan_message) == 56 && sizeof(portolan_event) == 48);
     }
     CHECK(portolan_version_number() == PORTOLAN_VERSION_NUMBER);
@@ -32,7 +32,7 @@ static void nothing_without_a_handle(void)
     portolan_binding binding;
     portolan_counters counters;
     portolan_group *group = NULL;
-    portolan_op *op = NULL;
+    uint64_t op = 0;
     uint32_t rank = 0;
 
     portolan_binding_init(&binding);
@@ -51,10 +51,9 @@ static void nothing_without_a_handle(void)
     GIVES(-EFAULT, portolan_send(NULL, 0, 1, NULL, 0));
     GIVES(-EFAULT, portolan_try_send(NULL, 0, 1, NULL, 0));
     GIVES(-EFAULT, portolan_sendx(NULL, 0, 1, NULL, 0, NULL));
-    GIVES(-EFAULT, portolan_send_lent(NULL, 0, 1, NULL, 0, NULL, &op));
-    GIVES(-EFAULT, portolan_wait(NULL, &op, 0));
-    GIVES(-EFAULT, portolan_test(NULL, &op));
-    portolan_op_free(NULL);
+    GIVES(-EFAULT, portolan_post_message(NULL, 0, 1, NULL, 0, NULL, &op));
+    GIVES(-EFAULT, portolan_operation_forget(NULL, op));
+    GIVES(-EFAULT, portolan_context_post_message(NULL, 0, 1, NULL, 0, NULL, &op));
     GIVES(-EFAULT, portolan_progress(NULL));
     GIVES(-EFAULT, portolan_wait_until(NULL, never, NULL, 0));
     GIVES(-EFAULT, portolan_fd(NULL));
@@ -446,7 +445,8 @@ static void busy_handler(portolan_context *context, const portolan_message *m, v
     portolan_binding_init(&binding);
     GIVES(-EDEADLK, portolan_send(endpoint, 0, 11, NULL, 0));
     GIVES(-EDEADLK, portolan_try_send(endpoint, 0, 11, NULL, 0));
-    GIVES(-EDEADLK, portolan_send_lent(endpoint, 0, 11, NULL, 0, NULL, &op));
+    GIVES(-EDEADLK, portolan_post_message(endpoint, 0, 11, NULL, 0, NULL, &op));
+    GIVES(-EDEADLK, portolan_operation_forget(endpoint, 1));
     GIVES(-EDEADLK, portolan_progress(endpoint));
     GIVES(-EDEADLK, portolan_wait_until(endpoint, never, NULL, 0));
     GIVES(-EDEADLK, portolan_barrier(endpoint, NULL));
@@ -521,46 +521,87 @@ static void handlers(void)
     GIVES(0, portolan_unbind(endpoint, 12));
 }
 
+/* Sends on what it gets, without a copy. */
+static void sends_on(portolan_context *context, const portolan_message *m, void *user)
+{
+    uint64_t *op = (uint64_t *)user;
+    static const char more[] = "more";
+
+    if (m->bytes == 1)
+        GIVES(0, portolan_context_post_message(context, 0, 14, more, sizeof more, NULL, op));
+}
+
 static void operations(void)
 {
     struct seen seen;
-    portolan_op *op = (portolan_op *)&seen;
+    portolan_binding binding;
+    portolan_completion completion;
     portolan_send_options options;
-    uint32_t number = 0;
+    uint64_t op = 77, other = 0;
+    uint32_t number = 0, queue = 0, counter = 0;
+    uint64_t done = 0, failed = 0;
     char *data;
     size_t bytes = 3u << 20;
 
     memset(&seen, 0, sizeof seen);
+    portolan_completion_init(&completion);
     data = (char *)malloc(bytes);
     CHECK(data != NULL);
     memset(data, 5, bytes);
-    GIVES(-EFAULT, portolan_send_lent(endpoint, 0, 14, data, bytes, NULL, NULL));
-    GIVES(-ENXIO, portolan_send_lent(endpoint, 3, 14, data, bytes, NULL, &op));
-    CHECK(op == NULL);
-    GIVES(-EFAULT, portolan_wait(endpoint, NULL, 0));
-    GIVES(-EFAULT, portolan_test(endpoint, NULL));
-    GIVES(0, portolan_wait(endpoint, &op, 0));
-    GIVES(1, portolan_test(endpoint, &op));
+    GIVES(-EFAULT, portolan_post_message(endpoint, 0, 14, data, bytes, NULL, NULL));
+    GIVES(-ENXIO, portolan_post_message(endpoint, 3, 14, data, bytes, NULL, &op));
+    CHECK(op == 0);
+    GIVES(-ENOENT, portolan_operation_wait(endpoint, op, &completion, 0));
+    GIVES(-ENOENT, portolan_operation_test(endpoint, op, &completion));
+    GIVES(0, portolan_operation_forget(endpoint, op));
 
+    /* Its end waits to be asked for. */
     bind_seen(endpoint, 14, &seen, NULL, 0);
     portolan_send_options_init(&options);
     options.number = &number;
-    GIVES(0, portolan_send_lent(endpoint, 0, 14, data, bytes, &options, &op));
-    CHECK(op != NULL);
-    GIVES(0, portolan_wait(endpoint, &op, -1));
-    CHECK(op == NULL);
+    GIVES(0, portolan_post_message(endpoint, 0, 14, data, bytes, &options, &op));
+    CHECK(op != 0);
+    GIVES(1, portolan_operation_wait(endpoint, op, &completion, -1));
+    CHECK(completion.action == PORTOLAN_MESSAGE && completion.error == 0);
+    CHECK(completion.operation == op && completion.peer == 0 && completion.has_data);
+    CHECK(completion.bytes == bytes && completion.total == bytes);
+    GIVES(-ENOENT, portolan_operation_test(endpoint, op, &completion));
     await_messages(endpoint, &seen, 1);
-    CHECK(seen.bytes == bytes && seen.text[63] == 5 && seen.number == number);
+    CHECK(seen.bytes == bytes && seen.text[63] == 5 && seen.number == completion.data);
 
-    GIVES(0, portolan_send_lent(endpoint, 0, 14, data, bytes, NULL, &op));
-    while (portolan_test(endpoint, &op) == 0) {
-    }
-    CHECK(op == NULL);
+    /* Or comes to a queue, and is counted. */
+    GIVES(0, portolan_queue_open(endpoint, &queue));
+    GIVES(0, portolan_counter_open(endpoint, &counter));
+    options.queue = queue + 1;
+    GIVES(-ENOENT, portolan_post_message(endpoint, 0, 14, data, bytes, &options, &op));
+    options.queue = queue;
+    options.counter = counter;
+    options.context = 99;
+    GIVES(0, portolan_post_message(endpoint, 0, 14, data, bytes, &options, &op));
+    GIVES(1, portolan_queue_wait(endpoint, queue, &completion, 1, -1));
+    CHECK(completion.operation == op && completion.context == 99 && completion.error == 0);
+    GIVES(0, portolan_counter_value(endpoint, counter, &done, &failed));
+    CHECK(done == 1 && failed == 0);
     await_messages(endpoint, &seen, 2);
+    GIVES(0, portolan_queue_close(endpoint, queue));
+    GIVES(0, portolan_counter_close(endpoint, counter));
 
-    GIVES(0, portolan_send_lent(endpoint, 0, 14, data, 1, NULL, &op));
-    portolan_op_free(op);
+    /* Or is never asked for. */
+    GIVES(0, portolan_post_message(endpoint, 0, 14, data, 1, NULL, &op));
+    GIVES(0, portolan_operation_forget(endpoint, op));
+    GIVES(-ENOENT, portolan_operation_test(endpoint, op, &completion));
     await_messages(endpoint, &seen, 3);
+
+    /* A handler begins one, too. */
+    portolan_binding_init(&binding);
+    binding.handler = sends_on;
+    binding.user = &other;
+    GIVES(0, portolan_bind(endpoint, 13, &binding));
+    GIVES(0, portolan_send(endpoint, 0, 13, "x", 1));
+    await_messages(endpoint, &seen, 4);
+    CHECK(other != 0 && other != op);
+    GIVES(0, ENDED(endpoint, other));
+    GIVES(0, portolan_unbind(endpoint, 13));
     GIVES(0, portolan_unbind(endpoint, 14));
     free(data);
 }

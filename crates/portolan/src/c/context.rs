@@ -11,7 +11,7 @@ use super::types::{
     PEER_BACK, PEER_DEAD, PEER_SILENT, REFUSED, TOO_LONG,
 };
 use super::{Slot, User};
-use crate::{ARGS_MAX, Context, Death, Event, Failure, Message, Placement};
+use crate::{ARGS_MAX, Context, Death, Event, Failure, Gather, Message, Placement};
 
 /// Lives on the stack of a handler's caller.
 pub(super) struct CContext<'c, 'e> {
@@ -210,6 +210,26 @@ unsafe extern "C" fn portolan_context_send(
         c = context(c), o = Sending::read(options), data = bytes(data, length);
         let number = c.context.send_with(rank, port, &o.options, data)?;
         o.number.store(number.0);
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_post_message(
+    c: *mut CContext<'_, '_>,
+    rank: u32,
+    port: u16,
+    data: *const c_void,
+    length: usize,
+    options: *const CSendOptions,
+    op: *mut u64,
+) -> c_int {
+    edge! {
+        op = Slot::begun(op, 0), c = context(c), o = Sending::read(options),
+        data = bytes(data, length);
+        // SAFETY: the caller leaves the bytes alone until the operation ends.
+        let from = unsafe { Gather::lent(data.as_ptr(), data.len()) };
+        let begun = c.context.post_message(rank, port, &o.options, from).map_err(|(e, _)| e)?;
+        op.store(begun.0);
     }
 }
 

@@ -147,6 +147,7 @@ impl From<MatchError> for Errno {
         match e {
             MatchError::PeerDead { why, .. } => why.into(),
             MatchError::Truncated(_) | MatchError::TooLong => EMSGSIZE,
+            MatchError::Refused => ECONNREFUSED,
             MatchError::NoSuchOperation => ENOENT,
             MatchError::TimedOut => ETIMEDOUT,
             MatchError::Misuse(m) => m.into(),
@@ -166,7 +167,7 @@ impl From<OpError> for Errno {
             OpError::NotPermitted | OpError::Forbidden => EACCES,
             OpError::OutOfBounds => ERANGE,
             OpError::Unaligned => EINVAL,
-            OpError::NoPort => ECONNREFUSED,
+            OpError::NoPort | OpError::Refused => ECONNREFUSED,
         }
     }
 }

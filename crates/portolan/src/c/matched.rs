@@ -6,8 +6,8 @@ use super::error::{EINVAL, ENXIO, Errno};
 use super::pieces::{Piece, gather, scatter};
 use super::send::{bytes, limit};
 use super::types::{
-    ADDED, CCompletion, CProbed, CTaggedOptions, FLUSHED, GOT, PUT, RECEIVED, Record, SENT,
-    SWAPPED, SYNC, WITH_DATA, read,
+    ADDED, CCompletion, CProbed, CTaggedOptions, FLUSHED, GOT, MESSAGE, PUT, RECEIVED, Record,
+    SENT, SWAPPED, SYNC, WITH_DATA, read,
 };
 use super::{Slot, endpoint};
 use crate::{
@@ -106,6 +106,7 @@ pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CComplet
             Action::FetchAdd => ADDED,
             Action::CompareSwap => SWAPPED,
             Action::Flush => FLUSHED,
+            Action::Message => MESSAGE,
         },
         peer: c.peer,
         tag: c.tag,
@@ -371,6 +372,11 @@ unsafe extern "C" fn portolan_operation_test(
         to.fill(&completion(endpoint, &ended.completion)?);
         true
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_operation_forget(handle: *mut Endpoint, op: u64) -> c_int {
+    edge! { endpoint = endpoint(handle); endpoint.forget(OpId(op))? }
 }
 
 #[unsafe(no_mangle)]

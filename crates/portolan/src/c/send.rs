@@ -1,13 +1,14 @@
-//! Sending, and operations whose memory is lent.
+//! Sending.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use super::error::{E2BIG, EFAULT, EINVAL, ERANGE, Errno};
+use super::error::{E2BIG, EINVAL, ERANGE, Errno};
+use super::matched::told;
 use super::types::{CSendOptions, NOWAIT, read};
 use super::{Slot, endpoint, slice};
-use crate::{ARGS_MAX, Endpoint, Op, Priority, SendOptions};
+use crate::{ARGS_MAX, Endpoint, Gather, Priority, SendOptions};
 
 /// A message's bytes.
 ///
@@ -66,6 +67,7 @@ impl Sending<'_> {
             },
             // SAFETY: see above.
             args: unsafe { args(c.args, c.arg_count) }?,
+            notify: told(c.context, c.queue, c.counter),
         };
         Ok(Self {
             options,
@@ -125,86 +127,22 @@ unsafe extern "C" fn portolan_sendx(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_send_lent(
+unsafe extern "C" fn portolan_post_message(
     handle: *mut Endpoint,
     rank: u32,
     port: u16,
     data: *const c_void,
     length: usize,
     options: *const CSendOptions,
-    op: *mut *mut Op,
+    op: *mut u64,
 ) -> c_int {
     edge! {
-        op = Slot::begun(op, null_mut()), endpoint = endpoint(handle), data = bytes(data, length),
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), data = bytes(data, length),
         o = Sending::read(options);
         // SAFETY: the caller leaves the bytes alone until the operation ends.
-        let begun =
-            unsafe { endpoint.send_lent(rank, port, &o.options, data.as_ptr(), data.len()) }?;
-        o.number.store(begun.number().0);
-        op.store(Box::into_raw(Box::new(begun)));
-    }
-}
-
-/// Where the program holds an operation; null once it has ended.
-///
-/// # Safety
-/// `place` is null or may be read and written.
-unsafe fn held<'a>(place: *mut *mut Op) -> Result<&'a mut *mut Op, Errno> {
-    // SAFETY: see above.
-    unsafe { place.as_mut() }.ok_or(EFAULT)
-}
-
-/// Frees an operation that has ended; tells how.
-///
-/// # Safety
-/// `place` holds an operation that [`portolan_send_lent`] gave.
-unsafe fn end(place: &mut *mut Op) -> Result<(), Errno> {
-    // SAFETY: see above.
-    let mut op = unsafe { Box::from_raw(std::mem::replace(place, null_mut())) };
-    match op.take() {
-        Some(Err(e)) => Err(e.into()),
-        Some(Ok(_)) | None => Ok(()),
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_wait(
-    handle: *mut Endpoint,
-    op: *mut *mut Op,
-    timeout_ns: i64,
-) -> c_int {
-    edge! {
-        op = held(op), endpoint = endpoint(handle);
-        // SAFETY: promised by the caller.
-        if let Some(begun) = unsafe { op.as_ref() } {
-            endpoint.wait_op(begun, limit(timeout_ns))?;
-            // SAFETY: it was not null.
-            unsafe { end(op) }?;
-        }
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_test(handle: *mut Endpoint, op: *mut *mut Op) -> c_int {
-    edge! {
-        op = held(op), endpoint = endpoint(handle);
-        // SAFETY: promised by the caller.
-        if let Some(begun) = unsafe { op.as_ref() } {
-            if !endpoint.test(begun)? {
-                return Ok(false);
-            }
-            // SAFETY: it was not null.
-            unsafe { end(op) }?;
-        }
-        true
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_op_free(op: *mut Op) {
-    if !op.is_null() {
-        // SAFETY: `portolan_send_lent` made it of a box, the caller gives it up.
-        drop(unsafe { Box::from_raw(op) });
+        let from = unsafe { Gather::lent(data.as_ptr(), data.len()) };
+        let begun = endpoint.post_message(rank, port, &o.options, from).map_err(|(e, _)| e)?;
+        op.store(begun.0);
     }
 }
 

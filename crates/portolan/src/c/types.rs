@@ -176,6 +176,9 @@ pub(super) struct CSendOptions {
     pub arg_count: u32,
     pub reserved: u32,
     pub number: *mut u32,
+    pub context: u64,
+    pub queue: u32,
+    pub counter: u32,
 }
 
 /// Flag of a send.
@@ -244,6 +247,7 @@ pub(super) const GOT: u32 = 4;
 pub(super) const ADDED: u32 = 5;
 pub(super) const SWAPPED: u32 = 6;
 pub(super) const FLUSHED: u32 = 7;
+pub(super) const MESSAGE: u32 = 8;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -380,7 +384,7 @@ sized32! {
 const _: () = assert!(
     size_of::<COptions>() == 40
         && size_of::<CBinding>() == 56
-        && size_of::<CSendOptions>() == 40
+        && size_of::<CSendOptions>() == 56
         && size_of::<CCounters>() == 136
         && size_of::<CTaggedOptions>() == 32
         && size_of::<CCompletion>() == 72

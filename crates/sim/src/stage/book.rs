@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_core::{Death, Event, Message, Op, SendOptions, SpaceId, WaitError};
+use portolan_core::{Death, Event, Message, SendOptions, SpaceId};
+use portolan_exchange::{Notify, OpId};
 use portolan_wire::Priority;
 
 use crate::content;
@@ -68,6 +69,15 @@ pub enum Reaction {
     Give(u32, Draft),
 }
 
+/// How a sender heard that a message was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Refusal {
+    /// By an event, which names its number.
+    Event(u32),
+    /// By the end of its operation.
+    Given(usize),
+}
+
 /// A message that is to be sent.
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -87,6 +97,7 @@ impl Draft {
             flow: self.flow,
             priority: self.priority,
             args: &self.args,
+            notify: Notify::NONE,
         }
     }
 
@@ -109,9 +120,9 @@ pub struct Book {
     last: BTreeMap<(Way, u16), u32>,
     /// Likewise the last message itself, of those of handlers.
     last_by_handler: BTreeMap<(Way, u16), usize>,
-    refused: BTreeSet<(Way, u32)>,
-    /// Messages that were given away, with their lives.
-    pub ops: Vec<(LifeId, LifeId, Draft, Op)>,
+    refused: BTreeSet<(Way, Refusal)>,
+    /// Messages that handlers of a life gave away.
+    given: Vec<(LifeId, Draft, OpId)>,
     /// Those of them that ended with a death.
     failed: Vec<(LifeId, LifeId, usize)>,
     /// Places in each life's region that have been used.
@@ -146,7 +157,7 @@ impl SharedBook {
             last: BTreeMap::new(),
             last_by_handler: BTreeMap::new(),
             refused: BTreeSet::new(),
-            ops: Vec::new(),
+            given: Vec::new(),
             failed: Vec::new(),
             slots: BTreeMap::new(),
             signals: BTreeMap::new(),
@@ -435,7 +446,8 @@ impl Book {
                 number,
             } => {
                 let to = self.spoken_of(me, to as usize);
-                self.note_refused((me, to, priority == Priority::Reply, space, flow), number.0);
+                let way = (me, to, priority == Priority::Reply, space, flow);
+                self.refused.insert((way, Refusal::Event(number.0)));
             }
             // All spaces are told of these.
             Event::PeerDead { .. } if space != SpaceId::PROGRAM => {}
@@ -477,30 +489,26 @@ impl Book {
         }
     }
 
-    /// A message was refused.
-    pub fn note_refused(&mut self, way: Way, number: u32) {
-        self.refused.insert((way, number));
+    /// A message that was given away was refused.
+    pub fn note_refused(&mut self, id: usize) {
+        let way = Self::way(&self.letters[id]);
+        self.refused.insert((way, Refusal::Given(id)));
     }
 
-    /// A message was given away.
-    pub fn given(&mut self, draft: Draft, op: Op) {
-        let letter = &self.letters[draft.id];
-        self.ops.push((letter.from, letter.to, draft, op));
+    /// A handler gave a message away.
+    pub fn given(&mut self, by: LifeId, draft: Draft, op: OpId) {
+        self.given.push((by, draft, op));
     }
 
-    /// Takes what was given away and is back.
-    pub fn take_ops(&mut self) {
-        for (from, to, draft, mut op) in std::mem::take(&mut self.ops) {
-            match op.take() {
-                None => self.ops.push((from, to, draft, op)),
-                Some(Ok(payload)) => content::verify(draft.id, 0, payload.as_slice()),
-                Some(Err(WaitError::Refused)) => {
-                    let way = Self::way(&self.letters[draft.id]);
-                    self.note_refused(way, op.number().0);
-                }
-                Some(Err(_)) => self.failed.push((from, to, draft.id)),
-            }
-        }
+    /// What a life's handlers gave away since this was asked.
+    pub fn take_given(&mut self, by: LifeId) -> Vec<(LifeId, Draft, OpId)> {
+        self.given.extract_if(.., |it| it.0 == by).collect()
+    }
+
+    /// The operation of a message that was given away has ended, though it did not arrive.
+    pub fn note_failed(&mut self, id: usize) {
+        let letter = &self.letters[id];
+        self.failed.push((letter.from, letter.to, id));
     }
 
     /// Whether two lives have always known each other.

@@ -280,7 +280,6 @@ impl Stage {
     }
 
     fn all_done(&mut self) -> bool {
-        self.book.lock().take_ops();
         let ranks = self.ranks.iter_mut().flatten();
         ranks.fold(true, |done, rank| done & rank.is_done())
             && self.book.lock().missing().is_empty()

@@ -7,7 +7,7 @@ use portolan_exchange::{
 };
 use portolan_wire::Priority;
 
-use super::book::{Book, LifeId, port};
+use super::book::{Book, Draft, LifeId, port};
 use super::rank::{Closing, Rank};
 use crate::content;
 
@@ -44,6 +44,7 @@ impl Parcel {
 /// What an operation is of.
 #[derive(Clone, Debug)]
 pub enum Kind {
+    Gives(Draft),
     Sends(Parcel),
     Receives(Parcel),
     /// A receive that was cancelled.
@@ -264,11 +265,15 @@ impl Rank {
     /// Takes operations that have ended; whether there were any.
     pub(super) fn take_ended(&mut self) -> bool {
         let mut any = false;
+        let given = self.book.lock().take_given(self.life);
+        let given = given.into_iter();
+        (self.ops).extend(given.map(|(_, draft, op)| (op, Kind::Gives(draft))));
         for (op, kind) in std::mem::take(&mut self.ops) {
             let space = match &kind {
                 Kind::Sends(parcel) | Kind::Receives(parcel) | Kind::Cancelled(parcel) => {
                     self.space_of(parcel)
                 }
+                Kind::Gives(draft) => draft.space,
                 _ => SpaceId::PROGRAM,
             };
             let exchange = self.engine.exchange(space);
@@ -295,6 +300,14 @@ impl Rank {
             None => Vec::new(),
         };
         let other = match kind {
+            Kind::Gives(draft) => {
+                let mut book = self.book.lock();
+                return match done.result {
+                    Ok(()) => content::verify(draft.id, 0, &bytes),
+                    Err(OpError::Refused) => book.note_refused(draft.id),
+                    Err(_) => book.note_failed(draft.id),
+                };
+            }
             Kind::Sends(parcel) => parcel.to,
             Kind::Receives(parcel) => parcel.from,
             Kind::Cancelled(_) => {
@@ -344,7 +357,7 @@ impl Rank {
                 assert_eq!(counted % ADDED, 0);
             }
             Kind::Adds(_) => assert_eq!(done.data.expect("what was there") % ADDED, 0),
-            Kind::Flushes(_) | Kind::Cancelled(_) => {}
+            Kind::Flushes(_) | Kind::Cancelled(_) | Kind::Gives(_) => {}
         }
     }
 

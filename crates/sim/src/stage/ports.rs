@@ -18,8 +18,9 @@ fn handle(book: &SharedBook, me: LifeId, space: SpaceId, ctx: &mut Context<'_>, 
             sent.map(drop)
         }
         Reaction::Give(rank, draft) => {
-            let sent = ctx.send_owned(*rank, draft.port, &draft.options(), draft.payload());
-            sent.map(|op| book.lock().given(draft.clone(), op))
+            let sent = ctx.post_message(*rank, draft.port, &draft.options(), draft.payload());
+            sent.map(|op| book.lock().given(me, draft.clone(), op))
+                .map_err(|(e, _)| e)
         }
     };
     let (Reaction::Reply(draft) | Reaction::Forward(_, draft) | Reaction::Give(_, draft)) =

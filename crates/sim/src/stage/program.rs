@@ -1,9 +1,11 @@
 //! What a rank of the stage does of its own accord.
 
 use portolan_core::{BROADCAST, Group, PortId, Progress, SendError, SendOptions, SpaceId};
+use portolan_proto::Release;
 use portolan_wire::Priority;
 
 use super::book::{Draft, LifeId, port};
+use super::ops::Kind;
 use super::rank::{Closing, Rank};
 
 /// A barrier that has waited so long for a rank asks it for a sign of life, ns.
@@ -148,12 +150,15 @@ impl Rank {
             .expect("it has this flow");
         let payload = draft.payload();
         let sent = if self.rng.one_in(4) {
-            let given = self
-                .engine
-                .take_part(|core, out| core.send_given(out, to, draft.port, &o, payload.into()));
+            let port = PortId {
+                space: draft.space,
+                number: draft.port,
+            };
+            let release = Release::Acknowledged;
+            let given = (self.engine).post_message((to, port), &o, payload.into(), release);
             given
                 .map_err(|(e, _)| e)
-                .map(|op| self.book.lock().given(draft.clone(), op))
+                .map(|(op, _)| self.ops.push((op, Kind::Gives(draft.clone()))))
         } else {
             let now = self.engine.send_now::<false>(to, draft.port, &o, &payload);
             let sent = now.unwrap_or_else(|| self.engine.try_send(to, draft.port, &o, &payload));

@@ -44,6 +44,9 @@ pub enum MatchError {
         .0.bytes
     )]
     Truncated(Completion),
+    /// The receiver refused the message: it closed the port or its endpoint.
+    #[error("the receiver has closed the port")]
+    Refused,
     /// Longer than any message can be.
     #[error("a message is at most 2^38 bytes long")]
     TooLong,
@@ -64,8 +67,7 @@ impl From<WaitError> for MatchError {
             WaitError::PeerDead { rank, why } => Self::PeerDead { rank, why },
             WaitError::TimedOut => Self::TimedOut,
             WaitError::Misuse(m) => Self::Misuse(m),
-            // Matched messages are not refused.
-            WaitError::Refused => Self::Misuse(Misuse::Closed),
+            WaitError::Refused => Self::Refused,
         }
     }
 }
@@ -74,6 +76,7 @@ impl From<WaitError> for MatchError {
 pub(super) fn check(done: &Completion, why: Option<Death>) -> Result<(), MatchError> {
     match done.result {
         Ok(()) => Ok(()),
+        Err(OpError::Refused) => Err(MatchError::Refused),
         Err(OpError::Truncated) => Err(MatchError::Truncated(*done)),
         Err(OpError::PeerDead) => Err(MatchError::PeerDead {
             rank: done.peer,

@@ -30,7 +30,7 @@ impl State {
         Some((self.exchange(space).finish(id)?, ()))
     }
 
-    fn take_end(&mut self, space: SpaceId, id: OpId) -> Option<Ended> {
+    pub(in crate::calls) fn take_end(&mut self, space: SpaceId, id: OpId) -> Option<Ended> {
         let (completion, memory) = self.exchange(space).take(id)?;
         Some(Ended { completion, memory })
     }
@@ -334,6 +334,37 @@ impl Space {
             }
             s.report_to(self.id, op).map(Err)
         })?
+    }
+
+    /// Waits until an operation has ended, as [`Space::wait_end`] without a limit, and
+    /// reports as an error that it has not ended well. Its memory is then freed.
+    ///
+    /// # Errors
+    /// As there; [`MatchError::PeerDead`], [`MatchError::Refused`] or
+    /// [`MatchError::Truncated`] where it ended so.
+    pub fn wait(&self, op: OpId) -> Result<Ended, MatchError> {
+        let ended = self.wait_end(op, None)?;
+        let peer = ended.completion.peer;
+        check(&ended.completion, self.enter()?.core.lanes.dead(peer))?;
+        Ok(ended)
+    }
+
+    /// Whether an operation has ended, without making progress.
+    ///
+    /// # Errors
+    /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
+    pub fn has_ended(&self, op: OpId) -> Result<bool, MatchError> {
+        let ended = self.enter()?.exchange(self.id).is_done(op);
+        ended.ok_or(MatchError::NoSuchOperation)
+    }
+
+    /// Nobody will ask how an operation ended, nor want its memory back.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn forget(&self, op: OpId) -> Result<(), Misuse> {
+        self.enter()?.exchange(self.id).forget_end(op);
+        Ok(())
     }
 
     /// The message that a receive with this selector would take, after one
