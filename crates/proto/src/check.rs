@@ -5,14 +5,10 @@ use core::hash::{Hash, Hasher};
 use portolan_seal::Seal;
 use portolan_wire::{Life, TAG_BYTES};
 
-use crate::conn::{Listed, SLOT_FRAMES};
+use crate::base::{List, NONE, PATHS_MAX, PeerId};
 use crate::endpoint::Endpoint;
-use crate::interface::PeerId;
-use crate::kept::Kept;
-use crate::peer::PeerState;
-use crate::pool::{CHUNKS_AT, List, Use};
-use crate::reassembly::RxFlow;
-use crate::tables::NONE;
+use crate::path::SLOT_FRAMES;
+use crate::tables::{CHUNKS_AT, Core, Counters, Kept, Listed, PeerState, RxFlow, Use};
 
 /// Chunks between an endpoint and a peer, by priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +64,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Feeds a hasher with everything that what follows may depend on: not
     /// with counters of what was done, nor with what stands in free frames.
     pub fn hash_state(&self, state: &mut impl Hasher) {
-        let core = crate::Core {
-            counters: crate::Counters::default(),
+        let core = Core {
+            counters: Counters::default(),
             ..*self.core
         };
         core.hash(state);
@@ -77,9 +73,9 @@ impl<S: Seal> Endpoint<'_, S> {
         // What an active peer has there is out of date, and not looked at.
         for p in self.peers.iter().filter(|p| p.conn == NONE) {
             self.parked.get(p.place as usize).hash(state);
-            let more = p.place as usize * (crate::PATHS_MAX - 1);
+            let more = p.place as usize * (PATHS_MAX - 1);
             self.parked_paths
-                .get(more..more + crate::PATHS_MAX - 1)
+                .get(more..more + PATHS_MAX - 1)
                 .hash(state);
         }
         self.conns.hash(state);

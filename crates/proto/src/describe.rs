@@ -4,9 +4,9 @@
 
 use core::mem::offset_of;
 
-use crate::conn::Conn;
+use crate::base::NONE;
 use crate::path::Path;
-use crate::tables::{Core, NONE};
+use crate::tables::{Conn, Core};
 
 /// A field of an entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,75 +7,53 @@
 //! It calls nobody: messages are handed out by [`Rx`], a part at a time, and
 //! what else happens by [`Endpoint::poll_event`].
 //!
-//! One module each: `handshake` makes connections, `send` queues messages,
-//! `ready` keeps those that have something to send, `transmit` turns queues
-//! into packets, `loss` reads acknowledgements and resends, `reordering` how
-//! far out of order packets come, `split` cuts what has become too big,
-//! `receive` opens packets, `rx` takes them apart, `ack` remembers what arrived,
-//! `path` holds what each path has of its own, `networks` makes further ones
-//! and gives them up, `striping` chooses among them, `reroute` leaves the way
-//! of one that stays congested, `reassembly` orders and completes messages,
-//! `receiver_not_ready` deals with those that cannot be held, `refusal` with
-//! those that nobody wants, `stops` with flows of which nothing more is wanted
-//! for now, `credit` and [`congestion`] bound what is under way, `mtu` finds
-//! packet sizes, `timers` wakes all of it up, `death` ends it, and `events`
-//! keeps what has yet to be told.
+//! Folders, each of which uses only those before it:
+//!
+//! - `congestion`: window, pacing and round trips of a path, as values.
+//! - `base`: settings, what passes between protocol and caller, lists.
+//! - `path`: the state of one path: what has arrived by it, reordering, packet
+//!   size, whether it takes the right way.
+//! - `tables`: the memory that the caller gives: peers, connections, frames,
+//!   long messages, and what of them is kept.
+//! - `endpoint`: the view over all tables, the pool of frames, events.
+//! - `connection`: peers are added, connect, get keys and active state, and die.
+//! - `receive`: opens packets, orders and completes messages, hands them out.
+//! - `networks`: makes further paths and gives them up, chooses among them,
+//!   finds packet sizes, asks for other ways.
+//! - `flow`: credit, stopped flows, refused messages, receiver not ready.
+//! - `loss`: reads and owes acknowledgements, resends, cuts what is too big.
+//! - `transmit`: queues messages, turns queues into packets.
+//! - `timers` wakes all of it up; `describe` and `check` are for who watches.
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod ack;
+mod base;
 mod check;
-mod config;
 pub mod congestion;
-mod conn;
-mod credit;
-mod death;
+mod connection;
 mod describe;
 mod endpoint;
-mod events;
-mod handshake;
-mod interface;
-mod kept;
-mod keys;
+mod flow;
 mod loss;
-mod mtu;
 mod networks;
-pub(crate) mod pacing;
 mod path;
-mod peer;
-mod pool;
-mod ready;
-mod reassembly;
 mod receive;
-mod receiver_not_ready;
-mod refusal;
-mod reordering;
-mod reroute;
-pub(crate) mod rto;
-mod rx;
-mod send;
-mod split;
-mod stops;
-mod striping;
 mod tables;
 mod timers;
 mod transmit;
 
-pub use check::Credit;
-pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
-pub use conn::Conn;
-pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
-pub use endpoint::{AddPeerError, Endpoint};
-pub use interface::{
-    DeathReason, Delivery, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
-    Reroute, SendError, SourceId, Sources, Transmit, Verdict,
+pub use base::{
+    Config, DeathReason, Delivery, Event, FIRST_PACKET_MAX, FLOWS_MAX, Heard, Message, NetAddress,
+    Outcome, PATHS_MAX, PeerEvent, PeerId, Release, Reroute, SendError, SourceId, Sources,
+    Transmit, Verdict, WINDOW_SPAN,
 };
-pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
-pub use keys::key_slots;
-pub use networks::LocalNetwork;
+pub use check::Credit;
+pub use connection::{AddPeerError, key_slots};
+pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
+pub use endpoint::Endpoint;
 pub use path::Path;
-pub use peer::{Peer, PeerState};
-pub use pool::FrameMeta;
-pub use rx::{Rx, Spare};
-pub use send::Long;
-pub use tables::{Core, Counters, Drops, Identity, Layout, Tables};
+pub use receive::{Rx, Spare};
+pub use tables::{
+    Conn, Core, Counters, Drops, FrameMeta, Identity, Layout, LocalNetwork, Long, NOT_PARKED,
+    PathSnapshot, Peer, PeerSnapshot, PeerState, Tables,
+};

@@ -5,11 +5,9 @@ use core::ops::RangeInclusive;
 
 use portolan_seal::Seal;
 
-use crate::conn::Listed;
+use crate::base::{DeathReason, NONE, PeerEvent, PeerId};
 use crate::endpoint::Endpoint;
-use crate::interface::{DeathReason, PeerEvent, PeerId};
-use crate::peer::PeerState;
-use crate::tables::NONE;
+use crate::tables::{Listed, PeerState};
 
 /// Probes before each waits twice as long as the one before: as many as the
 /// longest burst of losses that a link is to get over at its own pace.

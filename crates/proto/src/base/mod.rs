@@ -1,0 +1,14 @@
+//! What every other folder uses: settings, what passes between the protocol
+//! and its caller, and lists of indices.
+
+mod config;
+mod interface;
+mod list;
+
+pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
+pub(crate) use config::{FRAME_BYTES_MAX, PACKET_BASE};
+pub use interface::{
+    DeathReason, Delivery, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
+    Reroute, SendError, SourceId, Sources, Transmit, Verdict,
+};
+pub(crate) use list::{Linked, List, NONE};
