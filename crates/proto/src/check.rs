@@ -5,7 +5,7 @@ use core::hash::{Hash, Hasher};
 use portolan_seal::Seal;
 use portolan_wire::{Life, TAG_BYTES};
 
-use crate::base::{List, NONE, PATHS_MAX, PeerId};
+use crate::base::{FrameIndex, List, LongIndex, NONE, PATHS_MAX, PeerId};
 use crate::endpoint::Endpoint;
 use crate::path::SLOT_FRAMES;
 use crate::tables::{CHUNKS_AT, Core, Counters, Kept, Listed, PeerState, RxFlow, Use};
@@ -46,11 +46,11 @@ impl<S: Seal> Endpoint<'_, S> {
         })
     }
 
-    fn list_length(&self, list: List, usage: Use) -> u32 {
+    fn list_length(&self, list: List<FrameIndex>, usage: Use) -> u32 {
         let (mut at, mut n) = (list.head, 0);
-        let mut last = NONE;
-        while at != NONE {
-            let meta = &self.meta[at as usize];
+        let mut last = FrameIndex::NONE;
+        while at != FrameIndex::NONE {
+            let meta = &self.meta[at];
             assert_eq!(meta.usage, usage, "frame {at} in a list of {usage:?}");
             last = at;
             at = meta.next;
@@ -87,7 +87,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 continue;
             }
             meta.hash(state);
-            let at = self.frame_at(i as u32) + CHUNKS_AT;
+            let at = self.frame_at(FrameIndex::new(i)) + CHUNKS_AT;
             let end = at + meta.len as usize + TAG_BYTES;
             self.frames[at - meta.ack_len as usize..end].hash(state);
         }
@@ -104,9 +104,9 @@ impl<S: Seal> Endpoint<'_, S> {
         assert_eq!(free, self.core.free_count, "free frames");
         let mut long = self.core.free_longs;
         for _ in 0..self.core.free_long_count {
-            long = self.longs[long as usize].next;
+            long = self.longs[long].next;
         }
-        assert_eq!(long, NONE, "free long messages");
+        assert_eq!(long, LongIndex::NONE, "free long messages");
         let mut owned = free + self.list_length(self.core.connects, Use::Passing);
         let mut held_all = 0;
         for (i, c) in self.conns.iter().enumerate() {
@@ -136,7 +136,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 assert_eq!(p.conn, i as u32, "path and connection agree");
                 let frames = p.slots.iter().filter(|&&s| s < SLOT_FRAMES);
                 for &s in frames.clone() {
-                    let meta = &self.meta[s as usize];
+                    let meta = &self.meta[s];
                     assert_eq!((meta.usage, meta.path), (Use::Flying, path));
                 }
                 let count = frames.count() as u32;
@@ -164,7 +164,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     .paths
                     .get(m.path as usize)
                     .map_or(&[][..], |p| &p.slots);
-                let flying = m.usage == Use::Flying && slots.contains(&(*f as u32));
+                let flying = m.usage == Use::Flying && slots.contains(&FrameIndex::new(*f));
                 mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
             });
             let replies = towards.count() as u32;

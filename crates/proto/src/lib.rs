@@ -43,9 +43,9 @@ mod timers;
 mod transmit;
 
 pub use base::{
-    Config, DeathReason, Delivery, Event, FIRST_PACKET_MAX, FLOWS_MAX, Heard, Message, NetAddress,
-    Outcome, PATHS_MAX, PeerEvent, PeerId, Release, Reroute, SendError, SourceId, Sources,
-    Transmit, Verdict, WINDOW_SPAN,
+    Config, DeathReason, Delivery, Event, FIRST_PACKET_MAX, FLOWS_MAX, FrameIndex, Heard, Message,
+    NetAddress, Outcome, PATHS_MAX, PeerEvent, PeerId, Release, Reroute, SendError, SourceId,
+    Sources, Transmit, Verdict, WINDOW_SPAN,
 };
 pub use check::Credit;
 pub use connection::{AddPeerError, key_slots};

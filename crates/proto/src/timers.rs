@@ -261,7 +261,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 rx.active
                     || self
                         .meta
-                        .get(rx.held.head as usize)
+                        .get(rx.held.head.index())
                         .is_some_and(|first| first.message != *next || first.part != 0)
             })
     }

@@ -1,5 +1,6 @@
 //! What passes between the protocol and its caller.
 
+use super::FrameIndex;
 use portolan_wire::{MessageNo, Priority};
 
 /// A peer's index in the endpoint's tables. Stays valid until the endpoint closes.
@@ -206,7 +207,7 @@ pub struct Transmit {
     /// numbers them.
     pub network: u8,
     /// Frame that holds it.
-    pub frame: u32,
+    pub frame: FrameIndex,
     /// Start within all frames' bytes.
     pub start: usize,
     /// Length, bytes.

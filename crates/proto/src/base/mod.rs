@@ -2,13 +2,19 @@
 //! and its caller, and lists of indices.
 
 mod config;
+mod index;
 mod interface;
 mod list;
 
 pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
 pub(crate) use config::{FRAME_BYTES_MAX, PACKET_BASE};
+pub use index::FrameIndex;
+pub(crate) use index::{LongIndex, indexed};
 pub use interface::{
     DeathReason, Delivery, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
     Reroute, SendError, SourceId, Sources, Transmit, Verdict,
 };
-pub(crate) use list::{Linked, List, NONE};
+pub(crate) use list::{Linked, List};
+
+/// No index.
+pub(crate) const NONE: u32 = u32::MAX;

@@ -3,7 +3,10 @@
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, Life};
 
-use crate::base::{DeathReason, FLOWS_MAX, List, NONE, NetAddress, Outcome, PeerEvent, PeerId};
+use crate::base::{
+    DeathReason, FLOWS_MAX, FrameIndex, List, LongIndex, NONE, NetAddress, Outcome, PeerEvent,
+    PeerId,
+};
 use crate::congestion::Mode;
 use crate::endpoint::Endpoint;
 use crate::path::{SLOT_FRAMES, SLOT_NOTHING};
@@ -119,8 +122,8 @@ impl<S: Seal> Endpoint<'_, S> {
             p.probe_owed = false;
             p.lost_from = u64::MAX;
         }
-        for frame in 0..self.meta.len() as u32 {
-            let m = &self.meta[frame as usize];
+        for frame in (0..self.meta.len()).map(FrameIndex::new) {
+            let m = &self.meta[frame];
             if m.usage == Use::Parting && m.conn == conn {
                 self.drop_frame(frame);
             }
@@ -146,11 +149,11 @@ impl<S: Seal> Endpoint<'_, S> {
                 let tx = &mut self.conns[conn as usize].tx[priority][flow];
                 let TxFlow { queue, long, .. } = core::mem::replace(tx, TxFlow::EMPTY);
                 self.drop_list(queue);
-                if long == NONE {
+                if long == LongIndex::NONE {
                     continue;
                 }
                 // Being cut, with no frame left whose end above was its end too.
-                let l = &mut self.longs[long as usize];
+                let l = &mut self.longs[long];
                 if l.frames == 0 && l.memory == Memory::Lent {
                     l.frames = 1;
                     self.long_frame_done(long, Outcome::PeerDead);
@@ -159,16 +162,16 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    fn drop_list(&mut self, mut list: List) {
+    fn drop_list(&mut self, mut list: List<FrameIndex>) {
         while let Some(frame) = list.pop_front(self.meta) {
             self.drop_frame(frame);
         }
     }
 
-    fn drop_frame(&mut self, frame: u32) {
-        let long = core::mem::replace(&mut self.meta[frame as usize].long, NONE);
+    fn drop_frame(&mut self, frame: FrameIndex) {
+        let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
         self.free_frame(frame);
-        if long != NONE {
+        if long != LongIndex::NONE {
             self.long_frame_done(long, Outcome::PeerDead);
         }
     }
@@ -249,7 +252,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         if let Some(frame) = self.queue_control(now, conn, &Chunk::Close) {
-            self.meta[frame as usize].close = true;
+            self.meta[frame].close = true;
             self.close_told(peer);
         }
     }

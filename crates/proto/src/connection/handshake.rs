@@ -146,7 +146,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let (clear, rest) = packet.split_at_mut(CONNECT_CLEAR_BYTES);
         let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
         tag.copy_from_slice(&self.seal.seal(slot, nonce(0, number.0), clear, body));
-        self.meta[frame as usize].len = (CONNECT_BYTES + TAG_BYTES) as u32;
+        self.meta[frame].len = (CONNECT_BYTES + TAG_BYTES) as u32;
         self.core.connects.push_back(self.meta, frame);
     }
 

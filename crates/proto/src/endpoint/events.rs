@@ -3,7 +3,7 @@
 use portolan_seal::Seal;
 
 use super::Endpoint;
-use crate::base::{Event, NONE, PeerEvent, PeerId};
+use crate::base::{Event, LongIndex, NONE, PeerEvent, PeerId};
 use crate::tables::Memory;
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -26,7 +26,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let events = &mut self.core.events;
         if let Some(long) = events.released.pop_front(self.longs) {
             events.count -= 1;
-            let l = &mut self.longs[long as usize];
+            let l = &mut self.longs[long];
             l.memory = Memory::Back;
             let event = Event::Released(l.source, l.outcome);
             if l.ended {
@@ -53,7 +53,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The memory of a long message is the caller's again.
-    pub(crate) fn tell_released(&mut self, long: u32) {
+    pub(crate) fn tell_released(&mut self, long: LongIndex) {
         self.core.events.released.push_back(self.longs, long);
         self.core.events.count += 1;
     }
@@ -77,8 +77,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let events = &self.core.events;
         let mut count = events.queued();
         let mut long = events.released.head;
-        while long != NONE {
-            let l = &self.longs[long as usize];
+        while long != LongIndex::NONE {
+            let l = &self.longs[long];
             assert_eq!(l.memory, Memory::Untold, "long message {long}");
             count += 1;
             long = l.next;

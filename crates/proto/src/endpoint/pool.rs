@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 use portolan_wire::{HEADER_BYTES, Priority, TAG_BYTES};
 
 use super::Endpoint;
-use crate::base::{List, NONE};
+use crate::base::{FrameIndex, List, LongIndex};
 use crate::tables::{CHUNKS_AT, GivenUp, Use};
 
 /// Who asks for a frame; the less urgent leave some to the more urgent.
@@ -65,7 +65,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes a frame out of the pool.
-    pub(crate) fn take_frame(&mut self, need: Need, usage: Use, conn: u32) -> Option<u32> {
+    pub(crate) fn take_frame(&mut self, need: Need, usage: Use, conn: u32) -> Option<FrameIndex> {
         let all = self.core.config.frames;
         if self.core.held_count >= need.held_max(all) {
             return None;
@@ -78,7 +78,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let i = self.core.free.pop_front(self.meta)?;
         self.core.free_count -= 1;
         self.core.held_count += u32::from(usage == Use::Held);
-        let meta = &mut self.meta[i as usize];
+        let meta = &mut self.meta[i];
         meta.usage = usage;
         meta.conn = conn;
         meta.refusal = false;
@@ -91,14 +91,14 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.priority = Priority::Request;
         meta.len = 0;
         meta.rest = [0; 2];
-        meta.long = NONE;
+        meta.long = LongIndex::NONE;
         meta.ack_len = 0;
         Some(i)
     }
 
     /// Gives a frame back, now or when the link is done with it.
-    pub(crate) fn free_frame(&mut self, i: u32) {
-        let meta = &mut self.meta[i as usize];
+    pub(crate) fn free_frame(&mut self, i: FrameIndex) {
+        let meta = &mut self.meta[i];
         debug_assert_ne!(meta.usage, Use::Free);
         if meta.usage == Use::Held {
             self.core.held_count -= 1;
@@ -113,7 +113,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Gives back every frame of a list.
-    pub(crate) fn free_list(&mut self, mut list: List) -> u32 {
+    pub(crate) fn free_list(&mut self, mut list: List<FrameIndex>) -> u32 {
         let mut n = 0;
         while let Some(i) = list.pop_front(self.meta) {
             self.free_frame(i);
@@ -124,8 +124,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The link is done with the frame of a [`crate::Transmit`]. To be called
     /// once for each, whether the link sent it or failed to.
-    pub fn transmitted(&mut self, frame: u32) {
-        let meta = &mut self.meta[frame as usize];
+    pub fn transmitted(&mut self, frame: FrameIndex) {
+        let meta = &mut self.meta[frame];
         meta.in_link = false;
         match meta.usage {
             Use::Passing | Use::Leaving => self.free_frame(frame),
@@ -139,13 +139,13 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Start of a frame's bytes.
     #[inline]
-    pub(crate) fn frame_at(&self, i: u32) -> usize {
-        i as usize * self.core.config.frame_bytes as usize
+    pub(crate) fn frame_at(&self, i: FrameIndex) -> usize {
+        i.index() * self.core.config.frame_bytes as usize
     }
 
     /// All bytes of a frame.
     #[inline]
-    pub(crate) fn frame_mut(&mut self, i: u32) -> &mut [u8] {
+    pub(crate) fn frame_mut(&mut self, i: FrameIndex) -> &mut [u8] {
         let (at, len) = (self.frame_at(i), self.core.config.frame_bytes as usize);
         &mut self.frames[at..at + len]
     }

@@ -12,7 +12,7 @@
 use portolan_seal::Seal;
 use portolan_wire::Priority;
 
-use crate::base::NONE;
+use crate::base::FrameIndex;
 use crate::endpoint::Endpoint;
 use crate::tables::{CHUNKS_MAX, FrameMeta, Listed};
 
@@ -98,14 +98,14 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Sender: whether packets to be sent again wait for room at the peer.
     pub(crate) fn waits_for_room(&self, conn: u32) -> bool {
         let c = &self.conns[conn as usize];
-        c.peer_full != [false; 2] && self.first_kept(conn) != NONE
+        c.peer_full != [false; 2] && self.first_kept(conn) != FrameIndex::NONE
     }
 
-    fn first_kept(&self, conn: u32) -> u32 {
+    fn first_kept(&self, conn: u32) -> FrameIndex {
         let c = &self.conns[conn as usize];
         let mut at = c.resend.head;
-        while at != NONE && !Self::is_kept(c.peer_full, &self.meta[at as usize]) {
-            at = self.meta[at as usize].next;
+        while at != FrameIndex::NONE && !Self::is_kept(c.peer_full, &self.meta[at]) {
+            at = self.meta[at].next;
         }
         at
     }
@@ -114,9 +114,9 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn open_round(&mut self, conn: u32) {
         let c = &self.conns[conn as usize];
         let (mut at, mut n) = (c.resend.head, 0);
-        while at != NONE {
-            n += u32::from(Self::is_kept(c.peer_full, &self.meta[at as usize]));
-            at = self.meta[at as usize].next;
+        while at != FrameIndex::NONE {
+            n += u32::from(Self::is_kept(c.peer_full, &self.meta[at]));
+            at = self.meta[at].next;
         }
         self.conns[conn as usize].round = n;
         self.make_ready(conn);
@@ -127,16 +127,16 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn as usize];
         let mut at = c.resend.head;
         if c.peer_full == [false; 2] || c.round > 0 {
-            return at != NONE;
+            return at != FrameIndex::NONE;
         }
-        while at != NONE && Self::is_kept(c.peer_full, &self.meta[at as usize]) {
-            at = self.meta[at as usize].next;
+        while at != FrameIndex::NONE && Self::is_kept(c.peer_full, &self.meta[at]) {
+            at = self.meta[at].next;
         }
-        at != NONE
+        at != FrameIndex::NONE
     }
 
     /// Sender: the packet that is sent again next; of replies only if so asked.
-    pub(crate) fn pick_again(&mut self, conn: u32, replies: bool) -> Option<u32> {
+    pub(crate) fn pick_again(&mut self, conn: u32, replies: bool) -> Option<FrameIndex> {
         let c = &mut self.conns[conn as usize];
         let full = c.peer_full;
         let fits = |m: &FrameMeta| !replies || m.is_reply();

@@ -57,7 +57,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         r.queued(priority, flow);
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         meta.refusal = true;
         meta.priority = priority;
         meta.flow = flow;

@@ -57,7 +57,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(frame) = self.queue_control(now, conn, &Chunk::Stopped { serial, flows }) else {
             return;
         };
-        self.meta[frame as usize].stops = true;
+        self.meta[frame].stops = true;
         self.conns[conn as usize].stops.queued(serial, flows);
     }
 

@@ -6,7 +6,7 @@ mod split;
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{Ack, PacketNo, TAG_BYTES};
 
-use crate::base::{NONE, Outcome, WINDOW_SPAN};
+use crate::base::{FrameIndex, LongIndex, Outcome, WINDOW_SPAN};
 use crate::congestion::AckSample;
 use crate::connection::{nonce, tx_slot};
 use crate::endpoint::{Endpoint, Need};
@@ -154,13 +154,13 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
                 (true, frame) if frame < SLOT_FRAMES => {
                     *p.slot(number) = SLOT_ACKED;
-                    let took = now.saturating_sub(self.meta[frame as usize].sent_at);
+                    let took = now.saturating_sub(self.meta[frame].sent_at);
                     p.reordering.took(took);
                     if number < acked_to && !refuses && rerouting.same_way(number, acked_to - 1) {
                         p.reordering
                             .came_late(acked_to - number - 1, took.saturating_sub(usual));
                     }
-                    again |= self.meta[frame as usize].again;
+                    again |= self.meta[frame].again;
                     self.frame_acked(now, path, frame, number == largest, &mut sample);
                 }
                 (false, SLOT_PROBE) if number + reorder < largest => {
@@ -172,7 +172,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     if frame < SLOT_FRAMES
                         && (number + reorder < largest && rerouting.same_way(number, largest)
                             || number == largest
-                            || self.meta[frame as usize].sent_at < overdue) =>
+                            || self.meta[frame].sent_at < overdue) =>
                 {
                     sample.lost_packets += u32::from(self.frame_lost(now, path, frame));
                 }
@@ -280,11 +280,11 @@ impl<S: Seal> Endpoint<'_, S> {
         &mut self,
         now: u64,
         path: u32,
-        frame: u32,
+        frame: FrameIndex,
         is_largest: bool,
         sample: &mut AckSample,
     ) {
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         let bytes = meta.packet_bytes();
         let sent_at = meta.sent_at;
         let refusal = meta.refusal.then_some((meta.priority, meta.flow));
@@ -300,7 +300,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if is_largest {
             sample.rtt_ns = Some(took);
         }
-        if self.meta[frame as usize].rest[0] != 0 {
+        if self.meta[frame].rest[0] != 0 {
             self.go_on_with_rest(conn, frame);
             return;
         }
@@ -310,9 +310,9 @@ impl<S: Seal> Endpoint<'_, S> {
         if let Some((priority, flow)) = refusal {
             c.refusals.acknowledged(priority, flow);
         }
-        let long = core::mem::replace(&mut self.meta[frame as usize].long, NONE);
+        let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
         self.free_frame(frame);
-        if long != NONE {
+        if long != LongIndex::NONE {
             self.long_frame_done(long, Outcome::Done);
         }
         if stops {
@@ -326,8 +326,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Gives a packet up: its chunks will leave again under a new number.
     /// False if that cannot be now: the link still reads it, and no frame is
     /// left for a copy.
-    pub(crate) fn frame_lost(&mut self, now: u64, path: u32, frame: u32) -> bool {
-        let meta = &self.meta[frame as usize];
+    pub(crate) fn frame_lost(&mut self, now: u64, path: u32, frame: FrameIndex) -> bool {
+        let meta = &self.meta[frame];
         let (bytes, number) = (meta.packet_bytes(), meta.number);
         let conn = self.path_mut(path).conn;
         let Some(frame) = self.unsealed(conn, frame) else {
@@ -340,8 +340,8 @@ impl<S: Seal> Endpoint<'_, S> {
         p.flying -= 1;
         p.flying_bytes -= bytes as u64;
         p.mtu.lost(now, bytes);
-        self.meta[frame as usize].usage = Use::Queued;
-        let meta = &mut self.meta[frame as usize];
+        self.meta[frame].usage = Use::Queued;
+        let meta = &mut self.meta[frame];
         let given_up = GivenUp {
             path,
             number,
@@ -375,7 +375,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 let slot = self.paths[by as usize].slot(copy);
                 let frame = *slot;
                 if frame < SLOT_FRAMES
-                    && let Some(sent_at) = self.meta[frame as usize].left_as(path, number)
+                    && let Some(sent_at) = self.meta[frame].left_as(path, number)
                 {
                     left = Some(sent_at);
                     *slot = SLOT_ACKED;
@@ -389,18 +389,18 @@ impl<S: Seal> Endpoint<'_, S> {
                 .resend
                 .take_where(self.meta, |m| m.left_as(path, number).is_some());
             let Some(frame) = waits else { break left };
-            left = self.meta[frame as usize].left_as(path, number);
+            left = self.meta[frame].left_as(path, number);
             // As if it flew.
             let p = &mut self.paths[path as usize];
             p.flying += 1;
-            p.flying_bytes += self.meta[frame as usize].packet_bytes() as u64;
+            p.flying_bytes += self.meta[frame].packet_bytes() as u64;
             self.frame_acked(now, path, frame, false, sample);
         }
     }
 
     /// Gives a packet up for which nothing but the time speaks.
-    pub(crate) fn frame_late(&mut self, now: u64, path: u32, frame: u32) -> bool {
-        let number = self.meta[frame as usize].number;
+    pub(crate) fn frame_late(&mut self, now: u64, path: u32, frame: FrameIndex) -> bool {
+        let number = self.meta[frame].number;
         let lost = self.frame_lost(now, path, frame);
         if lost {
             *self.path_mut(path).slot(number) = SLOT_LATE;
@@ -410,22 +410,22 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Opens a sealed frame with the number that it was sent under. One that
     /// the link still reads is left alone; its chunks go on in another.
-    fn unsealed(&mut self, conn: u32, frame: u32) -> Option<u32> {
+    fn unsealed(&mut self, conn: u32, frame: FrameIndex) -> Option<FrameIndex> {
         let size = self.core.config.frame_bytes as usize;
         let mut to = frame;
-        if self.meta[frame as usize].in_link {
+        if self.meta[frame].in_link {
             let other = self.take_frame(Need::Control, Use::Queued, conn)?;
             let at = self.frame_at(frame);
             self.frames.copy_within(at..at + size, self.frame_at(other));
-            let old = self.meta[frame as usize];
-            self.meta[other as usize] = FrameMeta {
+            let old = self.meta[frame];
+            self.meta[other] = FrameMeta {
                 in_link: false,
                 ..old
             };
             self.free_frame(frame);
             to = other;
         }
-        let meta = self.meta[to as usize];
+        let meta = self.meta[to];
         let at = self.frame_at(to) + CHUNKS_AT;
         let (start, end) = (at - meta.ack_len as usize, at + meta.len as usize);
         let (body, rest) = self.frames[start..].split_at_mut(end - start);
@@ -437,7 +437,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.seal
             .open(slot, nonce(id, meta.number), &meta.header, body, tag)
             .expect("what this endpoint sealed, under a key that it keeps");
-        self.meta[to as usize].ack_len = 0;
+        self.meta[to].ack_len = 0;
         Some(to)
     }
 

@@ -3,7 +3,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, Priority, TAG_BYTES};
 
-use crate::base::{FRAME_BYTES_MAX, NONE, PACKET_BASE};
+use crate::base::{FRAME_BYTES_MAX, FrameIndex, LongIndex, PACKET_BASE};
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, FrameMeta, GivenUp, Use};
 
@@ -11,9 +11,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Splits a frame that has become too big for its path: what exceeds
     /// `room` goes on in others, behind it, or where none is free in the same
     /// frame, once the first part was acknowledged.
-    pub(crate) fn fit(&mut self, conn: u32, frame: u32, room: usize) {
-        while self.meta[frame as usize].len as usize > room {
-            let meta = self.meta[frame as usize];
+    pub(crate) fn fit(&mut self, conn: u32, frame: FrameIndex, room: usize) {
+        while self.meta[frame].len as usize > room {
+            let meta = self.meta[frame];
             let need = match meta.priority {
                 Priority::Request => Need::RequestPart,
                 Priority::Reply => Need::ReplyPart,
@@ -45,16 +45,16 @@ impl<S: Seal> Endpoint<'_, S> {
             if meta.counted {
                 self.core.counters.cut += cut.parts(meta.len as usize);
             }
-            self.meta[frame as usize].len = cut.kept as u32;
-            self.meta[frame as usize].chunks = cut.chunks;
-            self.meta[other as usize] = FrameMeta {
+            self.meta[frame].len = cut.kept as u32;
+            self.meta[frame].chunks = cut.chunks;
+            self.meta[other] = FrameMeta {
                 in_link: false,
                 len: cut.moved as u32,
                 chunks: meta.chunks.saturating_sub(cut.chunks).max(1),
                 ..meta
             };
-            if meta.long != NONE {
-                self.longs[meta.long as usize].frames += 1;
+            if meta.long != LongIndex::NONE {
+                self.longs[meta.long].frames += 1;
             }
             let c = &mut self.conns[conn as usize];
             c.queued += 1;
@@ -67,9 +67,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// the rest lies behind room for the tag until that is acknowledged. A
     /// full pool must not keep the frames in it from leaving it.
     #[cold]
-    fn park_rest(&mut self, frame: u32) {
+    fn park_rest(&mut self, frame: FrameIndex) {
         let room = self.chunk_room(PACKET_BASE);
-        let meta = self.meta[frame as usize];
+        let meta = self.meta[frame];
         let len = meta.len as usize;
         if len <= room || meta.rest[1] != 0 {
             return;
@@ -115,7 +115,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let at = cut.kept + TAG_BYTES;
         old[at..at + cut.moved].copy_from_slice(&new[..cut.moved]);
         old[at + cut.moved..][..last].copy_from_slice(&tail[..last]);
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         meta.len = cut.kept as u32;
         meta.rest = [cut.moved as u16, last as u16];
     }
@@ -123,10 +123,10 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The first part of a frame was acknowledged; the next one leaves, once
     /// the link has given the frame back.
     #[cold]
-    pub(crate) fn go_on_with_rest(&mut self, conn: u32, frame: u32) {
-        let meta = self.meta[frame as usize];
+    pub(crate) fn go_on_with_rest(&mut self, conn: u32, frame: FrameIndex) {
+        let meta = self.meta[frame];
         if meta.in_link {
-            self.meta[frame as usize].usage = Use::Parting;
+            self.meta[frame].usage = Use::Parting;
             return;
         }
         let [next, last] = meta.rest.map(usize::from);
@@ -134,7 +134,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let bytes = self.frame_mut(frame);
         bytes.copy_within(at..at + next, CHUNKS_AT);
         bytes.copy_within(at + next..at + next + last, CHUNKS_AT + next + TAG_BYTES);
-        self.meta[frame as usize] = FrameMeta {
+        self.meta[frame] = FrameMeta {
             usage: Use::Queued,
             len: next as u32,
             rest: [last as u16, 0],

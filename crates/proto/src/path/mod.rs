@@ -9,7 +9,7 @@ mod received;
 mod reordering;
 mod rerouting;
 
-use crate::base::{NONE, NetAddress, WINDOW_SPAN};
+use crate::base::{FrameIndex, NONE, NetAddress, WINDOW_SPAN};
 use crate::congestion::{Congestion, Mode, Pacer, Rtt};
 
 use inflow::Inflow;
@@ -20,17 +20,17 @@ use rerouting::Rerouting;
 pub(crate) use rerouting::Sight;
 
 /// In a slot of the send window: nothing to resend under this number.
-pub(crate) const SLOT_NOTHING: u32 = u32::MAX;
+pub(crate) const SLOT_NOTHING: FrameIndex = FrameIndex::NONE;
 /// Acknowledged.
-pub(crate) const SLOT_ACKED: u32 = u32::MAX - 1;
+pub(crate) const SLOT_ACKED: FrameIndex = FrameIndex::beyond(1);
 /// Given up; its chunks went on under another number.
-pub(crate) const SLOT_LOST: u32 = u32::MAX - 2;
+pub(crate) const SLOT_LOST: FrameIndex = FrameIndex::beyond(2);
 /// A probe of the path's packet size.
-pub(crate) const SLOT_PROBE: u32 = u32::MAX - 3;
+pub(crate) const SLOT_PROBE: FrameIndex = FrameIndex::beyond(3);
 /// Given up because nothing was heard in time; it may just be late.
-pub(crate) const SLOT_LATE: u32 = u32::MAX - 4;
+pub(crate) const SLOT_LATE: FrameIndex = FrameIndex::beyond(4);
 /// Slots below this are frames.
-pub(crate) const SLOT_FRAMES: u32 = u32::MAX - 8;
+pub(crate) const SLOT_FRAMES: FrameIndex = FrameIndex::beyond(8);
 
 /// Bits of the replay window: twice the send window.
 pub(crate) const REPLAY_BITS: u64 = 2 * WINDOW_SPAN as u64;
@@ -137,7 +137,7 @@ pub struct Path {
     pub(crate) phase_rx_first: u64,
     pub(crate) seen: [u64; REPLAY_BITS as usize / 64],
     /// By packet number modulo [`WINDOW_SPAN`].
-    pub(crate) slots: [u32; WINDOW_SPAN],
+    pub(crate) slots: [FrameIndex; WINDOW_SPAN],
 }
 
 impl Default for Path {
@@ -227,7 +227,7 @@ impl Path {
     }
 
     /// The slot of a packet number.
-    pub(crate) const fn slot(&mut self, number: u64) -> &mut u32 {
+    pub(crate) const fn slot(&mut self, number: u64) -> &mut FrameIndex {
         &mut self.slots[(number % WINDOW_SPAN as u64) as usize]
     }
 

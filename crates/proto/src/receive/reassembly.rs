@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 use portolan_wire::{BODY_BYTES, Body, Chunk, Head, Priority};
 
 use super::Spare;
-use crate::base::{NONE, Verdict};
+use crate::base::{FrameIndex, Verdict};
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, CHUNKS_MAX, FrameMeta, Use, bit, key};
 
@@ -118,9 +118,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    fn is_held(&self, first: u32, head: &Head<'_>) -> bool {
-        first != NONE && {
-            let m = &self.meta[first as usize];
+    fn is_held(&self, first: FrameIndex, head: &Head<'_>) -> bool {
+        first != FrameIndex::NONE && {
+            let m = &self.meta[first];
             m.message == head.message && m.part == 0
         }
     }
@@ -281,16 +281,16 @@ impl<S: Seal> Endpoint<'_, S> {
         // Where it belongs: behind the last that is earlier. Mostly the tail.
         let mut list = self.conns[conn as usize].rx[p][f].held;
         let order = |m: &FrameMeta| (m.message.since(message), m.part);
-        let mut before = NONE;
-        if list.tail != NONE && order(&self.meta[list.tail as usize]) < (0, part) {
+        let mut before = FrameIndex::NONE;
+        if list.tail != FrameIndex::NONE && order(&self.meta[list.tail]) < (0, part) {
             before = list.tail;
         } else {
             let mut at = list.head;
-            while at != NONE && order(&self.meta[at as usize]) < (0, part) {
+            while at != FrameIndex::NONE && order(&self.meta[at]) < (0, part) {
                 before = at;
-                at = self.meta[at as usize].next;
+                at = self.meta[at].next;
             }
-            if at != NONE && order(&self.meta[at as usize]) == (0, part) {
+            if at != FrameIndex::NONE && order(&self.meta[at]) == (0, part) {
                 self.core.counters.duplicates += 1;
                 self.hold_longer(at, chunk);
                 return Took::Yes;
@@ -308,11 +308,11 @@ impl<S: Seal> Endpoint<'_, S> {
             return Took::NoRoom(priority);
         };
         let len = chunk.write(&mut self.frame_mut(frame)[CHUNKS_AT..]);
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         meta.len = len as u32;
         meta.message = message;
         meta.part = part;
-        if before == NONE {
+        if before == FrameIndex::NONE {
             list.push_front(self.meta, frame);
         } else {
             list.insert_after(self.meta, before, frame);
@@ -326,15 +326,15 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// A chunk is held already, but may have been cut shorter when it was sent
     /// the other time: the longer one has all of both.
-    fn hold_longer(&mut self, frame: u32, chunk: Chunk<'_>) {
+    fn hold_longer(&mut self, frame: FrameIndex, chunk: Chunk<'_>) {
         let bytes = match chunk {
             Chunk::Head(h) => h.bytes(),
             Chunk::Body(b) => BODY_BYTES + b.payload.len(),
             _ => 0,
         };
-        if bytes > self.meta[frame as usize].len as usize {
+        if bytes > self.meta[frame].len as usize {
             chunk.write(&mut self.frame_mut(frame)[CHUNKS_AT..]);
-            self.meta[frame as usize].len = bytes as u32;
+            self.meta[frame].len = bytes as u32;
         }
     }
 
@@ -359,16 +359,16 @@ impl<S: Seal> Endpoint<'_, S> {
         priority: Priority,
         flow: u16,
         spare: &mut Spare,
-    ) -> Option<(u32, Option<Placing>)> {
+    ) -> Option<(FrameIndex, Option<Placing>)> {
         let (p, f) = (priority.index(), flow as usize);
         loop {
             let c = &self.conns[conn as usize];
             let frame = c.rx[p][f].held.head;
-            if frame == NONE {
+            if frame == FrameIndex::NONE {
                 return None;
             }
             let active = c.rx[p][f].active;
-            let meta = &self.meta[frame as usize];
+            let meta = &self.meta[frame];
             let ahead = meta.message.since(c.kept.next_in[p][f]);
             let is_head = meta.part == 0;
             if ahead > 0 || (ahead == 0 && !is_head && !active) {
@@ -400,7 +400,7 @@ impl<S: Seal> Endpoint<'_, S> {
         conn: u32,
         priority: Priority,
         flow: u16,
-        frame: u32,
+        frame: FrameIndex,
     ) -> bool {
         let c = &mut self.conns[conn as usize];
         let held = &mut c.rx[priority.index()][flow as usize].held;

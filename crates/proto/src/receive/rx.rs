@@ -7,7 +7,7 @@ use portolan_seal::Seal;
 use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES};
 
 use super::reassembly::{Meet, Piece, Placing, Took};
-use crate::base::{Delivery, FLOWS_MAX, FRAME_BYTES_MAX, Heard, NONE, PeerId, Verdict};
+use crate::base::{Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, NONE, PeerId, Verdict};
 use crate::endpoint::Endpoint;
 use crate::tables::{bit, flow_of};
 
@@ -74,8 +74,8 @@ enum Part<'p> {
     Nothing,
     Head(Head<'p>),
     Body(Body<'p>, Placing),
-    HeldHead(u32),
-    HeldBody(u32, Placing),
+    HeldHead(FrameIndex),
+    HeldBody(FrameIndex, Placing),
     /// There is no room for what was not wanted.
     NoRoom(Priority),
 }
@@ -362,7 +362,7 @@ impl<'p> Rx<'p> {
     fn go_on_with_held<S: Seal>(
         &mut self,
         proto: &mut Endpoint<'_, S>,
-        frame: u32,
+        frame: FrameIndex,
         mut at: Placing,
     ) -> Option<Found<'p>> {
         let Some(Chunk::Body(body)) = self.spare.chunk() else {
@@ -410,7 +410,12 @@ impl<'p> Rx<'p> {
     }
 
     #[cold]
-    fn answer_held<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, frame: u32, verdict: Verdict) {
+    fn answer_held<S: Seal>(
+        &mut self,
+        proto: &mut Endpoint<'_, S>,
+        frame: FrameIndex,
+        verdict: Verdict,
+    ) {
         self.part = Part::Nothing;
         let conn = self.conn;
         let Some(Chunk::Head(head)) = self.spare.chunk().filter(|_| self.is_on(proto)) else {

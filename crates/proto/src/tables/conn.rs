@@ -3,7 +3,7 @@
 use portolan_wire::Ack;
 
 use super::{Intervals, Kept, Refusals, RxFlow, Stops};
-use crate::base::{FLOWS_MAX, Linked, List, NONE, PATHS_MAX};
+use crate::base::{FLOWS_MAX, FrameIndex, Linked, List, LongIndex, NONE, PATHS_MAX};
 
 /// Packets in a row that came by a detour before the peer hears it: one now and
 /// then takes it on purpose.
@@ -13,10 +13,10 @@ pub(crate) const DETOURS: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TxFlow {
     /// Frames that wait for the first time, and how many.
-    pub queue: List,
+    pub queue: List<FrameIndex>,
     pub frames: u32,
     /// Long message that is being cut; it goes before the queue.
-    pub long: u32,
+    pub long: LongIndex,
 }
 
 /// Active state of a peer. Plain data.
@@ -35,8 +35,8 @@ pub struct Conn {
     pub(crate) pending_flows: [u16; 2],
     /// Flow that goes next, of each priority.
     pub(crate) turn: [u8; 2],
-    pub(crate) resend: List,
-    pub(crate) control: List,
+    pub(crate) resend: List<FrameIndex>,
+    pub(crate) control: List<FrameIndex>,
     /// Frames queued (also to be resent) or flying; and those of replies.
     pub(crate) queued: u32,
     pub(crate) queued_replies: u32,
@@ -129,11 +129,11 @@ impl TxFlow {
     pub const EMPTY: Self = Self {
         queue: List::EMPTY,
         frames: 0,
-        long: NONE,
+        long: LongIndex::NONE,
     };
 
     pub const fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.long == NONE
+        self.queue.is_empty() && self.long.is_none()
     }
 }
 
@@ -230,6 +230,8 @@ impl Conn {
 }
 
 impl Linked for Conn {
+    type Index = u32;
+
     fn next(&mut self) -> &mut u32 {
         &mut self.next
     }

@@ -4,7 +4,7 @@
 //! lost, however late [`crate::Endpoint::poll_event`] is called. All other events are
 //! few: what would bring one too many is not taken, and comes again.
 
-use crate::base::{DeathReason, Event, FLOWS_MAX, List, NONE, PeerEvent};
+use crate::base::{DeathReason, Event, FLOWS_MAX, List, LongIndex, NONE, PeerEvent};
 
 /// Refused messages and congested ways that can wait to be told of: as many as
 /// one packet brings.
@@ -16,7 +16,7 @@ pub(crate) struct Events {
     /// Long messages, queued events, and peers with events.
     pub count: u32,
     /// Long messages whose memory is the caller's again.
-    pub released: List,
+    pub released: List<LongIndex>,
     queue: [Option<Event>; QUEUE],
     /// No peer before this one has an event.
     pub peers_from: u32,

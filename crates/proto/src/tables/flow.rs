@@ -2,7 +2,7 @@
 
 use portolan_wire::Priority;
 
-use crate::base::{FLOWS_MAX, List, WINDOW_SPAN};
+use crate::base::{FLOWS_MAX, FrameIndex, List, WINDOW_SPAN};
 
 /// Receiver's state of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub(crate) struct RxFlow {
     pub done_to: u64,
     pub cookie: u64,
     /// Chunks that cannot be handed over yet, in order.
-    pub held: List,
+    pub held: List<FrameIndex>,
 }
 
 impl RxFlow {

@@ -2,7 +2,7 @@
 
 use portolan_wire::{ACK_BYTES, BITMAP_WORDS_MAX, HEADER_BYTES, MessageNo, Priority, TAG_BYTES};
 
-use crate::base::{Linked, List, NONE};
+use crate::base::{FrameIndex, Linked, List, LongIndex, NONE, indexed};
 
 /// Where the chunks of every frame start: room in front for the header, the
 /// largest acknowledgement and a link's own headers (Ethernet, IPv6, UDP: 62).
@@ -35,7 +35,7 @@ pub(crate) enum Use {
 /// What is in a frame. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameMeta {
-    pub(crate) next: u32,
+    pub(crate) next: FrameIndex,
     pub(crate) usage: Use,
     /// The link reads it: its bytes must not change.
     pub(crate) in_link: bool,
@@ -61,7 +61,7 @@ pub struct FrameMeta {
     /// was acknowledged.
     pub(crate) rest: [u16; 2],
     /// Long message that goes on after this frame, or whose part it is.
-    pub(crate) long: u32,
+    pub(crate) long: LongIndex,
     /// Bytes between header and chunks when it was sealed.
     pub(crate) ack_len: u16,
     /// Key phase that sealed it.
@@ -102,7 +102,7 @@ impl GivenUp {
 impl Default for FrameMeta {
     fn default() -> Self {
         Self {
-            next: NONE,
+            next: FrameIndex::NONE,
             usage: Use::Free,
             in_link: false,
             priority: Priority::Request,
@@ -116,7 +116,7 @@ impl Default for FrameMeta {
             conn: NONE,
             len: 0,
             rest: [0; 2],
-            long: NONE,
+            long: LongIndex::NONE,
             ack_len: 0,
             phase: 0,
             header: [0; HEADER_BYTES],
@@ -150,22 +150,26 @@ impl FrameMeta {
     }
 }
 impl Linked for FrameMeta {
-    fn next(&mut self) -> &mut u32 {
+    type Index = FrameIndex;
+
+    fn next(&mut self) -> &mut FrameIndex {
         &mut self.next
     }
 }
 
-impl List {
+impl List<FrameIndex> {
     /// Takes out the first for which `wanted` holds.
     pub fn take_where(
         &mut self,
         all: &mut [FrameMeta],
         wanted: impl Fn(&FrameMeta) -> bool,
-    ) -> Option<u32> {
+    ) -> Option<FrameIndex> {
         let mut at = self.head;
-        while at != NONE && !wanted(&all[at as usize]) {
-            at = all[at as usize].next;
+        while at != FrameIndex::NONE && !wanted(&all[at]) {
+            at = all[at].next;
         }
-        (at != NONE && self.remove(all, at)).then_some(at)
+        (at != FrameIndex::NONE && self.remove(all, at)).then_some(at)
     }
 }
+
+indexed!(FrameMeta, FrameIndex);

@@ -2,7 +2,7 @@
 
 use portolan_wire::MessageNo;
 
-use crate::base::{Linked, NONE, Outcome, Release, SourceId};
+use crate::base::{Linked, LongIndex, Outcome, Release, SourceId, indexed};
 
 /// Whose the memory of a long message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub(crate) enum Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Long {
     /// Link in the free list, or of those whose end is to be told.
-    pub(crate) next: u32,
+    pub(crate) next: LongIndex,
     pub(crate) source: SourceId,
     pub(crate) total: u64,
     /// Bytes that were copied into frames.
@@ -38,7 +38,7 @@ pub struct Long {
 impl Default for Long {
     fn default() -> Self {
         Self {
-            next: NONE,
+            next: LongIndex::NONE,
             source: SourceId(0),
             total: 0,
             cut: 0,
@@ -53,7 +53,11 @@ impl Default for Long {
 }
 
 impl Linked for Long {
-    fn next(&mut self) -> &mut u32 {
+    type Index = LongIndex;
+
+    fn next(&mut self) -> &mut LongIndex {
         &mut self.next
     }
 }
+
+indexed!(Long, LongIndex);

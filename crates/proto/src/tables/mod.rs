@@ -14,7 +14,7 @@ mod tokens;
 
 use portolan_wire::{EndpointId, Life};
 
-use crate::base::{Config, List, NONE, PATHS_MAX};
+use crate::base::{Config, FrameIndex, List, LongIndex, NONE, PATHS_MAX};
 use crate::path::Path;
 
 pub use conn::Conn;
@@ -136,11 +136,11 @@ pub struct Core {
     pub(crate) peer_count: u32,
     /// Number of the next connect packet: one space for all peers.
     pub(crate) connect_number: u64,
-    pub(crate) free: List,
+    pub(crate) free: List<FrameIndex>,
     pub(crate) free_count: u32,
     /// Frames that hold received chunks, of all peers.
     pub(crate) held_count: u32,
-    pub(crate) free_longs: u32,
+    pub(crate) free_longs: LongIndex,
     pub(crate) free_long_count: u32,
     pub(crate) free_conns: u32,
     /// Places for parked state that were given to peers; they keep them.
@@ -148,13 +148,13 @@ pub struct Core {
     /// No connection at or above this was ever in use: the rest is not looked at.
     pub(crate) conns_used: u32,
     /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
-    pub(crate) connects: List,
+    pub(crate) connects: List<FrameIndex>,
     /// Connections that may have something to send.
-    pub(crate) ready: List,
+    pub(crate) ready: List<u32>,
     /// Connections that owe only an acknowledgement which may wait.
-    pub(crate) deferred: List,
+    pub(crate) deferred: List<u32>,
     /// Connections that found no frame for what they must send.
-    pub(crate) starved: List,
+    pub(crate) starved: List<u32>,
     /// With more frames free than this, one of them can go on.
     pub(crate) starved_above: u32,
     /// The smallest reserve that kept a frame from the connection whose turn
@@ -223,7 +223,7 @@ impl Default for Core {
             free: List::EMPTY,
             free_count: 0,
             held_count: 0,
-            free_longs: NONE,
+            free_longs: LongIndex::NONE,
             free_long_count: 0,
             free_conns: NONE,
             parked_used: 0,
@@ -364,12 +364,12 @@ impl Tables<'_> {
         self.paths.fill(Path::default());
         self.meta.fill(FrameMeta::default());
         self.longs.fill(Long::default());
-        for i in (0..layout.meta as u32).rev() {
+        for i in (0..layout.meta).rev().map(FrameIndex::new) {
             self.core.free.push_front(self.meta, i);
         }
         self.core.free_count = config.frames;
-        for i in (0..layout.longs as u32).rev() {
-            self.longs[i as usize].next = self.core.free_longs;
+        for i in (0..layout.longs).rev().map(LongIndex::new) {
+            self.longs[i].next = self.core.free_longs;
             self.core.free_longs = i;
             self.core.free_long_count += 1;
         }

@@ -10,7 +10,10 @@ use portolan_wire::{
     TAG_BYTES,
 };
 
-use crate::base::{FLOWS_MAX, NONE, Outcome, PeerId, Release, Sources, Transmit, WINDOW_SPAN};
+use crate::base::{
+    FLOWS_MAX, FrameIndex, LongIndex, NONE, Outcome, PeerId, Release, Sources, Transmit,
+    WINDOW_SPAN,
+};
 use crate::connection::{nonce, tx_slot};
 use crate::endpoint::{Endpoint, Need};
 use crate::path::{Owed, SLOT_PROBE};
@@ -57,7 +60,7 @@ impl<S: Seal> Endpoint<'_, S> {
         sources: &impl Sources,
     ) -> Option<Transmit> {
         if let Some(frame) = self.core.connects.pop_front(self.meta) {
-            let meta = &mut self.meta[frame as usize];
+            let meta = &mut self.meta[frame];
             meta.in_link = true;
             let (peer, len) = (meta.conn, meta.len as usize);
             let start = self.frame_at(frame) + CHUNKS_AT;
@@ -135,7 +138,14 @@ impl<S: Seal> Endpoint<'_, S> {
         waits || core.full || !core.starved.is_empty() || !core.connects.is_empty()
     }
 
-    fn transmit(&mut self, peer: u32, path: u32, frame: u32, start: usize, len: usize) -> Transmit {
+    fn transmit(
+        &mut self,
+        peer: u32,
+        path: u32,
+        frame: FrameIndex,
+        start: usize,
+        len: usize,
+    ) -> Transmit {
         self.core.counters.packets_sent += 1;
         self.core.counters.bytes_sent += len as u64;
         let p = &self.paths[path as usize];
@@ -274,13 +284,13 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The frame that goes next by a path, with its chunks complete; of replies
     /// only if so asked.
-    fn pick(&mut self, path: u32, replies: bool, sources: &impl Sources) -> Option<u32> {
+    fn pick(&mut self, path: u32, replies: bool, sources: &impl Sources) -> Option<FrameIndex> {
         let p = &self.paths[path as usize];
         let conn = p.conn;
         let room = self.chunk_room(p.mtu.current());
         if let Some(frame) = self.pick_again(conn, replies) {
-            self.meta[frame as usize].again = true;
-            self.core.counters.resent += u64::from(self.meta[frame as usize].counted);
+            self.meta[frame].again = true;
+            self.core.counters.resent += u64::from(self.meta[frame].counted);
             self.fit(conn, frame, room);
             self.count_sent(conn, frame);
             return Some(frame);
@@ -321,8 +331,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Counts a frame's chunks against the receiver's credit as it leaves for
     /// the first time: after it was cut, for then the receiver sees the parts
     /// alone. What is cut later was counted as one, which may have arrived.
-    fn count_sent(&mut self, conn: u32, frame: u32) {
-        let meta = &mut self.meta[frame as usize];
+    fn count_sent(&mut self, conn: u32, frame: FrameIndex) {
+        let meta = &mut self.meta[frame];
         if !meta.counted && meta.chunks > 0 {
             meta.counted = true;
             let sent = &mut self.conns[conn as usize].kept.sent[meta.priority.index()];
@@ -339,15 +349,15 @@ impl<S: Seal> Endpoint<'_, S> {
         flow: usize,
         room: usize,
         sources: &impl Sources,
-    ) -> Option<u32> {
+    ) -> Option<FrameIndex> {
         let tx = &mut self.conns[conn as usize].tx[priority.index()][flow];
-        if tx.long != NONE {
+        if tx.long != LongIndex::NONE {
             let long = tx.long;
             return self.cut_body(conn, priority, flow, long, room, sources);
         }
         let frame = tx.queue.pop_front(self.meta)?;
         tx.frames -= 1;
-        if self.meta[frame as usize].long != NONE {
+        if self.meta[frame].long != LongIndex::NONE {
             self.fill_head(conn, priority, flow, frame, room, sources);
         }
         Some(frame)
@@ -359,13 +369,13 @@ impl<S: Seal> Endpoint<'_, S> {
         conn: u32,
         priority: Priority,
         flow: usize,
-        frame: u32,
+        frame: FrameIndex,
         room: usize,
         sources: &impl Sources,
     ) {
-        let long = self.meta[frame as usize].long;
-        let at = self.meta[frame as usize].len as usize;
-        let left = self.longs[long as usize].total;
+        let long = self.meta[frame].long;
+        let at = self.meta[frame].len as usize;
+        let left = self.longs[long].total;
         let unit = Body::UNIT as usize;
         let free = room.saturating_sub(at);
         let bytes = if left <= free as u64 {
@@ -373,12 +383,12 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             free / unit * unit
         };
-        let source = self.longs[long as usize].source;
+        let source = self.longs[long].source;
         let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
         sources.read(source, 0, &mut chunk[at..at + bytes]);
         Head::set_length(chunk, bytes as u16);
-        self.meta[frame as usize].len += bytes as u32;
-        self.longs[long as usize].cut = bytes as u64;
+        self.meta[frame].len += bytes as u32;
+        self.longs[long].cut = bytes as u64;
         if bytes as u64 == left {
             self.cut_through(long);
         } else {
@@ -392,10 +402,10 @@ impl<S: Seal> Endpoint<'_, S> {
         conn: u32,
         priority: Priority,
         flow: usize,
-        long: u32,
+        long: LongIndex,
         room: usize,
         sources: &impl Sources,
-    ) -> Option<u32> {
+    ) -> Option<FrameIndex> {
         let need = match priority {
             Priority::Request => Need::RequestPart,
             Priority::Reply => Need::ReplyPart,
@@ -407,7 +417,7 @@ impl<S: Seal> Endpoint<'_, S> {
             cut,
             message,
             ..
-        } = self.longs[long as usize];
+        } = self.longs[long];
         let unit = Body::UNIT as usize;
         let bytes = ((room - BODY_BYTES) / unit * unit).min((total - cut) as usize);
         let body = Body {
@@ -420,35 +430,35 @@ impl<S: Seal> Endpoint<'_, S> {
         let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
         body.write_header(chunk);
         sources.read(source, cut, &mut chunk[BODY_BYTES..BODY_BYTES + bytes]);
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         meta.len = (BODY_BYTES + bytes) as u32;
         meta.chunks = 1;
         meta.long = long;
         meta.priority = priority;
         meta.flow = flow as u16;
-        let l = &mut self.longs[long as usize];
+        let l = &mut self.longs[long];
         l.cut += bytes as u64;
         l.frames += 1;
         let c = &mut self.conns[conn as usize];
         c.queued += 1;
         c.queued_replies += u32::from(priority == Priority::Reply);
         if cut + bytes as u64 == total {
-            self.conns[conn as usize].tx[priority.index()][flow].long = NONE;
+            self.conns[conn as usize].tx[priority.index()][flow].long = LongIndex::NONE;
             self.cut_through(long);
         }
         Some(frame)
     }
 
     /// The last byte of a long message is in a frame.
-    fn cut_through(&mut self, long: u32) {
-        if self.longs[long as usize].release == Release::Copied {
+    fn cut_through(&mut self, long: LongIndex) {
+        if self.longs[long].release == Release::Copied {
             self.release_long(long, Outcome::Done);
         }
     }
 
     /// Sends a frame of chunks.
-    fn depart_data(&mut self, now: u64, path: u32, frame: u32) -> Transmit {
-        let chunks = u32::from(self.meta[frame as usize].chunks);
+    fn depart_data(&mut self, now: u64, path: u32, frame: FrameIndex) -> Transmit {
+        let chunks = u32::from(self.meta[frame].chunks);
         let conn = self.paths[path as usize].conn;
         let more = self.has_allowed(conn);
         if !more {
@@ -493,7 +503,7 @@ impl<S: Seal> Endpoint<'_, S> {
         p.flying += 1;
         let about = self.told_by(conn, path);
         let t = self.depart(now, path, about, frame, ask);
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         meta.usage = Use::Flying;
         meta.sent_at = now;
         let number = meta.number;
@@ -520,12 +530,12 @@ impl<S: Seal> Endpoint<'_, S> {
             let ping = Chunk::Ping.write(out);
             let len = chunks.max(ping);
             out[ping..len].fill(0);
-            self.meta[frame as usize].len = len as u32;
+            self.meta[frame].len = len as u32;
         } else {
             self.core.counters.acks_sent += 1;
         }
         let t = self.depart(now, path, about, frame, chunks > 0);
-        let number = self.meta[frame as usize].number;
+        let number = self.meta[frame].number;
         let p = self.path_mut(path);
         match chunks {
             0 => {}
@@ -537,7 +547,14 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Gives a frame its number on a path, header, tag, and an acknowledgement
     /// of what came by the path `about`, if one is owed there.
-    fn depart(&mut self, now: u64, path: u32, about: u32, frame: u32, ask: bool) -> Transmit {
+    fn depart(
+        &mut self,
+        now: u64,
+        path: u32,
+        about: u32,
+        frame: FrameIndex,
+        ask: bool,
+    ) -> Transmit {
         let conn = self.paths[path as usize].conn;
         let peer = self.conns[conn as usize].peer;
         let mut number = self.paths[path as usize].next_number;
@@ -547,7 +564,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.paths[path as usize];
         p.next_number = number + 1;
         let (id, packet) = (p.id, p.mtu.current());
-        let len = self.meta[frame as usize].len as usize;
+        let len = self.meta[frame].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;
         let told = &self.paths[about as usize];
@@ -590,7 +607,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .seal
             .seal(tx_slot(conn, phase), nonce(id, number), &header, body);
         tag.copy_from_slice(&sealed);
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         meta.in_link = true;
         meta.number = number;
         meta.path = path;

@@ -4,7 +4,10 @@
 use portolan_seal::Seal;
 use portolan_wire::{ARGS_MAX, Body, Chunk, HEAD_BYTES, Head, MessageNo, Priority};
 
-use crate::base::{Message, NONE, Outcome, PACKET_BASE, PeerId, Release, SendError, SourceId};
+use crate::base::{
+    FrameIndex, LongIndex, Message, NONE, Outcome, PACKET_BASE, PeerId, Release, SendError,
+    SourceId,
+};
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, CHUNKS_MAX, Long, Memory, PeerState, Use};
 
@@ -88,10 +91,10 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         // The last frame of the flow, if it still waits and has room.
         let tail = self.conns[conn as usize].tx[priority][flow].queue.tail;
-        let frame = if tail != NONE
-            && self.meta[tail as usize].long == NONE
-            && u32::from(self.meta[tail as usize].chunks) < CHUNKS_MAX
-            && self.meta[tail as usize].len as usize + bytes <= room
+        let frame = if tail != FrameIndex::NONE
+            && self.meta[tail].long == LongIndex::NONE
+            && u32::from(self.meta[tail].chunks) < CHUNKS_MAX
+            && self.meta[tail].len as usize + bytes <= room
         {
             tail
         } else {
@@ -102,11 +105,11 @@ impl<S: Seal> Endpoint<'_, S> {
             self.queue_frame(conn, need, m).ok_or(SendError::NoCredit)?
         };
         let message = self.next_message(conn, m);
-        let at = self.frame_at(frame) + CHUNKS_AT + self.meta[frame as usize].len as usize;
+        let at = self.frame_at(frame) + CHUNKS_AT + self.meta[frame].len as usize;
         let out = &mut self.frames[at..at + bytes];
         write_head(out, m, message, m.payload.len() as u64);
         out[HEAD_BYTES + 8 * m.args.len()..].copy_from_slice(m.payload);
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         meta.len += bytes as u32;
         meta.chunks += 1;
         self.queued(now, conn);
@@ -147,9 +150,9 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let frame = self.queue_frame(conn, need, m).ok_or(SendError::NoCredit)?;
         let message = self.next_message(conn, m);
-        self.core.free_longs = self.longs[long as usize].next;
+        self.core.free_longs = self.longs[long].next;
         self.core.free_long_count -= 1;
-        self.longs[long as usize] = Long {
+        self.longs[long] = Long {
             source,
             total,
             frames: 1,
@@ -167,7 +170,7 @@ impl<S: Seal> Endpoint<'_, S> {
             message,
             total,
         );
-        let meta = &mut self.meta[frame as usize];
+        let meta = &mut self.meta[frame];
         meta.long = long;
         meta.len = bytes as u32;
         meta.chunks = 1;
@@ -175,15 +178,15 @@ impl<S: Seal> Endpoint<'_, S> {
         Ok(message)
     }
 
-    fn queue_frame(&mut self, conn: u32, need: Need, m: &Message<'_>) -> Option<u32> {
+    fn queue_frame(&mut self, conn: u32, need: Need, m: &Message<'_>) -> Option<FrameIndex> {
         let (priority, flow) = (m.priority.index(), m.flow as usize);
         // No flow takes more than it leaves: should it be stopped, others go on.
         if self.conns[conn as usize].tx[priority][flow].frames >= self.core.free_count {
             return None;
         }
         let frame = self.take_frame(need, Use::Queued, conn)?;
-        self.meta[frame as usize].priority = m.priority;
-        self.meta[frame as usize].flow = m.flow;
+        self.meta[frame].priority = m.priority;
+        self.meta[frame].flow = m.flow;
         let c = &mut self.conns[conn as usize];
         c.tx[priority][flow].queue.push_back(self.meta, frame);
         c.tx[priority][flow].frames += 1;
@@ -213,10 +216,15 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues a chunk of the protocol's own towards a peer.
-    pub(crate) fn queue_control(&mut self, now: u64, conn: u32, chunk: &Chunk<'_>) -> Option<u32> {
+    pub(crate) fn queue_control(
+        &mut self,
+        now: u64,
+        conn: u32,
+        chunk: &Chunk<'_>,
+    ) -> Option<FrameIndex> {
         let frame = self.take_frame(Need::Control, Use::Queued, conn)?;
         let at = self.frame_at(frame) + CHUNKS_AT;
-        self.meta[frame as usize].len = chunk.write(&mut self.frames[at..]) as u32;
+        self.meta[frame].len = chunk.write(&mut self.frames[at..]) as u32;
         let c = &mut self.conns[conn as usize];
         c.control.push_back(self.meta, frame);
         c.queued += 1;
@@ -227,8 +235,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// One frame with parts of a long message is done with.
-    pub(crate) fn long_frame_done(&mut self, long: u32, outcome: Outcome) {
-        let l = &mut self.longs[long as usize];
+    pub(crate) fn long_frame_done(&mut self, long: LongIndex, outcome: Outcome) {
+        let l = &mut self.longs[long];
         l.frames -= 1;
         if l.frames > 0 {
             return;
@@ -236,7 +244,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let finished = l.cut == l.total || outcome == Outcome::PeerDead;
         if finished {
             self.release_long(long, outcome);
-            let l = &mut self.longs[long as usize];
+            let l = &mut self.longs[long];
             l.ended = true;
             if l.memory == Memory::Back {
                 self.free_long(long);
@@ -245,15 +253,15 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Nothing is left of a long message.
-    pub(crate) fn free_long(&mut self, long: u32) {
-        self.longs[long as usize].next = self.core.free_longs;
+    pub(crate) fn free_long(&mut self, long: LongIndex) {
+        self.longs[long].next = self.core.free_longs;
         self.core.free_longs = long;
         self.core.free_long_count += 1;
     }
 
     /// Gives a long message's memory back, if that has not been done.
-    pub(crate) fn release_long(&mut self, long: u32, outcome: Outcome) {
-        let l = &mut self.longs[long as usize];
+    pub(crate) fn release_long(&mut self, long: LongIndex, outcome: Outcome) {
+        let l = &mut self.longs[long];
         if l.memory == Memory::Lent {
             l.memory = Memory::Untold;
             l.outcome = outcome;
