@@ -5,7 +5,7 @@ use core::hash::{Hash, Hasher};
 use portolan_seal::Seal;
 use portolan_wire::{Life, TAG_BYTES};
 
-use crate::base::{FrameIndex, List, LongIndex, NONE, PATHS_MAX, PeerId};
+use crate::base::{ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
 use crate::endpoint::Endpoint;
 use crate::path::SLOT_FRAMES;
 use crate::tables::{CHUNKS_AT, Core, Counters, Kept, Listed, PeerState, RxFlow, Use};
@@ -33,7 +33,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if p.state != PeerState::Up {
             return None;
         }
-        let kept = match self.conns.get(p.conn as usize) {
+        let kept = match self.conns.get(p.conn.index()) {
             Some(c) => c.kept,
             None => Kept::from_words(self.parked.get(p.place as usize)?).0,
         };
@@ -49,7 +49,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn list_length(&self, list: List<FrameIndex>, usage: Use) -> u32 {
         let (mut at, mut n) = (list.head, 0);
         let mut last = FrameIndex::NONE;
-        while at != FrameIndex::NONE {
+        while at.is_some() {
             let meta = &self.meta[at];
             assert_eq!(meta.usage, usage, "frame {at} in a list of {usage:?}");
             last = at;
@@ -71,7 +71,7 @@ impl<S: Seal> Endpoint<'_, S> {
         core.hash(state);
         self.peers.hash(state);
         // What an active peer has there is out of date, and not looked at.
-        for p in self.peers.iter().filter(|p| p.conn == NONE) {
+        for p in self.peers.iter().filter(|p| p.conn.is_none()) {
             self.parked.get(p.place as usize).hash(state);
             let more = p.place as usize * (PATHS_MAX - 1);
             self.parked_paths
@@ -110,11 +110,12 @@ impl<S: Seal> Endpoint<'_, S> {
         let mut owned = free + self.list_length(self.core.connects, Use::Passing);
         let mut held_all = 0;
         for (i, c) in self.conns.iter().enumerate() {
+            let conn = ConnIndex::new(i);
             if c.listed == Listed::Free {
                 continue;
             }
             assert_eq!(
-                self.peers[c.peer as usize].conn, i as u32,
+                self.peers[c.peer as usize].conn, conn,
                 "peer and connection agree"
             );
             let mut queued = self.list_length(c.resend, Use::Queued);
@@ -131,9 +132,9 @@ impl<S: Seal> Endpoint<'_, S> {
             let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);
             let held = c.rx.map(|flows| flows.iter().map(held_in).sum::<u32>());
             let mut flying = 0;
-            for path in self.paths_of(i as u32) {
-                let p = &self.paths[path as usize];
-                assert_eq!(p.conn, i as u32, "path and connection agree");
+            for path in self.paths_of(conn) {
+                let p = &self.paths[path];
+                assert_eq!(p.conn, conn, "path and connection agree");
                 let frames = p.slots.iter().filter(|&&s| s < SLOT_FRAMES);
                 for &s in frames.clone() {
                     let meta = &self.meta[s];
@@ -143,9 +144,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 assert_eq!(count, p.flying, "in flight to peer {} by {}", c.peer, p.id);
                 flying += count;
             }
-            let mut paths = self
-                .paths_of(i as u32)
-                .map(|path| &self.paths[path as usize]);
+            let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
             assert!(paths.any(|p| p.usable), "peer {} is reached", c.peer);
             // Probes may be somewhat late where the estimate of round trips has sunk.
             let due = c.connect_next.min(c.keepalive_at).min(c.refusals.retry_at);
@@ -156,14 +155,11 @@ impl<S: Seal> Endpoint<'_, S> {
                 c.peer
             );
             let parting = self.meta.iter().filter(|m| m.usage == Use::Parting);
-            queued += parting.filter(|m| m.conn == i as u32).count() as u32;
+            queued += parting.filter(|m| m.conn == conn).count() as u32;
             assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);
             let towards = self.meta.iter().enumerate().filter(|(f, m)| {
-                let mine = m.conn == i as u32;
-                let slots = self
-                    .paths
-                    .get(m.path as usize)
-                    .map_or(&[][..], |p| &p.slots);
+                let mine = m.conn == conn;
+                let slots = self.paths.get(m.path.index()).map_or(&[][..], |p| &p.slots);
                 let flying = m.usage == Use::Flying && slots.contains(&FrameIndex::new(*f));
                 mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
             });

@@ -34,7 +34,13 @@ macro_rules! index {
                 self.0 as usize
             }
 
-            /// Whether there is no entry.
+            /// Whether there is an entry.
+            #[inline]
+            pub(crate) const fn is_some(self) -> bool {
+                !self.is_none()
+            }
+
+            /// Whether there is none.
             #[inline]
             pub(crate) const fn is_none(self) -> bool {
                 self.0 == Self::NONE.0
@@ -59,6 +65,14 @@ macro_rules! index {
 }
 
 index! {
+    /// A connection: the active state of a peer.
+    ConnIndex
+}
+index! {
+    /// A path of a connection.
+    PathIndex
+}
+index! {
     /// A frame of the shared pool.
     FrameIndex
 }
@@ -67,10 +81,24 @@ index! {
     LongIndex
 }
 
+impl ConnIndex {
+    /// Path 0 of the connection: it has the same place in its table.
+    #[inline]
+    pub(crate) const fn first_path(self) -> PathIndex {
+        PathIndex(self.0)
+    }
+}
+
 impl FrameIndex {
     /// No frame either, but what says something else, below 8.
     pub(crate) const fn beyond(what: u32) -> Self {
         Self(u32::MAX - what)
+    }
+}
+
+impl List<ConnIndex> {
+    pub const fn is_empty(self) -> bool {
+        self.head.is_none()
     }
 }
 
@@ -101,18 +129,3 @@ macro_rules! indexed {
     };
 }
 pub(crate) use indexed;
-
-impl TableIndex for u32 {
-    const NONE: Self = Self::MAX;
-
-    #[inline]
-    fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl List<u32> {
-    pub const fn is_empty(self) -> bool {
-        self.head == u32::MAX
-    }
-}

@@ -9,7 +9,7 @@ mod list;
 pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
 pub(crate) use config::{FRAME_BYTES_MAX, PACKET_BASE};
 pub use index::FrameIndex;
-pub(crate) use index::{LongIndex, indexed};
+pub(crate) use index::{ConnIndex, LongIndex, PathIndex, indexed};
 pub use interface::{
     DeathReason, Delivery, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
     Reroute, SendError, SourceId, Sources, Transmit, Verdict,

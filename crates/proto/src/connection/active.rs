@@ -2,7 +2,7 @@
 
 use portolan_seal::Seal;
 
-use crate::base::{NONE, WINDOW_SPAN};
+use crate::base::{ConnIndex, NONE, WINDOW_SPAN};
 use crate::congestion::Congestion;
 use crate::endpoint::Endpoint;
 use crate::path::{KeptPath, Owed, Path};
@@ -12,35 +12,35 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The active state of a peer, made if it has none; `None` if all are in
     /// use by peers that are not idle.
     #[inline]
-    pub(crate) fn activate(&mut self, now: u64, peer: u32) -> Option<u32> {
+    pub(crate) fn activate(&mut self, now: u64, peer: u32) -> Option<ConnIndex> {
         match self.peers[peer as usize].conn {
-            NONE => self.make_active(now, peer),
+            ConnIndex::NONE => self.make_active(now, peer),
             conn => Some(conn),
         }
     }
 
     #[cold]
-    fn make_active(&mut self, now: u64, peer: u32) -> Option<u32> {
-        let conn = if self.core.free_conns == NONE {
+    fn make_active(&mut self, now: u64, peer: u32) -> Option<ConnIndex> {
+        let conn = if self.core.free_conns.is_none() {
             self.evict()?
         } else {
             self.core.free_conns
         };
-        self.core.free_conns = self.conns[conn as usize].next;
-        self.core.conns_used = self.core.conns_used.max(conn + 1);
+        self.core.free_conns = self.conns[conn].next;
+        self.core.conns_used = self.core.conns_used.max(conn.index() as u32 + 1);
         let (kept, kept_path) = self.restore(peer);
         let p = &mut self.peers[peer as usize];
         p.conn = conn;
         let window = WINDOW_SPAN as u32;
         let up = p.state == PeerState::Up || matches!(p.state, PeerState::Dead(_));
-        self.conns[conn as usize] = Conn {
+        self.conns[conn] = Conn {
             peer,
             listed: Listed::None,
             advertised: kept.taken,
             used_at: now,
             heard_at: now,
-            way: conn,
-            heard_by: conn,
+            way: conn.first_path(),
+            heard_by: conn.first_path(),
             confirmed: up,
             keyed: up,
             // It gave its state back once it had acknowledged our close.
@@ -51,10 +51,10 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let (marks, most) = (self.core.config.first_message, self.core.config.packet_max);
         let congestion = Congestion::new(p.bits.mode(), most, window);
-        self.paths[conn as usize] = Path::resume(conn, &kept_path, marks, congestion);
+        self.paths[conn.first_path()] = Path::resume(conn, &kept_path, marks, congestion);
         if up {
             let own = self.own_packet_max(self.network_of(peer, 0));
-            let mtu = &mut self.path_mut(conn).mtu;
+            let mtu = &mut self.path_mut(conn.first_path()).mtu;
             // What the peer told is not kept.
             mtu.resume(kept_path.packet_max, own, most);
             mtu.search_soon(now);
@@ -67,17 +67,18 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Makes the longest idle connection give its state back.
-    fn evict(&mut self) -> Option<u32> {
-        let conn = (0..self.conns.len() as u32)
+    fn evict(&mut self) -> Option<ConnIndex> {
+        let conn = (0..self.conns.len())
+            .map(ConnIndex::new)
             .filter(|&i| self.is_quiet(i))
-            .min_by_key(|&i| self.conns[i as usize].used_at)?;
+            .min_by_key(|&i| self.conns[i].used_at)?;
         self.deactivate(conn);
         Some(conn)
     }
 
     /// Nothing under way in either direction.
-    pub(crate) fn is_quiet(&self, conn: u32) -> bool {
-        let c = &self.conns[conn as usize];
+    pub(crate) fn is_quiet(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
         c.listed == Listed::None
             && !c.busy
             && c.is_settled()
@@ -91,23 +92,23 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Keeps of a quiet connection what must be kept, and frees it.
-    pub(crate) fn deactivate(&mut self, conn: u32) {
+    pub(crate) fn deactivate(&mut self, conn: ConnIndex) {
         self.park(conn);
         self.release_conn(conn);
     }
 
     /// Frees a connection whose peer has been detached from it.
-    pub(crate) fn release_conn(&mut self, conn: u32) {
+    pub(crate) fn release_conn(&mut self, conn: ConnIndex) {
         self.remove_keys(conn);
         for path in self.paths_of(conn).skip(1) {
             self.release_path(path);
         }
-        self.conns[conn as usize] = Conn {
+        self.conns[conn] = Conn {
             next: self.core.free_conns,
             ..Conn::default()
         };
         self.core.free_conns = conn;
-        self.paths[conn as usize] = Path::default();
+        self.paths[conn.first_path()] = Path::default();
     }
 
     /// The parked state of a peer that gets its active state, with a place for
@@ -124,19 +125,19 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Parks the state of a connection's peer, and detaches it.
-    pub(crate) fn park(&mut self, conn: u32) {
+    pub(crate) fn park(&mut self, conn: ConnIndex) {
         self.park_paths(conn);
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         let p = &mut self.peers[c.peer as usize];
-        p.conn = NONE;
-        let path = self.paths[conn as usize].kept();
+        p.conn = ConnIndex::NONE;
+        let path = self.paths[conn.first_path()].kept();
         self.parked[p.place as usize] = c.kept.to_words(path);
     }
 
     /// What a peer has offered last; 0: nothing yet.
     pub(crate) fn nonce_theirs(&self, peer: u32) -> u64 {
         let p = &self.peers[peer as usize];
-        match self.conns.get(p.conn as usize) {
+        match self.conns.get(p.conn.index()) {
             Some(c) => c.kept.nonce_theirs,
             None => {
                 let words = self.parked.get(p.place as usize);

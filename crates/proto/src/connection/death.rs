@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 use portolan_wire::{Chunk, Life};
 
 use crate::base::{
-    DeathReason, FLOWS_MAX, FrameIndex, List, LongIndex, NONE, NetAddress, Outcome, PeerEvent,
+    ConnIndex, DeathReason, FLOWS_MAX, FrameIndex, List, LongIndex, NetAddress, Outcome, PeerEvent,
     PeerId,
 };
 use crate::congestion::Mode;
@@ -47,7 +47,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// is stopped. Its silence counts from `now` on.
     pub fn reset_silence_timer(&mut self, now: u64, peer: PeerId) {
         let conn = match self.peers.get(peer.0 as usize) {
-            Some(peer) if peer.conn != NONE => peer.conn as usize,
+            Some(peer) if peer.conn.is_some() => peer.conn,
             _ => return,
         };
         self.conns[conn].heard_at = self.conns[conn].heard_at.max(now);
@@ -73,7 +73,7 @@ impl<S: Seal> Endpoint<'_, S> {
     #[must_use]
     pub fn heard_at(&self, peer: PeerId) -> Option<u64> {
         let peer = self.peers.get(peer.0 as usize)?;
-        Some(self.conns.get(peer.conn as usize)?.heard_at)
+        Some(self.conns.get(peer.conn.index())?.heard_at)
     }
 
     /// Declares a peer dead and lets everything of it go.
@@ -89,12 +89,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Takes a peer's active state away, whatever it holds.
     pub(crate) fn detach(&mut self, peer: u32) {
         let conn = self.peers[peer as usize].conn;
-        if conn == NONE {
+        if conn.is_none() {
             return;
         }
         self.drop_sending(conn);
         self.drop_received(conn);
-        match self.conns[conn as usize].listed {
+        match self.conns[conn].listed {
             Listed::Ready => _ = self.core.ready.remove(self.conns, conn),
             Listed::Deferred => _ = self.core.deferred.remove(self.conns, conn),
             Listed::Starved => _ = self.core.starved.remove(self.conns, conn),
@@ -105,7 +105,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Drops all that waits for or flies to a peer.
-    pub(crate) fn drop_sending(&mut self, conn: u32) {
+    pub(crate) fn drop_sending(&mut self, conn: ConnIndex) {
         for path in self.paths_of(conn) {
             for i in 0..self.path_mut(path).slots.len() {
                 let slot = &mut self.path_mut(path).slots[i];
@@ -128,7 +128,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.drop_frame(frame);
             }
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.queued = 0;
         c.queued_replies = 0;
         c.pending_flows = [0; 2];
@@ -146,10 +146,10 @@ impl<S: Seal> Endpoint<'_, S> {
         lists.into_iter().for_each(|l| self.drop_list(l));
         for priority in 0..2 {
             for flow in 0..FLOWS_MAX {
-                let tx = &mut self.conns[conn as usize].tx[priority][flow];
+                let tx = &mut self.conns[conn].tx[priority][flow];
                 let TxFlow { queue, long, .. } = core::mem::replace(tx, TxFlow::EMPTY);
                 self.drop_list(queue);
-                if long == LongIndex::NONE {
+                if long.is_none() {
                     continue;
                 }
                 // Being cut, with no frame left whose end above was its end too.
@@ -171,16 +171,16 @@ impl<S: Seal> Endpoint<'_, S> {
     fn drop_frame(&mut self, frame: FrameIndex) {
         let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
         self.free_frame(frame);
-        if long != LongIndex::NONE {
+        if long.is_some() {
             self.long_frame_done(long, Outcome::PeerDead);
         }
     }
 
     /// Drops what was received of a peer and not handed over.
-    pub(crate) fn drop_received(&mut self, conn: u32) {
+    pub(crate) fn drop_received(&mut self, conn: ConnIndex) {
         for priority in 0..2 {
             for flow in 0..FLOWS_MAX {
-                let c = &mut self.conns[conn as usize];
+                let c = &mut self.conns[conn];
                 let old = core::mem::replace(&mut c.rx[priority][flow], RxFlow::EMPTY);
                 // What was begun is not begun again, should the peer speak.
                 if old.active {
@@ -190,7 +190,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.free_list(old.held);
             }
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.held = [0; 2];
         c.intervals = Intervals::EMPTY;
     }
@@ -231,11 +231,11 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.peers[peer as usize].state != PeerState::Up {
                 self.close_told(peer);
             } else if let Some(conn) = self.activate(now, peer) {
-                let c = &mut self.conns[conn as usize];
+                let c = &mut self.conns[conn];
                 c.waiting_since = c.waiting_since.min(now);
                 self.queue_close(now, conn);
                 self.make_ready(conn);
-                let way = self.conns[conn as usize].way;
+                let way = self.conns[conn].way;
                 self.arm_probe(now, way);
             }
         }
@@ -246,8 +246,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues the close that is owed to a peer, once there is a frame for it.
-    pub(crate) fn queue_close(&mut self, now: u64, conn: u32) {
-        let peer = self.conns[conn as usize].peer;
+    pub(crate) fn queue_close(&mut self, now: u64, conn: ConnIndex) {
+        let peer = self.conns[conn].peer;
         if !self.peers[peer as usize].bits.close_owed() {
             return;
         }
@@ -260,9 +260,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The peer has acknowledged our close. What is here of its unfinished
     /// messages would wait for their rest for ever: it answers probes, and
     /// has dropped the rest.
-    pub(crate) fn close_acked(&mut self, conn: u32) {
+    pub(crate) fn close_acked(&mut self, conn: ConnIndex) {
         self.drop_received(conn);
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.finished = true;
         c.keepalive_at = u64::MAX;
     }

@@ -14,7 +14,9 @@ use portolan_wire::{
 };
 
 use super::nonce;
-use crate::base::{DeathReason, FIRST_PACKET_MAX, FLOWS_MAX, NONE, NetAddress, PeerEvent, PeerId};
+use crate::base::{
+    ConnIndex, DeathReason, FIRST_PACKET_MAX, FLOWS_MAX, NetAddress, PeerEvent, PeerId,
+};
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, Conn, Listed, PEER_BITS, PENDING, Peer, PeerState, Pending, Use};
 
@@ -44,8 +46,8 @@ const FOUND_PARTS: u32 = 8;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Begins to connect, if that has not been done.
-    pub(crate) fn begin_connect(&mut self, now: u64, conn: u32) {
-        let c = &mut self.conns[conn as usize];
+    pub(crate) fn begin_connect(&mut self, now: u64, conn: ConnIndex) {
+        let c = &mut self.conns[conn];
         let p = &mut self.peers[c.peer as usize];
         if p.state == PeerState::New {
             p.state = PeerState::Connecting;
@@ -69,8 +71,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sends a connect packet and arms the next one.
-    pub(crate) fn connect_due(&mut self, now: u64, conn: u32) {
-        let c = &mut self.conns[conn as usize];
+    pub(crate) fn connect_due(&mut self, now: u64, conn: ConnIndex) {
+        let c = &mut self.conns[conn];
         let peer = c.peer;
         let wait = (CONNECT_WAIT_NS << c.connect_tries.min(10)).min(CONNECT_WAIT_NS_MAX);
         c.connect_tries = c.connect_tries.saturating_add(1);
@@ -103,9 +105,10 @@ impl<S: Seal> Endpoint<'_, S> {
 
     fn queue_connect(&mut self, ours: &Ours) {
         // Without a frame now, the timer tries again.
-        let Some(frame) = self.take_frame(Need::Control, Use::Passing, ours.peer) else {
+        let Some(frame) = self.take_frame(Need::Control, Use::Passing, ConnIndex::NONE) else {
             return;
         };
+        self.meta[frame].set_peer(ours.peer);
         let config = self.core.config;
         let number = PacketNo(self.core.connect_number);
         self.core.connect_number += 1;
@@ -272,8 +275,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.core.counters.drops.replay += 1;
             }
             PeerState::Up => {
-                if offer.settled && offer.echo == p.nonce_mine && p.conn != NONE {
-                    let c = &mut self.conns[p.conn as usize];
+                if offer.settled && offer.echo == p.nonce_mine && p.conn.is_some() {
+                    let c = &mut self.conns[p.conn];
                     // Only once: a recorded packet must not feign life.
                     if !c.confirmed {
                         c.confirmed = true;
@@ -290,7 +293,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     return;
                 };
                 if proven {
-                    self.conns[conn as usize].confirmed = offer.settled;
+                    self.conns[conn].confirmed = offer.settled;
                     self.become_up(now, conn);
                     if !offer.settled {
                         self.send_connect(peer, true);
@@ -378,16 +381,16 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes over what the peer offers, once; gives its connection.
-    fn accept_offer(&mut self, now: u64, peer: u32, offer: &Connect) -> Option<u32> {
+    fn accept_offer(&mut self, now: u64, peer: u32, offer: &Connect) -> Option<ConnIndex> {
         let conn = self.activate(now, peer)?;
-        if self.conns[conn as usize].keyed {
+        if self.conns[conn].keyed {
             return Some(conn);
         }
         let window = u64::from(self.first_window());
         let hold = self.hold_limit();
         let ours = self.own_packet_max(self.network_of(peer, 0));
-        let c = &mut self.conns[conn as usize];
-        let p = &mut self.paths[conn as usize];
+        let c = &mut self.conns[conn];
+        let p = &mut self.paths[conn.first_path()];
         let k = &mut c.kept;
         k.nonce_theirs = offer.nonce;
         k.connection_theirs = offer.connection;
@@ -410,14 +413,14 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The peer has proven that it lives now.
-    pub(crate) fn become_up(&mut self, now: u64, conn: u32) {
-        let c = &mut self.conns[conn as usize];
+    pub(crate) fn become_up(&mut self, now: u64, conn: ConnIndex) {
+        let c = &mut self.conns[conn];
         c.connect_next = u64::MAX;
         c.heard_at = now;
         c.waiting_since = if c.has_queue() { now } else { u64::MAX };
         c.waiting_told = false;
         let peer = c.peer;
-        self.paths[conn as usize].probe_from = now;
+        self.paths[conn.first_path()].probe_from = now;
         self.peers[peer as usize].state = PeerState::Up;
         if self.core.closing {
             // It was not there to be told.
@@ -427,7 +430,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.tell_networks(now, conn);
         self.make_ready(conn);
         // Set anew: until now it could not be asked.
-        self.conns[conn as usize].keepalive_at = u64::MAX;
+        self.conns[conn].keepalive_at = u64::MAX;
         self.arm_keepalive(conn);
         self.tell_peer(peer, PeerEvent::Up);
     }

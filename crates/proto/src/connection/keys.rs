@@ -8,7 +8,7 @@
 use portolan_seal::{Nonce, Seal, Secret};
 use portolan_wire::{EndpointId, Life};
 
-use crate::base::Config;
+use crate::base::{Config, ConnIndex};
 use crate::endpoint::Endpoint;
 
 const CONNECT_LABEL: &[u8; 8] = b"ptl1conn";
@@ -26,13 +26,13 @@ pub const fn key_slots(config: &Config) -> usize {
 }
 
 /// Slot of a connection's key to seal with, in a phase.
-pub(crate) const fn tx_slot(conn: u32, phase: u32) -> usize {
-    conn as usize * PER_CONN + (phase % 2) as usize
+pub(crate) const fn tx_slot(conn: ConnIndex, phase: u32) -> usize {
+    conn.index() * PER_CONN + (phase % 2) as usize
 }
 
 /// Slot of a connection's key to open with, in a phase.
-pub(crate) const fn rx_slot(conn: u32, phase: u32) -> usize {
-    conn as usize * PER_CONN + 2 + (phase % 3) as usize
+pub(crate) const fn rx_slot(conn: ConnIndex, phase: u32) -> usize {
+    conn.index() * PER_CONN + 2 + (phase % 3) as usize
 }
 
 /// The nonce of a packet.
@@ -80,8 +80,8 @@ impl<S: Seal> Endpoint<'_, S> {
         slot
     }
 
-    fn data_key(&self, conn: u32, sending: bool, phase: u32) -> Secret {
-        let c = &self.conns[conn as usize];
+    fn data_key(&self, conn: ConnIndex, sending: bool, phase: u32) -> Secret {
+        let c = &self.conns[conn];
         let p = &self.peers[c.peer as usize];
         let theirs = c.kept.nonce_theirs;
         let me = (self.core.me.id, self.core.me.life);
@@ -98,20 +98,20 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Expands the key to seal with in a phase.
-    pub(crate) fn install_tx(&mut self, conn: u32, phase: u32) {
+    pub(crate) fn install_tx(&mut self, conn: ConnIndex, phase: u32) {
         let key = self.data_key(conn, true, phase);
         self.seal.install(tx_slot(conn, phase), &key);
     }
 
     /// Expands the key to open with in a phase.
-    pub(crate) fn install_rx(&mut self, conn: u32, phase: u32) {
+    pub(crate) fn install_rx(&mut self, conn: ConnIndex, phase: u32) {
         let key = self.data_key(conn, false, phase);
         self.seal.install(rx_slot(conn, phase), &key);
     }
 
     /// Expands every key that the connection's present phases need.
-    pub(crate) fn install_keys(&mut self, conn: u32) {
-        let k = &self.conns[conn as usize].kept;
+    pub(crate) fn install_keys(&mut self, conn: ConnIndex) {
+        let k = &self.conns[conn].kept;
         let (tx, rx) = (k.phase_tx, k.phase_rx);
         self.install_tx(conn, tx);
         if tx > 0 {
@@ -127,17 +127,17 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Forgets a connection's keys.
-    pub(crate) fn remove_keys(&mut self, conn: u32) {
+    pub(crate) fn remove_keys(&mut self, conn: ConnIndex) {
         for slot in 0..PER_CONN {
-            self.seal.remove(conn as usize * PER_CONN + slot);
+            self.seal.remove(conn.index() * PER_CONN + slot);
         }
     }
 
     /// Begins the next phase to send in, when the old one's packets are all
     /// settled: then no sealed frame needs a key older than the last.
-    pub(crate) fn maybe_rekey(&mut self, conn: u32) {
+    pub(crate) fn maybe_rekey(&mut self, conn: ConnIndex) {
         let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         let Some(over) = u64::from(c.kept.sealed_in_phase).checked_sub(limit) else {
             return;
         };
@@ -154,7 +154,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if !settled {
             return;
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         let next = c.kept.phase_tx + 1;
         c.kept.phase_tx = next;
         c.kept.sealed_in_phase = 0;

@@ -77,7 +77,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let events = &self.core.events;
         let mut count = events.queued();
         let mut long = events.released.head;
-        while long != LongIndex::NONE {
+        while long.is_some() {
             let l = &self.longs[long];
             assert_eq!(l.memory, Memory::Untold, "long message {long}");
             count += 1;

@@ -5,7 +5,7 @@ mod pool;
 
 use portolan_seal::Seal;
 
-use crate::base::{DeathReason, NONE, NetAddress, PeerId, Transmit};
+use crate::base::{DeathReason, NetAddress, PathIndex, PeerId, Transmit};
 use crate::path::Path;
 use crate::tables::{
     Conn, Core, Counters, FrameMeta, Listed, Long, PathSnapshot, Peer, PeerSnapshot, PeerState,
@@ -90,7 +90,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let Some(p) = self.peers.get(peer.0 as usize) else {
             return true;
         };
-        p.conn == NONE || { self.conns[p.conn as usize].is_settled() }
+        p.conn.is_none() || { self.conns[p.conn].is_settled() }
     }
 
     /// Whether everything sent to anybody has been acknowledged.
@@ -132,18 +132,18 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     #[must_use]
     pub fn window(&self, peer: PeerId) -> Option<u32> {
         let conn = self.peers.get(peer.0 as usize)?.conn;
-        Some(self.paths.get(conn as usize)?.congestion.window())
+        Some(self.paths.get(conn.index())?.congestion.window())
     }
 
     /// Smoothed round-trip time to a peer, ns, once one was measured.
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
         let conn = self.peers.get(peer.0 as usize)?.conn;
-        self.paths.get(conn as usize)?.rtt.smoothed()
+        self.paths.get(conn.index())?.rtt.smoothed()
     }
 
     #[inline]
-    pub(crate) fn path_mut(&mut self, path: u32) -> &mut Path {
-        &mut self.paths[path as usize]
+    pub(crate) fn path_mut(&mut self, path: PathIndex) -> &mut Path {
+        &mut self.paths[path]
     }
 }

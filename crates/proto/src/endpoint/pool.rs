@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 use portolan_wire::{HEADER_BYTES, Priority, TAG_BYTES};
 
 use super::Endpoint;
-use crate::base::{FrameIndex, List, LongIndex};
+use crate::base::{ConnIndex, FrameIndex, List, LongIndex};
 use crate::tables::{CHUNKS_AT, GivenUp, Use};
 
 /// Who asks for a frame; the less urgent leave some to the more urgent.
@@ -65,7 +65,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes a frame out of the pool.
-    pub(crate) fn take_frame(&mut self, need: Need, usage: Use, conn: u32) -> Option<FrameIndex> {
+    pub(crate) fn take_frame(
+        &mut self,
+        need: Need,
+        usage: Use,
+        conn: ConnIndex,
+    ) -> Option<FrameIndex> {
         let all = self.core.config.frames;
         if self.core.held_count >= need.held_max(all) {
             return None;

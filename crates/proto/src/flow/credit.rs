@@ -2,7 +2,7 @@
 
 use portolan_seal::Seal;
 
-use crate::base::WINDOW_SPAN;
+use crate::base::{ConnIndex, PathIndex, WINDOW_SPAN};
 use crate::endpoint::Endpoint;
 use crate::tables::Listed;
 
@@ -39,7 +39,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Packets beyond the last that came by a path that may be on the way there.
-    pub(crate) fn room(&mut self, now: u64, path: u32) -> u64 {
+    pub(crate) fn room(&mut self, now: u64, path: PathIndex) -> u64 {
         let share = self.share(now);
         let alone = self.core.senders == 1;
         let p = self.path_mut(path);
@@ -52,21 +52,21 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The credit to advertise to a peer: absolute, by priority.
-    pub(crate) fn credit(&self, conn: u32) -> [u32; 2] {
+    pub(crate) fn credit(&self, conn: ConnIndex) -> [u32; 2] {
         let limit = self.hold_limit();
-        let taken = self.conns[conn as usize].kept.taken;
+        let taken = self.conns[conn].kept.taken;
         taken.map(|t| t.wrapping_add(limit))
     }
 
     /// So many chunks of the peer were taken for good. Where the peer has used up
     /// what it was told of, it must hear of the room now.
     #[inline]
-    pub(crate) fn give_credit(&mut self, conn: u32, priority: usize, chunks: u32) {
-        let taken = &mut self.conns[conn as usize].kept.taken[priority];
+    pub(crate) fn give_credit(&mut self, conn: ConnIndex, priority: usize, chunks: u32) {
+        let taken = &mut self.conns[conn].kept.taken[priority];
         *taken = taken.wrapping_add(chunks);
         let half = self.hold_limit() / 2;
         let credit = self.credit(conn)[priority];
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         let waits = c.held[priority] + c.stops.all_withheld[priority];
         let arrived = c.kept.taken[priority].wrapping_add(waits);
         let left = c.advertised[priority].wrapping_sub(arrived) as i32;

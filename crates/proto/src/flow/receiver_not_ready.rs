@@ -12,7 +12,7 @@
 use portolan_seal::Seal;
 use portolan_wire::Priority;
 
-use crate::base::FrameIndex;
+use crate::base::{ConnIndex, FrameIndex};
 use crate::endpoint::Endpoint;
 use crate::tables::{CHUNKS_MAX, FrameMeta, Listed};
 
@@ -22,8 +22,8 @@ const ANNOUNCE_PARTS: u32 = 32;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Receiver: a chunk was refused for want of room.
-    pub(crate) fn note_full(&mut self, conn: u32, priority: Priority) {
-        let full = &mut self.conns[conn as usize].full[priority.index()];
+    pub(crate) fn note_full(&mut self, conn: ConnIndex, priority: Priority) {
+        let full = &mut self.conns[conn].full[priority.index()];
         if !core::mem::replace(full, true) {
             self.core.full = true;
             self.owe_news(conn);
@@ -50,8 +50,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let most = self.hold_limit() + CHUNKS_MAX;
         self.core.full = false;
-        for conn in 0..self.core.conns_used {
-            let c = &mut self.conns[conn as usize];
+        for conn in (0..self.core.conns_used as usize).map(ConnIndex::new) {
+            let c = &mut self.conns[conn];
             if c.listed == Listed::Free || c.full == [false; 2] {
                 continue;
             }
@@ -71,8 +71,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Sender: the peer's latest packet says for what it has no room.
     #[inline]
-    pub(crate) fn peer_full(&mut self, now: u64, conn: u32, full: [bool; 2]) {
-        let c = &mut self.conns[conn as usize];
+    pub(crate) fn peer_full(&mut self, now: u64, conn: ConnIndex, full: [bool; 2]) {
+        let c = &mut self.conns[conn];
         if c.peer_full == full {
             return;
         }
@@ -96,48 +96,48 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sender: whether packets to be sent again wait for room at the peer.
-    pub(crate) fn waits_for_room(&self, conn: u32) -> bool {
-        let c = &self.conns[conn as usize];
-        c.peer_full != [false; 2] && self.first_kept(conn) != FrameIndex::NONE
+    pub(crate) fn waits_for_room(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
+        c.peer_full != [false; 2] && self.first_kept(conn).is_some()
     }
 
-    fn first_kept(&self, conn: u32) -> FrameIndex {
-        let c = &self.conns[conn as usize];
+    fn first_kept(&self, conn: ConnIndex) -> FrameIndex {
+        let c = &self.conns[conn];
         let mut at = c.resend.head;
-        while at != FrameIndex::NONE && !Self::is_kept(c.peer_full, &self.meta[at]) {
+        while at.is_some() && !Self::is_kept(c.peer_full, &self.meta[at]) {
             at = self.meta[at].next;
         }
         at
     }
 
     /// Sender: lets all that waits now leave once more.
-    pub(crate) fn open_round(&mut self, conn: u32) {
-        let c = &self.conns[conn as usize];
+    pub(crate) fn open_round(&mut self, conn: ConnIndex) {
+        let c = &self.conns[conn];
         let (mut at, mut n) = (c.resend.head, 0);
-        while at != FrameIndex::NONE {
+        while at.is_some() {
             n += u32::from(Self::is_kept(c.peer_full, &self.meta[at]));
             at = self.meta[at].next;
         }
-        self.conns[conn as usize].round = n;
+        self.conns[conn].round = n;
         self.make_ready(conn);
     }
 
     /// Sender: whether a packet may be sent again now.
-    pub(crate) fn may_resend(&self, conn: u32) -> bool {
-        let c = &self.conns[conn as usize];
+    pub(crate) fn may_resend(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
         let mut at = c.resend.head;
         if c.peer_full == [false; 2] || c.round > 0 {
-            return at != FrameIndex::NONE;
+            return at.is_some();
         }
-        while at != FrameIndex::NONE && Self::is_kept(c.peer_full, &self.meta[at]) {
+        while at.is_some() && Self::is_kept(c.peer_full, &self.meta[at]) {
             at = self.meta[at].next;
         }
-        at != FrameIndex::NONE
+        at.is_some()
     }
 
     /// Sender: the packet that is sent again next; of replies only if so asked.
-    pub(crate) fn pick_again(&mut self, conn: u32, replies: bool) -> Option<FrameIndex> {
-        let c = &mut self.conns[conn as usize];
+    pub(crate) fn pick_again(&mut self, conn: ConnIndex, replies: bool) -> Option<FrameIndex> {
+        let c = &mut self.conns[conn];
         let full = c.peer_full;
         let fits = |m: &FrameMeta| !replies || m.is_reply();
         if full == [false; 2] {

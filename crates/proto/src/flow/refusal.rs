@@ -7,7 +7,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, MessageNo, Priority};
 
-use crate::base::{Event, PeerId};
+use crate::base::{ConnIndex, Event, PeerId};
 use crate::endpoint::Endpoint;
 use crate::receive::Took;
 use crate::tables::PeerState;
@@ -19,27 +19,38 @@ const REPEATS_NS_MAX: u64 = 10_000_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// The caller wants a message never: its sender hears of it.
-    pub(crate) fn refuse(&mut self, conn: u32, priority: Priority, flow: u16, message: MessageNo) {
-        let peer = self.conns[conn as usize].peer;
+    pub(crate) fn refuse(
+        &mut self,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: u16,
+        message: MessageNo,
+    ) {
+        let peer = self.conns[conn].peer;
         if self.peers[peer as usize].state != PeerState::Up {
             return;
         }
-        let r = &mut self.conns[conn as usize].refusals;
+        let r = &mut self.conns[conn].refusals;
         r.owe(priority, flow, message);
         self.send_refusal(conn, priority, flow);
     }
 
     /// Whether a flow must not go on before its refusal has left.
-    pub(crate) fn refusal_blocks(&mut self, conn: u32, priority: Priority, flow: u16) -> bool {
-        let waits = |e: &Self| e.conns[conn as usize].refusals.is_owed(priority, flow);
+    pub(crate) fn refusal_blocks(
+        &mut self,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: u16,
+    ) -> bool {
+        let waits = |e: &Self| e.conns[conn].refusals.is_owed(priority, flow);
         if waits(self) {
             self.send_refusal(conn, priority, flow);
         }
         waits(self)
     }
 
-    fn send_refusal(&mut self, conn: u32, priority: Priority, flow: u16) {
-        let c = &self.conns[conn as usize];
+    fn send_refusal(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
+        let c = &self.conns[conn];
         let Some(message) = c.refusals.next(priority, flow) else {
             return;
         };
@@ -50,7 +61,7 @@ impl<S: Seal> Endpoint<'_, S> {
             message,
         };
         let frame = self.queue_control(now, conn, &chunk);
-        let r = &mut self.conns[conn as usize].refusals;
+        let r = &mut self.conns[conn].refusals;
         let Some(frame) = frame else {
             r.retry_at = now + RETRY_NS;
             self.arm(now + RETRY_NS);
@@ -64,8 +75,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Tries again those that found no frame.
-    pub(crate) fn retry_refusals(&mut self, now: u64, conn: u32) {
-        let c = &mut self.conns[conn as usize];
+    pub(crate) fn retry_refusals(&mut self, now: u64, conn: ConnIndex) {
+        let c = &mut self.conns[conn];
         c.used_at = now;
         c.refusals.retry();
         self.go_on_after_refusals(conn);
@@ -73,15 +84,15 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Lets flows go on whose refusal was acknowledged.
     #[inline]
-    pub(crate) fn go_on_after_refusals(&mut self, conn: u32) {
-        if self.conns[conn as usize].refusals.has_acked() {
+    pub(crate) fn go_on_after_refusals(&mut self, conn: ConnIndex) {
+        if self.conns[conn].refusals.has_acked() {
             self.go_on_with_flows(conn);
         }
     }
 
     #[cold]
-    fn go_on_with_flows(&mut self, conn: u32) {
-        while let Some((priority, flow)) = self.conns[conn as usize].refusals.take_acked() {
+    fn go_on_with_flows(&mut self, conn: ConnIndex) {
+        while let Some((priority, flow)) = self.conns[conn].refusals.take_acked() {
             if !self.refusal_blocks(conn, priority, flow) {
                 self.advance(conn, priority, flow);
             }
@@ -92,12 +103,12 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn handle_refuse(
         &mut self,
         now: u64,
-        conn: u32,
+        conn: ConnIndex,
         priority: Priority,
         flow: u16,
         message: MessageNo,
     ) -> Took {
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         if self.peers[c.peer as usize].state != PeerState::Up {
             return Took::Yes;
         }
@@ -105,7 +116,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let until = now.saturating_add(self.core.config.silence_ns.min(REPEATS_NS_MAX));
         c.refusals.repeats_until = until;
         self.arm(until);
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         let Some(told) = c.refusals.told(priority, flow) else {
             return Took::Bad;
         };
@@ -123,7 +134,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if !self.tell(event) {
             return Took::NoRoom(priority);
         }
-        if let Some(told) = self.conns[conn as usize].refusals.told(priority, flow) {
+        if let Some(told) = self.conns[conn].refusals.told(priority, flow) {
             *told = message;
         }
         Took::Yes

@@ -14,7 +14,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, Priority};
 
-use crate::base::{NONE, PeerId};
+use crate::base::{ConnIndex, PeerId};
 use crate::endpoint::Endpoint;
 use crate::receive::Took;
 use crate::tables::{CHUNKS_MAX, PeerState};
@@ -30,8 +30,11 @@ impl<S: Seal> Endpoint<'_, S> {
         flow: u16,
         stopped: bool,
     ) {
-        let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
-        let Some(c) = self.conns.get_mut(conn as usize) else {
+        let conn = self
+            .peers
+            .get(peer.0 as usize)
+            .map_or(ConnIndex::NONE, |p| p.conn);
+        let Some(c) = self.conns.get_mut(conn.index()) else {
             // Neither side has anything of the other's: nothing was stopped.
             return;
         };
@@ -52,31 +55,31 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Tells the peer of what has changed, if there is a frame for it.
     #[cold]
-    pub(crate) fn tell_stops(&mut self, now: u64, conn: u32) {
-        let (serial, flows) = self.conns[conn as usize].stops.next_chunk();
+    pub(crate) fn tell_stops(&mut self, now: u64, conn: ConnIndex) {
+        let (serial, flows) = self.conns[conn].stops.next_chunk();
         let Some(frame) = self.queue_control(now, conn, &Chunk::Stopped { serial, flows }) else {
             return;
         };
         self.meta[frame].stops = true;
-        self.conns[conn as usize].stops.queued(serial, flows);
+        self.conns[conn].stops.queued(serial, flows);
     }
 
     /// The peer has acknowledged what it was told: of what it stopped for nothing more
     /// leaves, so what has come of that counts as taken.
     #[cold]
-    pub(crate) fn stops_acked(&mut self, conn: u32) {
-        let fresh = self.conns[conn as usize].stops.acked();
+    pub(crate) fn stops_acked(&mut self, conn: ConnIndex) {
+        let fresh = self.conns[conn].stops.acked();
         for (p, flows) in fresh.into_iter().enumerate() {
             self.give_withheld(conn, p, flows);
         }
-        if self.conns[conn as usize].stops.are_owed() {
+        if self.conns[conn].stops.are_owed() {
             self.make_ready(conn);
         }
     }
 
     /// Gives the credit that was not given for some flows.
-    fn give_withheld(&mut self, conn: u32, p: usize, flows: u16) {
-        let taken = self.conns[conn as usize].stops.release(p, flows);
+    fn give_withheld(&mut self, conn: ConnIndex, p: usize, flows: u16) {
+        let taken = self.conns[conn].stops.release(p, flows);
         if taken > 0 {
             self.give_credit(conn, p, taken);
         }
@@ -85,8 +88,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// A chunk of a flow was taken for good: gives credit for it, unless the flow is
     /// stopped and the peer may not know it yet.
     #[inline]
-    pub(crate) fn note_taken(&mut self, conn: u32, priority: Priority, flow: u16) {
-        let stops = &self.conns[conn as usize].stops;
+    pub(crate) fn note_taken(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
+        let stops = &self.conns[conn].stops;
         if !stops.holds_back(priority, flow)
             || !self.withhold(conn, priority.index(), flow as usize)
         {
@@ -95,9 +98,9 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     #[cold]
-    fn withhold(&mut self, conn: u32, p: usize, f: usize) -> bool {
+    fn withhold(&mut self, conn: ConnIndex, p: usize, f: usize) -> bool {
         let under_way = self.hold_limit() + CHUNKS_MAX;
-        let stops = &mut self.conns[conn as usize].stops;
+        let stops = &mut self.conns[conn].stops;
         if stops.is_heard(p, f) {
             if stops.note_late(p, f, under_way) {
                 return false;
@@ -113,14 +116,14 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn handle_stopped(
         &mut self,
         now: u64,
-        conn: u32,
+        conn: ConnIndex,
         serial: u16,
         flows: [u16; 2],
     ) -> Took {
         if (flows[0] | flows[1]).checked_shr(self.core.config.flows.into()) > Some(0) {
             return Took::Bad;
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         if !c.stops.set_theirs(serial, flows) {
             // A repeat, or overtaken by a later one.
             return Took::Yes;
@@ -132,9 +135,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         if !waits && self.flying(conn) == 0 {
             // It lets us wait: whether it lives is asked from time to time.
-            self.conns[conn as usize].waiting_since = u64::MAX;
+            self.conns[conn].waiting_since = u64::MAX;
         }
-        if self.conns[conn as usize].stops.are_stopped() {
+        if self.conns[conn].stops.are_stopped() {
             self.arm_keepalive(conn);
         }
         self.make_ready(conn);

@@ -3,12 +3,13 @@
 use portolan_seal::Seal;
 use portolan_wire::Ack;
 
+use crate::base::{ConnIndex, PathIndex};
 use crate::endpoint::Endpoint;
 use crate::path::Owed;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// An acknowledgement must leave in this pass.
-    pub(crate) fn owe_now(&mut self, path: u32) {
+    pub(crate) fn owe_now(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         p.owed = Owed::Now;
         let conn = p.conn;
@@ -17,12 +18,12 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// What an acknowledgement tells beside packets must leave in this pass: by
     /// the path that the peer uses, for others may lead nowhere.
-    pub(crate) fn owe_news(&mut self, conn: u32) {
-        self.owe_now(self.conns[conn as usize].heard_by);
+    pub(crate) fn owe_news(&mut self, conn: ConnIndex) {
+        self.owe_now(self.conns[conn].heard_by);
     }
 
     /// An acknowledgement must leave, but may ride on an answer.
-    pub(crate) fn owe_delayed(&mut self, path: u32) {
+    pub(crate) fn owe_delayed(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         p.owed = p.owed.max(Owed::Delayed);
         let conn = p.conn;
@@ -30,7 +31,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The acknowledgement that leaves now. What it grants is remembered.
-    pub(crate) fn make_ack(&mut self, now: u64, path: u32) -> Ack {
+    pub(crate) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
         let room = self.room(now, path);
         let p = self.path_mut(path);
         let conn = p.conn;
@@ -42,11 +43,11 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// An acknowledgement with so much credit has left with a packet.
-    pub(crate) fn ack_left(&mut self, path: u32, credit: [u32; 2]) {
+    pub(crate) fn ack_left(&mut self, path: PathIndex, credit: [u32; 2]) {
         let p = self.path_mut(path);
         p.owed = Owed::Nothing;
         p.unacked = 0;
         let conn = p.conn;
-        self.conns[conn as usize].advertised = credit;
+        self.conns[conn].advertised = credit;
     }
 }

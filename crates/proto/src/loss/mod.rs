@@ -6,7 +6,7 @@ mod split;
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{Ack, PacketNo, TAG_BYTES};
 
-use crate::base::{FrameIndex, LongIndex, Outcome, WINDOW_SPAN};
+use crate::base::{ConnIndex, FrameIndex, LongIndex, Outcome, PathIndex, WINDOW_SPAN};
 use crate::congestion::AckSample;
 use crate::connection::{nonce, tx_slot};
 use crate::endpoint::{Endpoint, Need};
@@ -32,9 +32,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Takes an acknowledgement. One that tells of no loss and opens nothing
     /// that is waited for can be looked at later: an answer goes first.
     #[inline]
-    pub(crate) fn take_ack(&mut self, now: u64, conn: u32, ack: &Ack) {
+    pub(crate) fn take_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         self.settle_deferred_ack(conn);
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         if c.has_queue() || ack.words > 0 || c.refusals.are_flying() || c.stops.are_flying() {
             self.handle_ack(now, conn, ack);
         } else {
@@ -45,17 +45,17 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Looks at an acknowledgement that was put off.
     #[inline]
-    pub(crate) fn settle_deferred_ack(&mut self, conn: u32) {
-        if let Some((at, ack)) = self.conns[conn as usize].deferred_ack.take() {
+    pub(crate) fn settle_deferred_ack(&mut self, conn: ConnIndex) {
+        if let Some((at, ack)) = self.conns[conn].deferred_ack.take() {
             self.handle_ack(at, conn, &ack);
         }
     }
 
     /// Reads an acknowledgement of our packets, which may let others leave.
-    fn handle_ack(&mut self, now: u64, conn: u32, ack: &Ack) {
+    fn handle_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         self.read_ack(now, conn, ack);
-        match self.conns[conn as usize].listed {
-            Listed::Deferred if !self.conns[conn as usize].has_queue() => {}
+        match self.conns[conn].listed {
+            Listed::Deferred if !self.conns[conn].has_queue() => {}
             Listed::None if self.has_nothing(now, conn, true) => {
                 let due = self.sizes_due(conn);
                 self.arm(due);
@@ -65,7 +65,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     #[inline]
-    fn read_ack(&mut self, now: u64, conn: u32, ack: &Ack) {
+    fn read_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         let Some(path) = self.path_of(conn, ack.path) else {
             return;
         };
@@ -73,7 +73,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let next = PacketNo(p.next_number);
         let limit = PacketNo(p.packet_limit).nearest(ack.packet_limit).0;
         p.packet_limit = p.packet_limit.max(limit);
-        let k = &mut self.conns[conn as usize].kept;
+        let k = &mut self.conns[conn].kept;
         for (mine, new) in k.credit.iter_mut().zip(ack.credit) {
             if new.wrapping_sub(*mine) as i32 > 0 {
                 *mine = new;
@@ -89,10 +89,10 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Goes through the numbers that an acknowledgement speaks of.
-    fn settle(&mut self, now: u64, path: u32, ack: &Ack, largest: u64, base: u64) {
-        let p = &mut self.paths[path as usize];
+    fn settle(&mut self, now: u64, path: PathIndex, ack: &Ack, largest: u64, base: u64) {
+        let p = &mut self.paths[path];
         let conn = p.conn;
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         let mut sample = AckSample {
             app_limited: !c.has_queue(),
             ce_packets: p.new_marks(ack.ce, largest),
@@ -120,7 +120,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 && (number < base
                     || (bit / 64 < u64::from(ack.words)
                         && ack.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1));
-            let p = &mut self.paths[path as usize];
+            let p = &mut self.paths[path];
             let slot = *p.slot(number);
             match (arrived, slot) {
                 (true, SLOT_LOST) => {
@@ -145,7 +145,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     if let Some(left) = left.filter(|_| number == largest) {
                         let kept = u64::from(ack.delay) * DELAY_UNIT_NS;
                         let took = now.saturating_sub(left).saturating_sub(kept);
-                        self.paths[path as usize].rtt.sample(took);
+                        self.paths[path].rtt.sample(took);
                     }
                 }
                 (true, SLOT_PROBE) => {
@@ -179,7 +179,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 _ => {}
             }
         }
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         if c.finished && !c.is_settled() {
             // The peer knows that we close. It takes nothing more, and so
             // grants nothing more: what waits for that would wait for ever.
@@ -195,7 +195,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn after_ack(
         &mut self,
         now: u64,
-        path: u32,
+        path: PathIndex,
         ack: &Ack,
         largest: u64,
         sample: &mut AckSample,
@@ -210,7 +210,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if waits && again {
             self.open_round(conn);
         }
-        let p = &mut self.paths[path as usize];
+        let p = &mut self.paths[path];
         let new = largest >= p.acked_to;
         p.acked_to = p.acked_to.max(largest + 1);
         p.reordering.advance(largest);
@@ -226,7 +226,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if new && self.has_more(conn) {
             self.path_answered(now, path, largest);
         }
-        let p = &mut self.paths[path as usize];
+        let p = &mut self.paths[path];
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
             // Marks count with the next packets that are told of.
             p.ce_seen = p.ce_seen.wrapping_sub(sample.ce_packets);
@@ -255,7 +255,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 p.probe_from = now;
             }
             let flying = self.flying(conn);
-            let c = &mut self.conns[conn as usize];
+            let c = &mut self.conns[conn];
             c.waiting_since = if flying == 0 && !c.has_queue() {
                 u64::MAX
             } else {
@@ -266,7 +266,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Moves the window's lower edge over what is settled.
-    pub(crate) fn advance_lowest(&mut self, path: u32) {
+    pub(crate) fn advance_lowest(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         while p.lowest < p.next_number && *p.slot(p.lowest) >= SLOT_FRAMES {
             if *p.slot(p.lowest) == SLOT_PROBE && p.lowest >= p.acked_to {
@@ -279,7 +279,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn frame_acked(
         &mut self,
         now: u64,
-        path: u32,
+        path: PathIndex,
         frame: FrameIndex,
         is_largest: bool,
         sample: &mut AckSample,
@@ -304,7 +304,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.go_on_with_rest(conn, frame);
             return;
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.queued -= 1;
         c.queued_replies -= u32::from(reply);
         if let Some((priority, flow)) = refusal {
@@ -312,7 +312,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
         self.free_frame(frame);
-        if long != LongIndex::NONE {
+        if long.is_some() {
             self.long_frame_done(long, Outcome::Done);
         }
         if stops {
@@ -326,7 +326,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Gives a packet up: its chunks will leave again under a new number.
     /// False if that cannot be now: the link still reads it, and no frame is
     /// left for a copy.
-    pub(crate) fn frame_lost(&mut self, now: u64, path: u32, frame: FrameIndex) -> bool {
+    pub(crate) fn frame_lost(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> bool {
         let meta = &self.meta[frame];
         let (bytes, number) = (meta.packet_bytes(), meta.number);
         let conn = self.path_mut(path).conn;
@@ -351,7 +351,7 @@ impl<S: Seal> Endpoint<'_, S> {
             meta.given_up[0] = given_up;
         }
         meta.given_up[1] = given_up;
-        self.conns[conn as usize].resend.push_back(self.meta, frame);
+        self.conns[conn].resend.push_back(self.meta, frame);
         self.make_ready(conn);
         true
     }
@@ -363,7 +363,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn spare_copies(
         &mut self,
         now: u64,
-        path: u32,
+        path: PathIndex,
         number: u64,
         sample: &mut AckSample,
     ) -> Option<u64> {
@@ -372,7 +372,7 @@ impl<S: Seal> Endpoint<'_, S> {
         for by in self.paths_of(conn) {
             let p = self.path_mut(by);
             for copy in p.lowest..p.next_number {
-                let slot = self.paths[by as usize].slot(copy);
+                let slot = self.paths[by].slot(copy);
                 let frame = *slot;
                 if frame < SLOT_FRAMES
                     && let Some(sent_at) = self.meta[frame].left_as(path, number)
@@ -384,14 +384,14 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         loop {
-            let c = &mut self.conns[conn as usize];
+            let c = &mut self.conns[conn];
             let waits = c
                 .resend
                 .take_where(self.meta, |m| m.left_as(path, number).is_some());
             let Some(frame) = waits else { break left };
             left = self.meta[frame].left_as(path, number);
             // As if it flew.
-            let p = &mut self.paths[path as usize];
+            let p = &mut self.paths[path];
             p.flying += 1;
             p.flying_bytes += self.meta[frame].packet_bytes() as u64;
             self.frame_acked(now, path, frame, false, sample);
@@ -399,7 +399,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Gives a packet up for which nothing but the time speaks.
-    pub(crate) fn frame_late(&mut self, now: u64, path: u32, frame: FrameIndex) -> bool {
+    pub(crate) fn frame_late(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> bool {
         let number = self.meta[frame].number;
         let lost = self.frame_lost(now, path, frame);
         if lost {
@@ -410,7 +410,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Opens a sealed frame with the number that it was sent under. One that
     /// the link still reads is left alone; its chunks go on in another.
-    fn unsealed(&mut self, conn: u32, frame: FrameIndex) -> Option<FrameIndex> {
+    fn unsealed(&mut self, conn: ConnIndex, frame: FrameIndex) -> Option<FrameIndex> {
         let size = self.core.config.frame_bytes as usize;
         let mut to = frame;
         if self.meta[frame].in_link {
@@ -433,7 +433,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .try_into()
             .expect("frames keep room for a tag");
         let slot = tx_slot(conn, meta.phase);
-        let id = self.paths[meta.path as usize].id;
+        let id = self.paths[meta.path].id;
         self.seal
             .open(slot, nonce(id, meta.number), &meta.header, body, tag)
             .expect("what this endpoint sealed, under a key that it keeps");
@@ -443,11 +443,11 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The probe clock ran out: sends the oldest packet again; or a ping, where
     /// nothing flies but something waits for credit, or that was in vain.
-    pub(crate) fn probe(&mut self, now: u64, path: u32) {
+    pub(crate) fn probe(&mut self, now: u64, path: PathIndex) {
         self.advance_lowest(path);
-        let p = &mut self.paths[path as usize];
+        let p = &mut self.paths[path];
         let conn = p.conn;
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         p.backoff = p.backoff.saturating_add(1);
         p.quiet = p.quiet.saturating_add(1);
         p.probe_from = now;
@@ -466,7 +466,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.make_ready(conn);
             return;
         }
-        let p = &mut self.paths[path as usize];
+        let p = &mut self.paths[path];
         let resends = p.backoff <= RESENDS;
         let oldest = (p.lowest..p.next_number)
             .map(|n| *p.slot(n))
@@ -490,7 +490,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Frees a slot for a new number; what was there is given up. False if the
     /// link still reads it: then the number cannot be used.
-    pub(crate) fn clear_slot(&mut self, now: u64, path: u32, number: u64) -> bool {
+    pub(crate) fn clear_slot(&mut self, now: u64, path: PathIndex, number: u64) -> bool {
         let old = *self.path_mut(path).slot(number);
         if old < SLOT_FRAMES && !self.frame_lost(now, path, old) {
             return false;

@@ -3,7 +3,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, Priority, TAG_BYTES};
 
-use crate::base::{FRAME_BYTES_MAX, FrameIndex, LongIndex, PACKET_BASE};
+use crate::base::{ConnIndex, FRAME_BYTES_MAX, FrameIndex, PACKET_BASE};
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, FrameMeta, GivenUp, Use};
 
@@ -11,7 +11,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Splits a frame that has become too big for its path: what exceeds
     /// `room` goes on in others, behind it, or where none is free in the same
     /// frame, once the first part was acknowledged.
-    pub(crate) fn fit(&mut self, conn: u32, frame: FrameIndex, room: usize) {
+    pub(crate) fn fit(&mut self, conn: ConnIndex, frame: FrameIndex, room: usize) {
         while self.meta[frame].len as usize > room {
             let meta = self.meta[frame];
             let need = match meta.priority {
@@ -53,10 +53,10 @@ impl<S: Seal> Endpoint<'_, S> {
                 chunks: meta.chunks.saturating_sub(cut.chunks).max(1),
                 ..meta
             };
-            if meta.long != LongIndex::NONE {
+            if meta.long.is_some() {
                 self.longs[meta.long].frames += 1;
             }
-            let c = &mut self.conns[conn as usize];
+            let c = &mut self.conns[conn];
             c.queued += 1;
             c.queued_replies += u32::from(meta.is_reply());
             c.resend.push_front(self.meta, other);
@@ -123,7 +123,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The first part of a frame was acknowledged; the next one leaves, once
     /// the link has given the frame back.
     #[cold]
-    pub(crate) fn go_on_with_rest(&mut self, conn: u32, frame: FrameIndex) {
+    pub(crate) fn go_on_with_rest(&mut self, conn: ConnIndex, frame: FrameIndex) {
         let meta = self.meta[frame];
         if meta.in_link {
             self.meta[frame].usage = Use::Parting;
@@ -143,9 +143,7 @@ impl<S: Seal> Endpoint<'_, S> {
             given_up: [GivenUp::NEVER; 2],
             ..meta
         };
-        self.conns[conn as usize]
-            .resend
-            .push_front(self.meta, frame);
+        self.conns[conn].resend.push_front(self.meta, frame);
         self.make_ready(conn);
     }
 }

@@ -19,7 +19,7 @@ mod striping;
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, NETWORK_BYTES, Network};
 
-use crate::base::{NONE, NetAddress, PATHS_MAX, WINDOW_SPAN};
+use crate::base::{ConnIndex, NetAddress, PATHS_MAX, PathIndex, WINDOW_SPAN};
 use crate::congestion::{Congestion, Mode, Pacer};
 use crate::endpoint::Endpoint;
 use crate::path::{KeptPath, Owed, Path, SLOT_FRAMES};
@@ -76,9 +76,9 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// A packet has come by a path: from where.
     #[inline]
-    pub(crate) fn note_source(&mut self, conn: u32, path: u32, from: NetAddress) {
+    pub(crate) fn note_source(&mut self, conn: ConnIndex, path: PathIndex, from: NetAddress) {
         if self.has_more(conn) {
-            let peer = self.conns[conn as usize].peer;
+            let peer = self.conns[conn].peer;
             // The same exchange of two numbers both ways.
             let mate = self.network_of(peer, self.network_to(from.ip));
             self.path_mut(path).mate = mate;
@@ -86,7 +86,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues what tells a peer of our networks, once there is a frame for it.
-    pub(crate) fn tell_networks(&mut self, now: u64, conn: u32) {
+    pub(crate) fn tell_networks(&mut self, now: u64, conn: ConnIndex) {
         let mut entries = [[0; NETWORK_BYTES]; PATHS_MAX - 1];
         let further = &self.core.networks[1..];
         let known = further.iter().filter(|n| n.packet_max > 0);
@@ -104,13 +104,18 @@ impl<S: Seal> Endpoint<'_, S> {
             let chunk = Chunk::Networks(&entries[..count]);
             self.queue_control(now, conn, &chunk).is_some()
         };
-        self.conns[conn as usize].networks_owed = !told;
+        self.conns[conn].networks_owed = !told;
     }
 
     /// A peer tells of its networks: those that we share with it become paths.
-    pub(crate) fn handle_networks(&mut self, now: u64, conn: u32, told: &[[u8; NETWORK_BYTES]]) {
+    pub(crate) fn handle_networks(
+        &mut self,
+        now: u64,
+        conn: ConnIndex,
+        told: &[[u8; NETWORK_BYTES]],
+    ) {
         let mut used = 0u16;
-        let peer = self.conns[conn as usize].peer;
+        let peer = self.conns[conn].peer;
         for id in 1..PATHS_MAX as u8 {
             let network = self.network_of(peer, id);
             let mine = self.core.networks[usize::from(network)];
@@ -144,14 +149,14 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The path of a number, made if there is none; `None` if all that there
     /// may be are in use.
-    pub(crate) fn open_path(&mut self, conn: u32, id: u8) -> Option<u32> {
+    pub(crate) fn open_path(&mut self, conn: ConnIndex, id: u8) -> Option<PathIndex> {
         if let Some(path) = self.path_of(conn, id) {
             return Some(path);
         }
         let first = self.conns.len();
         let free = self.paths.get(first..)?;
-        let path = (first + free.iter().position(|p| p.conn == NONE)?) as u32;
-        let c = &mut self.conns[conn as usize];
+        let path = PathIndex::new(first + free.iter().position(|p| p.conn.is_none())?);
+        let c = &mut self.conns[conn];
         c.more[usize::from(id) - 1] = path;
         let known = c.kept.paths >> id & 1 == 1;
         let peer = c.peer;
@@ -169,7 +174,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let congestion = Congestion::new(mode, most, WINDOW_SPAN as u32);
         let marks = self.core.config.first_message;
         let own = self.own_packet_max(self.network_of(peer, id));
-        let p = &mut self.paths[path as usize];
+        let p = &mut self.paths[path];
         *p = Path::resume(conn, &kept.path, marks, congestion);
         p.id = id;
         p.mate = id;
@@ -185,14 +190,14 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// From now on the path's numbers are kept.
-    pub(crate) fn keep_path(&mut self, conn: u32, id: u8) {
-        self.conns[conn as usize].kept.paths |= 1 << id;
+    pub(crate) fn keep_path(&mut self, conn: ConnIndex, id: u8) {
+        self.conns[conn].kept.paths |= 1 << id;
     }
 
     /// Makes ready the further paths of a connection that was parked.
     /// All its packets of earlier key phases arrived or are no more.
-    pub(crate) fn resume_paths(&mut self, conn: u32) {
-        let known = self.conns[conn as usize].kept.paths;
+    pub(crate) fn resume_paths(&mut self, conn: ConnIndex) {
+        let known = self.conns[conn].kept.paths;
         for id in (1..PATHS_MAX as u8).filter(|id| known >> id & 1 == 1) {
             if let Some(path) = self.open_path(conn, id) {
                 let p = self.path_mut(path);
@@ -202,12 +207,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Parks the state of a connection's further paths.
-    pub(crate) fn park_paths(&mut self, conn: u32) {
-        let c = &self.conns[conn as usize];
+    pub(crate) fn park_paths(&mut self, conn: ConnIndex) {
+        let c = &self.conns[conn];
         let (known, more) = (c.kept.paths, c.more);
         let place = self.peers[c.peer as usize].place;
-        for path in more.into_iter().filter(|&path| path != NONE) {
-            let p = &self.paths[path as usize];
+        for path in more.into_iter().filter(|&path| path.is_some()) {
+            let p = &self.paths[path];
             if known >> p.id & 1 == 1 {
                 let theirs = if p.leads { p.mtu.theirs() } else { 0 };
                 let kept = KeptFurther {
@@ -221,15 +226,15 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Frees a further path. What was to be kept of it has been.
-    pub(crate) fn release_path(&mut self, path: u32) {
-        let Path { conn, id, .. } = self.paths[path as usize];
-        self.conns[conn as usize].more[usize::from(id) - 1] = NONE;
-        self.paths[path as usize] = Path::default();
+    pub(crate) fn release_path(&mut self, path: PathIndex) {
+        let Path { conn, id, .. } = self.paths[path];
+        self.conns[conn].more[usize::from(id) - 1] = PathIndex::NONE;
+        self.paths[path] = Path::default();
     }
 
     /// An answer to what was sent on a path has come, beyond those before.
     #[cold]
-    pub(crate) fn path_answered(&mut self, now: u64, path: u32, largest: u64) {
+    pub(crate) fn path_answered(&mut self, now: u64, path: PathIndex, largest: u64) {
         let p = self.path_mut(path);
         p.quiet = 0;
         if !p.usable && !p.proven && largest >= p.proof_from {
@@ -240,7 +245,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// A path that was validated, and whose packet size is known, is used.
-    pub(crate) fn use_proven(&mut self, path: u32) {
+    pub(crate) fn use_proven(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         if p.proven && !p.usable && !p.mtu.is_searching() {
             p.usable = true;
@@ -254,14 +259,14 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Gives a path up if its probes have no answer and another path is there:
     /// everything that it carries will leave by others. False if it is not to
     /// be given up.
-    pub(crate) fn give_up_path(&mut self, now: u64, path: u32) -> bool {
-        let p = &self.paths[path as usize];
+    pub(crate) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
+        let p = &self.paths[path];
         let conn = p.conn;
         if !self.has_more(conn) || (p.usable && p.quiet < PROBES_DEAD) {
             return false;
         }
-        let alive = |&other: &u32| {
-            let o = &self.paths[other as usize];
+        let alive = |&other: &PathIndex| {
+            let o = &self.paths[other];
             other != path && o.usable && o.quiet == 0
         };
         let Some(other) = self.paths_of(conn).find(alive) else {
@@ -272,7 +277,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let (lowest, next) = (p.lowest, p.next_number);
         if p.usable {
             self.core.counters.paths_given_up += 1;
-            let mode = self.paths[path as usize].congestion.mode();
+            let mode = self.paths[path].congestion.mode();
             let most = self.core.config.packet_max;
             let p = self.path_mut(path);
             p.usable = false;
@@ -293,7 +298,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = self.path_mut(path);
         p.mtu.rest();
         p.probe_owed = false;
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.way = other;
         c.striped = 0;
         true
@@ -301,7 +306,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Asks the other paths in use. Where nothing flies by a path that has not
     /// answered once, nothing else would ever show that it is back.
-    fn ask_doubtful(&mut self, conn: u32, path: u32) {
+    fn ask_doubtful(&mut self, conn: ConnIndex, path: PathIndex) {
         for other in self.paths_of(conn).filter(|&other| other != path) {
             let p = self.path_mut(other);
             p.ping_owed |= p.usable && p.flying == 0;
@@ -311,12 +316,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Tries a path that is not in use, if it is time, and something is to be
     /// sent or messages come by it. Not because of a mere ping: two that have
     /// little state must not wake each other again and again.
-    pub(crate) fn try_path(&mut self, now: u64, path: u32) {
-        let p = &self.paths[path as usize];
-        let c = &self.conns[p.conn as usize];
+    pub(crate) fn try_path(&mut self, now: u64, path: PathIndex) {
+        let p = &self.paths[path];
+        let c = &self.conns[p.conn];
         let owes = p.owed != Owed::Nothing && c.last_data_at != 0;
         let waits = c.queued > 0 || owes || self.is_stuck(p.conn);
-        let p = &mut self.paths[path as usize];
+        let p = &mut self.paths[path];
         if !p.leads || p.trial_at > now || !waits {
             return;
         }
@@ -329,9 +334,9 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// When a path wants to be tried, if nothing changes until then.
-    pub(crate) fn trial_at(&self, path: u32) -> u64 {
-        let p = &self.paths[path as usize];
-        let waits = || self.conns[p.conn as usize].queued > 0 || self.is_stuck(p.conn);
+    pub(crate) fn trial_at(&self, path: PathIndex) -> u64 {
+        let p = &self.paths[path];
+        let waits = || self.conns[p.conn].queued > 0 || self.is_stuck(p.conn);
         if p.usable || !p.leads || !waits() {
             u64::MAX
         } else {
@@ -341,33 +346,31 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Whether what flies by a path has no answer: should no other path be in use yet, it
     /// would leave by none.
-    fn is_stuck(&self, conn: u32) -> bool {
-        let mut paths = self.paths_of(conn).map(|path| &self.paths[path as usize]);
+    fn is_stuck(&self, conn: ConnIndex) -> bool {
+        let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
         paths.any(|p| p.usable && p.quiet > 0 && p.flying > 0)
     }
 
     /// Which acknowledgement is owed most urgently, on whatever path.
     #[inline]
-    pub(crate) fn owed(&self, conn: u32) -> Owed {
-        let mine = self.paths[conn as usize].owed;
+    pub(crate) fn owed(&self, conn: ConnIndex) -> Owed {
+        let mine = self.paths[conn.first_path()].owed;
         if !self.has_more(conn) {
             return mine;
         }
-        let all = self
-            .paths_of(conn)
-            .map(|path| self.paths[path as usize].owed);
+        let all = self.paths_of(conn).map(|path| self.paths[path].owed);
         all.max().unwrap_or(mine)
     }
 
     /// Packets in flight to a connection's peer, on all paths.
     #[inline]
-    pub(crate) fn flying(&self, conn: u32) -> u32 {
-        let mine = self.paths[conn as usize].flying;
+    pub(crate) fn flying(&self, conn: ConnIndex) -> u32 {
+        let mine = self.paths[conn.first_path()].flying;
         if !self.has_more(conn) {
             return mine;
         }
         self.paths_of(conn)
-            .map(|path| self.paths[path as usize].flying)
+            .map(|path| self.paths[path].flying)
             .sum()
     }
 }

@@ -2,7 +2,7 @@
 
 use portolan_seal::Seal;
 
-use crate::base::{Event, PeerId, Reroute, WINDOW_SPAN};
+use crate::base::{Event, PathIndex, PeerId, Reroute, WINDOW_SPAN};
 use crate::congestion::AckSample;
 use crate::endpoint::Endpoint;
 use crate::path::Sight;
@@ -16,8 +16,14 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Looks at what an acknowledgement told of the way that a path takes.
     #[inline]
-    pub(crate) fn watch_way(&mut self, now: u64, path: u32, largest: u64, sample: &AckSample) {
-        let p = &mut self.paths[path as usize];
+    pub(crate) fn watch_way(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        largest: u64,
+        sample: &AckSample,
+    ) {
+        let p = &mut self.paths[path];
         if sample.acked_packets == 0 || p.rerouting.is_off(now, sample.app_limited) {
             return;
         }
@@ -40,18 +46,18 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     #[cold]
-    fn reroute(&mut self, now: u64, path: u32, how: Reroute) {
-        let p = &self.paths[path as usize];
-        let peer = self.conns[p.conn as usize].peer;
+    fn reroute(&mut self, now: u64, path: PathIndex, how: Reroute) {
+        let p = &self.paths[path];
+        let peer = self.conns[p.conn].peer;
         // The caller knows ways of path 0 by the first network alone.
         let by_first = self.peers[peer as usize].bits.network() == 0;
         let can = by_first && p.id == 0 && self.core.reroutes;
         if can && self.tell(Event::Reroute(PeerId(peer), how)) {
-            let p = &mut self.paths[path as usize];
+            let p = &mut self.paths[path];
             p.rerouting.rerouted(p.next_number);
             self.core.counters.rerouted += 1;
         } else {
-            self.paths[path as usize].rerouting.cannot(now);
+            self.paths[path].rerouting.cannot(now);
         }
     }
 }

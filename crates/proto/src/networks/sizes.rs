@@ -3,7 +3,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{HEADER_BYTES, TAG_BYTES};
 
-use crate::base::{NONE, PATHS_MAX, PeerId};
+use crate::base::{PATHS_MAX, PathIndex, PeerId};
 use crate::endpoint::Endpoint;
 use crate::path::Path;
 
@@ -15,7 +15,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(p) = self.peers.get(peer.0 as usize) else {
             return;
         };
-        if p.conn != NONE
+        if p.conn.is_some()
             && let Some(path) = self.path_of(p.conn, path)
         {
             let [bytes, max] = [bytes, max].map(|n| n.min(usize::from(u16::MAX)) as u16);
@@ -41,12 +41,12 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             _ => return,
         }
-        for path in 0..self.paths.len() as u32 {
-            let Path { conn, id, .. } = self.paths[path as usize];
-            if conn == NONE || !self.conns[conn as usize].keyed {
+        for path in (0..self.paths.len()).map(PathIndex::new) {
+            let Path { conn, id, .. } = self.paths[path];
+            if conn.is_none() || !self.conns[conn].keyed {
                 continue;
             }
-            if self.network_of(self.conns[conn as usize].peer, id) == network {
+            if self.network_of(self.conns[conn].peer, id) == network {
                 self.path_mut(path).mtu.set_own(now, size);
                 self.make_ready(conn);
             }
@@ -62,7 +62,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Size of the probe to send now, if one is due.
-    pub(crate) fn mtu_probe_due(&mut self, now: u64, path: u32) -> Option<u16> {
+    pub(crate) fn mtu_probe_due(&mut self, now: u64, path: PathIndex) -> Option<u16> {
         let p = self.path_mut(path);
         if now < p.mtu.due() {
             return None;

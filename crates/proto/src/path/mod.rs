@@ -9,7 +9,7 @@ mod received;
 mod reordering;
 mod rerouting;
 
-use crate::base::{FrameIndex, NONE, NetAddress, WINDOW_SPAN};
+use crate::base::{ConnIndex, FrameIndex, NetAddress, PathIndex, WINDOW_SPAN, indexed};
 use crate::congestion::{Congestion, Mode, Pacer, Rtt};
 
 use inflow::Inflow;
@@ -56,7 +56,7 @@ const LONG_NS: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
     /// Whose it is.
-    pub(crate) conn: u32,
+    pub(crate) conn: ConnIndex,
     /// Its number: of the network that it leaves by, unless that is the one of
     /// path 0; and in packets.
     pub(crate) id: u8,
@@ -143,7 +143,7 @@ pub struct Path {
 impl Default for Path {
     fn default() -> Self {
         Self {
-            conn: NONE,
+            conn: ConnIndex::NONE,
             id: 0,
             mate: 0,
             to: NetAddress::default(),
@@ -195,7 +195,12 @@ impl Default for Path {
 
 impl Path {
     /// Of a connection, from what was kept of it.
-    pub(crate) fn resume(conn: u32, kept: &KeptPath, marks: u32, congestion: Congestion) -> Self {
+    pub(crate) fn resume(
+        conn: ConnIndex,
+        kept: &KeptPath,
+        marks: u32,
+        congestion: Congestion,
+    ) -> Self {
         Self {
             conn,
             next_number: kept.next_number,
@@ -281,3 +286,5 @@ impl KeptPath {
         }
     }
 }
+
+indexed!(Path, PathIndex);

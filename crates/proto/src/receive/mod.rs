@@ -8,7 +8,9 @@ use portolan_wire::{
     Ack, Chunk, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES, WireError,
 };
 
-use crate::base::{DeathReason, Heard, NONE, NetAddress, PATHS_MAX, PeerEvent, PeerId};
+use crate::base::{
+    ConnIndex, DeathReason, Heard, NetAddress, PATHS_MAX, PathIndex, PeerEvent, PeerId,
+};
 use crate::connection::{nonce, rx_slot};
 use crate::endpoint::Endpoint;
 use crate::path::Path;
@@ -56,15 +58,18 @@ impl<S: Seal> Endpoint<'_, S> {
     /// a row did, the peer hears it, which may know another way.
     #[inline]
     pub fn note_detour(&mut self, peer: PeerId, detour: bool) {
-        let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
-        if let Some(c) = self.conns.get_mut(conn as usize) {
+        let conn = self
+            .peers
+            .get(peer.0 as usize)
+            .map_or(ConnIndex::NONE, |p| p.conn);
+        if let Some(c) = self.conns.get_mut(conn.index()) {
             let count = c.detours.saturating_add(1).min(DETOURS);
             c.detours = if detour { count } else { 0 };
         }
     }
 
     /// The connection that a number of ours stands for.
-    fn find_connection(&mut self, now: u64, connection: u32) -> Option<u32> {
+    fn find_connection(&mut self, now: u64, connection: u32) -> Option<ConnIndex> {
         let peer = connection & ((1 << PEER_BITS) - 1);
         if peer >= self.core.peer_count {
             return None;
@@ -76,14 +81,14 @@ impl<S: Seal> Endpoint<'_, S> {
         match p.state {
             PeerState::Up | PeerState::Dead(DeathReason::Closed) => {
                 // Keys must be derived to check the tag: not at any rate.
-                if p.conn == NONE && !self.core.connect_tokens.spend(now) {
+                if p.conn.is_none() && !self.core.connect_tokens.spend(now) {
                     self.core.counters.drops.limited += 1;
                     return None;
                 }
                 self.activate(now, peer)
             }
-            PeerState::New | PeerState::Connecting if p.conn != NONE => {
-                self.conns[p.conn as usize].keyed.then_some(p.conn)
+            PeerState::New | PeerState::Connecting if p.conn.is_some() => {
+                self.conns[p.conn].keyed.then_some(p.conn)
             }
             _ => None,
         }
@@ -123,13 +128,13 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.no_room += 1;
             return None;
         };
-        let p = &self.paths[path as usize];
+        let p = &self.paths[path];
         let number = PacketNo(p.rx_next).nearest(header.number).0;
         if p.is_replay(number) {
             self.core.counters.drops.replay += 1;
             return None;
         }
-        let current = self.conns[conn as usize].kept.phase_rx;
+        let current = self.conns[conn].kept.phase_rx;
         let phase = Self::phase_of(current, p, header.flags.has(Flags::KEY_PHASE), number);
         let (clear, rest) = packet.split_at_mut(HEADER_BYTES);
         let (body, tag) = rest.split_at_mut(length - HEADER_BYTES - TAG_BYTES);
@@ -149,19 +154,19 @@ impl<S: Seal> Endpoint<'_, S> {
             if known.is_none() {
                 self.release_path(path);
             }
-            if !self.conns[conn as usize].proven && self.is_quiet(conn) {
+            if !self.conns[conn].proven && self.is_quiet(conn) {
                 self.deactivate(conn);
             }
             return None;
         }
-        if !self.conns[conn as usize].proven {
-            self.conns[conn as usize].proven = true;
+        if !self.conns[conn].proven {
+            self.conns[conn].proven = true;
             self.core.connect_tokens.refund();
         }
         self.core.counters.packets_received += 1;
         self.core.counters.bytes_received += length as u64;
         if phase == current + 1 {
-            self.conns[conn as usize].kept.phase_rx = phase;
+            self.conns[conn].kept.phase_rx = phase;
             for other in self.paths_of(conn) {
                 self.path_mut(other).phase_rx_first = u64::MAX;
             }
@@ -177,7 +182,7 @@ impl<S: Seal> Endpoint<'_, S> {
             p.phase_rx_first = number;
         }
         let heard = Heard {
-            peer: PeerId(self.conns[conn as usize].peer),
+            peer: PeerId(self.conns[conn].peer),
             path: header.path,
             detour: header.flags.has(Flags::DETOUR),
         };
@@ -194,15 +199,15 @@ impl<S: Seal> Endpoint<'_, S> {
     fn take_header(
         &mut self,
         now: u64,
-        path: u32,
+        path: PathIndex,
         header: Header,
         number: u64,
         ce: bool,
         body: &[u8],
     ) -> Option<usize> {
-        let p = &mut self.paths[path as usize];
+        let p = &mut self.paths[path];
         let conn = p.conn;
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.heard_at = now;
         c.heard_by = path;
         c.used_at = now;
@@ -216,7 +221,7 @@ impl<S: Seal> Endpoint<'_, S> {
         ) {
             self.become_up(now, conn);
         }
-        if number >= self.paths[path as usize].rx_next {
+        if number >= self.paths[path].rx_next {
             let full = [Flags::REQUESTS_FULL, Flags::REPLIES_FULL].map(|f| header.flags.has(f));
             self.peer_full(now, conn, full);
         }
@@ -225,7 +230,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let Ok((ack, bytes)) = Ack::parse(body) else {
             self.core.counters.drops.malformed += 1;
-            self.conns[conn as usize].busy = false;
+            self.conns[conn].busy = false;
             return None;
         };
         self.take_ack(now, conn, &ack);
@@ -238,11 +243,11 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn handle_control(
         &mut self,
         now: u64,
-        path: u32,
+        path: PathIndex,
         bytes: usize,
         chunk: &Chunk<'_>,
     ) -> Took {
-        let conn = self.paths[path as usize].conn;
+        let conn = self.paths[path].conn;
         match *chunk {
             Chunk::Refuse {
                 priority,
@@ -265,9 +270,9 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The peer closes: it is dead from now on, but its close is acknowledged.
-    fn handle_close(&mut self, path: u32) {
-        let conn = self.paths[path as usize].conn;
-        let peer = self.conns[conn as usize].peer;
+    fn handle_close(&mut self, path: PathIndex) {
+        let conn = self.paths[path].conn;
+        let peer = self.conns[conn].peer;
         if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
             self.owe_now(path);
             return;

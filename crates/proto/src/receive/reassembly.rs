@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 use portolan_wire::{BODY_BYTES, Body, Chunk, Head, Priority};
 
 use super::Spare;
-use crate::base::{FrameIndex, Verdict};
+use crate::base::{ConnIndex, FrameIndex, Verdict};
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, CHUNKS_MAX, FrameMeta, Use, bit, key};
 
@@ -67,11 +67,11 @@ impl Piece {
 impl<S: Seal> Endpoint<'_, S> {
     /// Looks at the head of a message from the network.
     #[inline]
-    pub(crate) fn meet_head<'p>(&mut self, conn: u32, head: &Head<'p>) -> Meet<'p> {
+    pub(crate) fn meet_head<'p>(&mut self, conn: ConnIndex, head: &Head<'p>) -> Meet<'p> {
         if head.flow >= self.core.config.flows || head.total > Body::UNIT << 32 {
             return Meet::Took(Took::Bad);
         }
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         if c.finished {
             return Meet::Took(Took::Yes);
         }
@@ -98,7 +98,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// when it was sent the other time: all that it has counts as received. It
     /// gives no credit: its first cut did.
     #[cold]
-    fn meet_longer_head<'p>(&self, conn: u32, head: &Head<'p>) -> Meet<'p> {
+    fn meet_longer_head<'p>(&self, conn: ConnIndex, head: &Head<'p>) -> Meet<'p> {
         let body = Body {
             priority: head.priority,
             flow: head.flow,
@@ -119,7 +119,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     fn is_held(&self, first: FrameIndex, head: &Head<'_>) -> bool {
-        first != FrameIndex::NONE && {
+        first.is_some() && {
             let m = &self.meta[first];
             m.message == head.message && m.part == 0
         }
@@ -128,12 +128,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The answer to the first part of the next message of a flow; false: not
     /// now.
     #[inline]
-    pub(crate) fn answered(&mut self, conn: u32, head: &Head<'_>, verdict: Verdict) -> bool {
+    pub(crate) fn answered(&mut self, conn: ConnIndex, head: &Head<'_>, verdict: Verdict) -> bool {
         let (p, f) = (head.priority.index(), head.flow as usize);
         if verdict == Verdict::Refuse {
             self.refuse(conn, head.priority, head.flow, head.message);
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         let rx = &mut c.rx[p][f];
         match verdict {
             Verdict::NotNow => {
@@ -164,11 +164,11 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Looks at a further part of a message from the network.
     #[inline]
-    pub(crate) fn meet_body(&mut self, conn: u32, body: &Body<'_>) -> Result<Placing, Took> {
+    pub(crate) fn meet_body(&mut self, conn: ConnIndex, body: &Body<'_>) -> Result<Placing, Took> {
         if body.flow >= self.core.config.flows {
             return Err(Took::Bad);
         }
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         if c.finished {
             return Err(Took::Yes);
         }
@@ -184,10 +184,10 @@ impl<S: Seal> Endpoint<'_, S> {
         self.begin_placing(conn, body)
     }
 
-    fn begin_placing(&self, conn: u32, body: &Body<'_>) -> Result<Placing, Took> {
+    fn begin_placing(&self, conn: ConnIndex, body: &Body<'_>) -> Result<Placing, Took> {
         let (p, f) = (body.priority.index(), body.flow as usize);
         let start = u64::from(body.fragment) * Body::UNIT;
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         let rx = &c.rx[p][f];
         if start + body.payload.len() as u64 > rx.total {
             return Err(Took::Bad);
@@ -207,7 +207,7 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     pub(crate) fn place(
         &mut self,
-        conn: u32,
+        conn: ConnIndex,
         body: &Body<'_>,
         at: &mut Placing,
     ) -> Result<Option<Piece>, Took> {
@@ -215,7 +215,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let k = key(body.priority, body.flow);
         let end = u64::from(body.fragment) * Body::UNIT + body.payload.len() as u64;
         while !at.done {
-            let c = &mut self.conns[conn as usize];
+            let c = &mut self.conns[conn];
             let rx = &mut c.rx[p][f];
             at.from = at.from.max(rx.done_to);
             if !rx.active {
@@ -261,7 +261,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// A part of the active message was handed out. Only what is new gives
     /// credit: a repeat used up none.
     #[inline]
-    pub(crate) fn placed(&mut self, conn: u32, body: &Body<'_>, at: &Placing) {
+    pub(crate) fn placed(&mut self, conn: ConnIndex, body: &Body<'_>, at: &Placing) {
         if !at.fresh {
             self.core.counters.duplicates += 1;
         } else if at.credit {
@@ -271,7 +271,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Keeps a chunk that comes too early.
-    pub(crate) fn hold(&mut self, conn: u32, chunk: Chunk<'_>) -> Took {
+    pub(crate) fn hold(&mut self, conn: ConnIndex, chunk: Chunk<'_>) -> Took {
         let (priority, flow, message, part) = match chunk {
             Chunk::Head(h) => (h.priority, h.flow, h.message, 0),
             Chunk::Body(b) => (b.priority, b.flow, b.message, u64::from(b.fragment) + 1),
@@ -279,25 +279,25 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let (p, f) = (priority.index(), flow as usize);
         // Where it belongs: behind the last that is earlier. Mostly the tail.
-        let mut list = self.conns[conn as usize].rx[p][f].held;
+        let mut list = self.conns[conn].rx[p][f].held;
         let order = |m: &FrameMeta| (m.message.since(message), m.part);
         let mut before = FrameIndex::NONE;
-        if list.tail != FrameIndex::NONE && order(&self.meta[list.tail]) < (0, part) {
+        if list.tail.is_some() && order(&self.meta[list.tail]) < (0, part) {
             before = list.tail;
         } else {
             let mut at = list.head;
-            while at != FrameIndex::NONE && order(&self.meta[at]) < (0, part) {
+            while at.is_some() && order(&self.meta[at]) < (0, part) {
                 before = at;
                 at = self.meta[at].next;
             }
-            if at != FrameIndex::NONE && order(&self.meta[at]) == (0, part) {
+            if at.is_some() && order(&self.meta[at]) == (0, part) {
                 self.core.counters.duplicates += 1;
                 self.hold_longer(at, chunk);
                 return Took::Yes;
             }
         }
         // A frame of several chunks may leave on the last bit of credit.
-        if self.conns[conn as usize].held[p] >= self.hold_limit() + CHUNKS_MAX {
+        if self.conns[conn].held[p] >= self.hold_limit() + CHUNKS_MAX {
             return Took::NoRoom(priority);
         }
         let need = match priority {
@@ -312,13 +312,13 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.len = len as u32;
         meta.message = message;
         meta.part = part;
-        if before == FrameIndex::NONE {
+        if before.is_none() {
             list.push_front(self.meta, frame);
         } else {
             list.insert_after(self.meta, before, frame);
         }
-        self.conns[conn as usize].rx[p][f].held = list;
-        self.conns[conn as usize].held[p] += 1;
+        self.conns[conn].rx[p][f].held = list;
+        self.conns[conn].held[p] += 1;
         self.arm_keepalive(conn);
         self.core.counters.held += 1;
         Took::Yes
@@ -342,8 +342,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// is at work on the connection takes them up, or else the next
     /// [`Endpoint::resume`].
     #[inline]
-    pub(crate) fn advance(&mut self, conn: u32, priority: Priority, flow: u16) {
-        let c = &mut self.conns[conn as usize];
+    pub(crate) fn advance(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
+        let c = &mut self.conns[conn];
         if !c.rx[priority.index()][flow as usize].held.is_empty() {
             c.resumable |= bit(priority, flow);
             self.core.resumable |= !c.busy;
@@ -355,16 +355,16 @@ impl<S: Seal> Endpoint<'_, S> {
     /// part how to place it.
     pub(crate) fn next_held(
         &mut self,
-        conn: u32,
+        conn: ConnIndex,
         priority: Priority,
         flow: u16,
         spare: &mut Spare,
     ) -> Option<(FrameIndex, Option<Placing>)> {
         let (p, f) = (priority.index(), flow as usize);
         loop {
-            let c = &self.conns[conn as usize];
+            let c = &self.conns[conn];
             let frame = c.rx[p][f].held.head;
-            if frame == FrameIndex::NONE {
+            if frame.is_none() {
                 return None;
             }
             let active = c.rx[p][f].active;
@@ -397,12 +397,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// A held chunk is done with. False if it is no longer there.
     pub(crate) fn drop_held(
         &mut self,
-        conn: u32,
+        conn: ConnIndex,
         priority: Priority,
         flow: u16,
         frame: FrameIndex,
     ) -> bool {
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         let held = &mut c.rx[priority.index()][flow as usize].held;
         let there = held.remove(self.meta, frame);
         if there {
@@ -414,8 +414,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Makes a connection's flows resumable if something of them was not wanted;
     /// gives its peer if it has any such flow.
-    pub(crate) fn begin_resume(&mut self, now: u64, conn: u32) -> Option<u32> {
-        let c = &mut self.conns[conn as usize];
+    pub(crate) fn begin_resume(&mut self, now: u64, conn: ConnIndex) -> Option<u32> {
+        let c = &mut self.conns[conn];
         let was_busy = core::mem::replace(&mut c.busy, true);
         if core::mem::take(&mut c.refused_now) {
             c.used_at = now;
@@ -425,7 +425,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
             }
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         if c.resumable == 0 {
             c.busy = was_busy;
             return None;

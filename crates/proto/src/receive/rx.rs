@@ -7,7 +7,10 @@ use portolan_seal::Seal;
 use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES};
 
 use super::reassembly::{Meet, Piece, Placing, Took};
-use crate::base::{Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, NONE, PeerId, Verdict};
+use crate::base::{
+    ConnIndex, Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, NONE, PathIndex, PeerId,
+    Verdict,
+};
 use crate::endpoint::Endpoint;
 use crate::tables::{bit, flow_of};
 
@@ -52,10 +55,10 @@ pub struct Rx<'p> {
     now: u64,
     heard: Option<Heard>,
     /// The connection whose turn it is.
-    conn: u32,
+    conn: ConnIndex,
     peer: u32,
     /// Of a packet: its path, its number there, whether it asks for an answer.
-    path: u32,
+    path: PathIndex,
     number: u64,
     ack_wanted: bool,
     /// Some chunk was in it.
@@ -128,7 +131,7 @@ impl<'p> Rx<'p> {
     pub(crate) fn of_packet(
         now: u64,
         heard: Heard,
-        (conn, path, number): (u32, u32, u64),
+        (conn, path, number): (ConnIndex, PathIndex, u64),
         ack_wanted: bool,
         chunks: &'p [u8],
         spare: &'p mut Spare,
@@ -144,7 +147,7 @@ impl<'p> Rx<'p> {
             eliciting: false,
             bytes: HEADER_BYTES + chunks.len() + TAG_BYTES,
             chunks: Chunks::new(chunks),
-            next: NONE,
+            next: u32::MAX,
             part: Part::Nothing,
             spare,
         }
@@ -179,7 +182,7 @@ impl<'p> Rx<'p> {
     /// Whether the connection is still that of the peer.
     #[inline]
     fn is_on<S: Seal>(&self, proto: &Endpoint<'_, S>) -> bool {
-        let conn = proto.conns.get(self.conn as usize);
+        let conn = proto.conns.get(self.conn.index());
         conn.is_some_and(|c| c.busy && c.peer == self.peer)
     }
 
@@ -223,13 +226,13 @@ impl<'p> Rx<'p> {
                     continue;
                 }
             }
-            if proto.conns[conn as usize].resumable != 0 {
+            if proto.conns[conn].resumable != 0 {
                 if let Some(found) = self.find_held(proto) {
                     return Some(found);
                 }
                 continue;
             }
-            if self.path == NONE {
+            if self.path.is_none() {
                 self.leave(proto);
                 continue;
             }
@@ -240,7 +243,7 @@ impl<'p> Rx<'p> {
             self.eliciting = true;
             let took = match chunk {
                 Ok(Chunk::Head(head)) => {
-                    proto.conns[conn as usize].last_data_at = self.now.max(1);
+                    proto.conns[conn].last_data_at = self.now.max(1);
                     match proto.meet_head(conn, &head) {
                         Meet::Offer => {
                             self.part = Part::Head(head);
@@ -254,7 +257,7 @@ impl<'p> Rx<'p> {
                     }
                 }
                 Ok(Chunk::Body(body)) => {
-                    proto.conns[conn as usize].last_data_at = self.now.max(1);
+                    proto.conns[conn].last_data_at = self.now.max(1);
                     match proto.meet_body(conn, &body) {
                         Ok(at) => {
                             self.part = Part::Body(body, at);
@@ -318,8 +321,8 @@ impl<'p> Rx<'p> {
     /// Nothing more comes of the connection.
     #[inline]
     fn leave<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) {
-        proto.conns[self.conn as usize].busy = false;
-        self.conn = NONE;
+        proto.conns[self.conn].busy = false;
+        self.conn = ConnIndex::NONE;
     }
 
     /// Goes on to the next connection that holds what may be taken; says whether
@@ -328,26 +331,26 @@ impl<'p> Rx<'p> {
     fn go_on<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> bool {
         self.part = Part::Nothing;
         while self.next < proto.core.conns_used {
-            self.conn = self.next;
+            self.conn = ConnIndex::new(self.next as usize);
             self.next += 1;
             if let Some(peer) = proto.begin_resume(self.now, self.conn) {
                 self.peer = peer;
                 return true;
             }
         }
-        self.conn = NONE;
+        self.conn = ConnIndex::NONE;
         false
     }
 
     /// The next held chunk whose turn has come.
     #[cold]
     fn find_held<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> Option<Found<'p>> {
-        let flows = proto.conns[self.conn as usize].resumable;
+        let flows = proto.conns[self.conn].resumable;
         let replies = flows & REPLIES;
         let (priority, flow) = flow_of(if replies == 0 { flows } else { replies });
         match proto.next_held(self.conn, priority, flow, self.spare) {
             None => {
-                proto.conns[self.conn as usize].resumable &= !bit(priority, flow);
+                proto.conns[self.conn].resumable &= !bit(priority, flow);
                 None
             }
             Some((frame, None)) => {
@@ -379,7 +382,7 @@ impl<'p> Rx<'p> {
                 }
             }
             Err(Took::NoRoom(_)) => {
-                proto.conns[self.conn as usize].resumable &= !bit(body.priority, body.flow);
+                proto.conns[self.conn].resumable &= !bit(body.priority, body.flow);
             }
             Err(_) => _ = proto.drop_held(self.conn, body.priority, body.flow, frame),
         }
@@ -422,7 +425,7 @@ impl<'p> Rx<'p> {
             return;
         };
         if !proto.answered(conn, &head, verdict) {
-            proto.conns[conn as usize].resumable &= !bit(head.priority, head.flow);
+            proto.conns[conn].resumable &= !bit(head.priority, head.flow);
         } else if proto.drop_held(conn, head.priority, head.flow, frame) {
             proto.note_taken(conn, head.priority, head.flow);
         }
@@ -438,9 +441,9 @@ impl<S: Seal> Endpoint<'_, S> {
         Rx {
             now,
             heard: None,
-            conn: NONE,
+            conn: ConnIndex::NONE,
             peer: NONE,
-            path: NONE,
+            path: PathIndex::NONE,
             number: 0,
             ack_wanted: false,
             eliciting: false,

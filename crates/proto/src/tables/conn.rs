@@ -3,7 +3,9 @@
 use portolan_wire::Ack;
 
 use super::{Intervals, Kept, Refusals, RxFlow, Stops};
-use crate::base::{FLOWS_MAX, FrameIndex, Linked, List, LongIndex, NONE, PATHS_MAX};
+use crate::base::{
+    ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, NONE, PATHS_MAX, PathIndex, indexed,
+};
 
 /// Packets in a row that came by a detour before the peer hears it: one now and
 /// then takes it on purpose.
@@ -23,7 +25,7 @@ pub(crate) struct TxFlow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conn {
     /// Link in the ready, deferred, starved or free list.
-    pub(crate) next: u32,
+    pub(crate) next: ConnIndex,
     pub(crate) listed: Listed,
     pub(crate) peer: u32,
     /// What outlives this state.
@@ -48,12 +50,12 @@ pub struct Conn {
     /// Last time that anything moved, for giving this state back.
     pub(crate) used_at: u64,
     /// Its paths beside the first, by number less 1.
-    pub(crate) more: [u32; PATHS_MAX - 1],
+    pub(crate) more: [PathIndex; PATHS_MAX - 1],
     /// The path that carries what is sent now, and how many packets in a row.
-    pub(crate) way: u32,
+    pub(crate) way: PathIndex,
     pub(crate) striped: u8,
     /// The path by which a packet came last.
-    pub(crate) heard_by: u32,
+    pub(crate) heard_by: PathIndex,
     /// The peer must be told of our networks: no frame was free for that yet.
     pub(crate) networks_owed: bool,
     /// The pacer lets the next packet leave at this time; `u64::MAX`: now.
@@ -140,7 +142,7 @@ impl TxFlow {
 impl Default for Conn {
     fn default() -> Self {
         Self {
-            next: NONE,
+            next: ConnIndex::NONE,
             listed: Listed::Free,
             peer: NONE,
             kept: Kept::default(),
@@ -155,9 +157,9 @@ impl Default for Conn {
             waiting_since: u64::MAX,
             waiting_told: false,
             used_at: 0,
-            more: [NONE; PATHS_MAX - 1],
-            way: NONE,
-            heard_by: NONE,
+            more: [PathIndex::NONE; PATHS_MAX - 1],
+            way: PathIndex::NONE,
+            heard_by: PathIndex::NONE,
             striped: 0,
             networks_owed: false,
             paced_until: u64::MAX,
@@ -230,9 +232,11 @@ impl Conn {
 }
 
 impl Linked for Conn {
-    type Index = u32;
+    type Index = ConnIndex;
 
-    fn next(&mut self) -> &mut u32 {
+    fn next(&mut self) -> &mut ConnIndex {
         &mut self.next
     }
 }
+
+indexed!(Conn, ConnIndex);

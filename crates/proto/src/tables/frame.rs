@@ -2,7 +2,7 @@
 
 use portolan_wire::{ACK_BYTES, BITMAP_WORDS_MAX, HEADER_BYTES, MessageNo, Priority, TAG_BYTES};
 
-use crate::base::{FrameIndex, Linked, List, LongIndex, NONE, indexed};
+use crate::base::{ConnIndex, FrameIndex, Linked, List, LongIndex, PathIndex, indexed};
 
 /// Where the chunks of every frame start: room in front for the header, the
 /// largest acknowledgement and a link's own headers (Ethernet, IPv6, UDP: 62).
@@ -54,7 +54,7 @@ pub struct FrameMeta {
     /// Message chunks in it.
     pub(crate) chunks: u16,
     /// Connection that it belongs to; of a connect packet, the peer.
-    pub(crate) conn: u32,
+    pub(crate) conn: ConnIndex,
     /// Bytes of chunks, from [`CHUNKS_AT`] on.
     pub(crate) len: u32,
     /// Bytes of further parts that wait behind the tag until the present one
@@ -69,7 +69,7 @@ pub struct FrameMeta {
     /// Header that it was sealed with.
     pub(crate) header: [u8; HEADER_BYTES],
     /// Path that it was last sent by, and its number there.
-    pub(crate) path: u32,
+    pub(crate) path: PathIndex,
     pub(crate) number: u64,
     /// The first and the last time that it was given up, with at least the
     /// chunks that it has now.
@@ -85,7 +85,7 @@ pub struct FrameMeta {
 /// As what a frame left that was given up, though it may have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GivenUp {
-    pub path: u32,
+    pub path: PathIndex,
     pub number: u64,
     pub sent_at: u64,
 }
@@ -93,7 +93,7 @@ pub(crate) struct GivenUp {
 impl GivenUp {
     /// It was not.
     pub const NEVER: Self = Self {
-        path: NONE,
+        path: PathIndex::NONE,
         number: 0,
         sent_at: 0,
     };
@@ -113,14 +113,14 @@ impl Default for FrameMeta {
             again: false,
             flow: 0,
             chunks: 0,
-            conn: NONE,
+            conn: ConnIndex::NONE,
             len: 0,
             rest: [0; 2],
             long: LongIndex::NONE,
             ack_len: 0,
             phase: 0,
             header: [0; HEADER_BYTES],
-            path: 0,
+            path: PathIndex::new(0),
             number: 0,
             given_up: [GivenUp::NEVER; 2],
             sent_at: 0,
@@ -133,10 +133,20 @@ impl Default for FrameMeta {
 impl FrameMeta {
     /// When it left as the packet `number` of a path, if it did so and was
     /// given up: now that this has arrived, it need not leave again.
-    pub(crate) fn left_as(&self, path: u32, number: u64) -> Option<u64> {
+    pub(crate) fn left_as(&self, path: PathIndex, number: u64) -> Option<u64> {
         let mut given_up = self.given_up.iter();
         let it = given_up.find(|it| (it.path, it.number) == (path, number))?;
         Some(it.sent_at)
+    }
+
+    /// A connect packet is for this peer: it belongs to no connection.
+    pub(crate) fn set_peer(&mut self, peer: u32) {
+        self.conn = ConnIndex::new(peer as usize);
+    }
+
+    /// Whom a connect packet is for.
+    pub(crate) const fn peer(&self) -> u32 {
+        self.conn.index() as u32
     }
 
     /// Whether it carries parts of replies.
@@ -165,10 +175,10 @@ impl List<FrameIndex> {
         wanted: impl Fn(&FrameMeta) -> bool,
     ) -> Option<FrameIndex> {
         let mut at = self.head;
-        while at != FrameIndex::NONE && !wanted(&all[at]) {
+        while at.is_some() && !wanted(&all[at]) {
             at = all[at].next;
         }
-        (at != FrameIndex::NONE && self.remove(all, at)).then_some(at)
+        (at.is_some() && self.remove(all, at)).then_some(at)
     }
 }
 

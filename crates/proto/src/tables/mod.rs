@@ -14,7 +14,7 @@ mod tokens;
 
 use portolan_wire::{EndpointId, Life};
 
-use crate::base::{Config, FrameIndex, List, LongIndex, NONE, PATHS_MAX};
+use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX};
 use crate::path::Path;
 
 pub use conn::Conn;
@@ -142,7 +142,7 @@ pub struct Core {
     pub(crate) held_count: u32,
     pub(crate) free_longs: LongIndex,
     pub(crate) free_long_count: u32,
-    pub(crate) free_conns: u32,
+    pub(crate) free_conns: ConnIndex,
     /// Places for parked state that were given to peers; they keep them.
     pub(crate) parked_used: u32,
     /// No connection at or above this was ever in use: the rest is not looked at.
@@ -150,11 +150,11 @@ pub struct Core {
     /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
     pub(crate) connects: List<FrameIndex>,
     /// Connections that may have something to send.
-    pub(crate) ready: List<u32>,
+    pub(crate) ready: List<ConnIndex>,
     /// Connections that owe only an acknowledgement which may wait.
-    pub(crate) deferred: List<u32>,
+    pub(crate) deferred: List<ConnIndex>,
     /// Connections that found no frame for what they must send.
-    pub(crate) starved: List<u32>,
+    pub(crate) starved: List<ConnIndex>,
     /// With more frames free than this, one of them can go on.
     pub(crate) starved_above: u32,
     /// The smallest reserve that kept a frame from the connection whose turn
@@ -225,7 +225,7 @@ impl Default for Core {
             held_count: 0,
             free_longs: LongIndex::NONE,
             free_long_count: 0,
-            free_conns: NONE,
+            free_conns: ConnIndex::NONE,
             parked_used: 0,
             conns_used: 0,
             connects: List::EMPTY,
@@ -373,8 +373,8 @@ impl Tables<'_> {
             self.core.free_longs = i;
             self.core.free_long_count += 1;
         }
-        for i in (0..layout.conns as u32).rev() {
-            self.conns[i as usize].next = self.core.free_conns;
+        for i in (0..layout.conns).rev().map(ConnIndex::new) {
+            self.conns[i].next = self.core.free_conns;
             self.core.free_conns = i;
         }
     }

@@ -3,7 +3,7 @@
 use portolan_wire::{EndpointId, Life};
 
 use super::PeerEvents;
-use crate::base::{DeathReason, NONE, NetAddress, PATHS_MAX};
+use crate::base::{ConnIndex, DeathReason, NONE, NetAddress, PATHS_MAX};
 use crate::congestion::Mode;
 
 /// Bits of a connection number that are the peer's index; the rest is random.
@@ -32,7 +32,7 @@ pub struct Peer {
     pub(crate) nonce_mine: u64,
     pub(crate) to: NetAddress,
     /// Its active state.
-    pub(crate) conn: u32,
+    pub(crate) conn: ConnIndex,
     /// Where its parked state lies.
     pub(crate) place: u32,
     /// What its connection number has beside its index.
@@ -152,7 +152,7 @@ impl Default for Peer {
             life: Life(0),
             nonce_mine: 0,
             to: NetAddress::default(),
-            conn: NONE,
+            conn: ConnIndex::NONE,
             place: NONE,
             lot: 0,
             state: PeerState::New,

@@ -11,8 +11,8 @@ use portolan_wire::{
 };
 
 use crate::base::{
-    FLOWS_MAX, FrameIndex, LongIndex, NONE, Outcome, PeerId, Release, Sources, Transmit,
-    WINDOW_SPAN,
+    ConnIndex, FLOWS_MAX, FrameIndex, LongIndex, Outcome, PathIndex, PeerId, Release, Sources,
+    Transmit, WINDOW_SPAN,
 };
 use crate::connection::{nonce, tx_slot};
 use crate::endpoint::{Endpoint, Need};
@@ -62,16 +62,16 @@ impl<S: Seal> Endpoint<'_, S> {
         if let Some(frame) = self.core.connects.pop_front(self.meta) {
             let meta = &mut self.meta[frame];
             meta.in_link = true;
-            let (peer, len) = (meta.conn, meta.len as usize);
+            let (peer, len) = (meta.peer(), meta.len as usize);
             let start = self.frame_at(frame) + CHUNKS_AT;
             return Some(Transmit {
                 connect: true,
-                ..self.transmit(peer, 0, frame, start, len)
+                ..self.transmit(peer, PathIndex::new(0), frame, start, len)
             });
         }
         if flush_delayed_acks {
             while let Some(conn) = self.core.deferred.pop_front(self.conns) {
-                self.conns[conn as usize].listed = Listed::None;
+                self.conns[conn].listed = Listed::None;
                 self.make_ready(conn);
             }
         }
@@ -79,7 +79,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.tell_room();
         loop {
             let conn = self.core.ready.head;
-            if conn == NONE {
+            if conn.is_none() {
                 return None;
             }
             self.core.refused_above = u32::MAX;
@@ -103,22 +103,22 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             self.core.burst = 0;
             self.core.ready.pop_front(self.conns);
-            let c = &self.conns[conn as usize];
+            let c = &self.conns[conn];
             if c.has_queue() {
                 // What waits for credit is asked about.
                 self.arm_probe(now, c.way);
             }
-            let c = &self.conns[conn as usize];
+            let c = &self.conns[conn];
             if self.owed(conn) == Owed::Delayed || c.deferred_ack.is_some() {
-                self.conns[conn as usize].listed = Listed::Deferred;
+                self.conns[conn].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
             } else if self.core.refused_above != u32::MAX {
-                self.conns[conn as usize].listed = Listed::Starved;
+                self.conns[conn].listed = Listed::Starved;
                 self.core.starved.push_back(self.conns, conn);
                 let above = &mut self.core.starved_above;
                 *above = self.core.refused_above.min(*above);
             } else {
-                self.conns[conn as usize].listed = Listed::None;
+                self.conns[conn].listed = Listed::None;
                 let due = self.sizes_due(conn);
                 self.arm(due);
             }
@@ -141,14 +141,14 @@ impl<S: Seal> Endpoint<'_, S> {
     fn transmit(
         &mut self,
         peer: u32,
-        path: u32,
+        path: PathIndex,
         frame: FrameIndex,
         start: usize,
         len: usize,
     ) -> Transmit {
         self.core.counters.packets_sent += 1;
         self.core.counters.bytes_sent += len as u64;
-        let p = &self.paths[path as usize];
+        let p = &self.paths[path];
         let to = match p.id {
             0 => self.peers[peer as usize].to,
             _ => p.to,
@@ -170,13 +170,13 @@ impl<S: Seal> Endpoint<'_, S> {
     fn next_packet(
         &mut self,
         now: u64,
-        conn: u32,
+        conn: ConnIndex,
         flush_delayed_acks: bool,
         sources: &impl Sources,
     ) -> Option<Transmit> {
-        let state = self.peers[self.conns[conn as usize].peer as usize].state;
-        let late = self.conns[conn as usize].deferred_ack.is_some();
-        if late && (flush_delayed_acks || !self.window_open(self.conns[conn as usize].way, 0)) {
+        let state = self.peers[self.conns[conn].peer as usize].state;
+        let late = self.conns[conn].deferred_ack.is_some();
+        if late && (flush_delayed_acks || !self.window_open(self.conns[conn].way, 0)) {
             self.settle_deferred_ack(conn);
         }
         if state == PeerState::Up {
@@ -184,13 +184,13 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.core.closes_owed > 0 {
                 self.queue_close(now, conn);
             }
-            if self.conns[conn as usize].networks_owed {
+            if self.conns[conn].networks_owed {
                 self.tell_networks(now, conn);
             }
-            if self.conns[conn as usize].stops.are_owed() {
+            if self.conns[conn].stops.are_owed() {
                 self.tell_stops(now, conn);
             }
-            if self.conns[conn as usize].has_queue()
+            if self.conns[conn].has_queue()
                 && let Some(data) = self.next_data(now, conn, sources)
             {
                 return Some(data);
@@ -199,7 +199,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return None;
         }
         if !self.has_more(conn) {
-            return self.next_bare(now, conn, state, flush_delayed_acks);
+            return self.next_bare(now, conn.first_path(), state, flush_delayed_acks);
         }
         let mut paths = self.paths_of(conn);
         paths.find_map(|path| self.next_bare(now, path, state, flush_delayed_acks))
@@ -207,16 +207,16 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The next packet with messages of one connection that has some.
     #[inline]
-    fn next_data(&mut self, now: u64, conn: u32, sources: &impl Sources) -> Option<Transmit> {
+    fn next_data(&mut self, now: u64, conn: ConnIndex, sources: &impl Sources) -> Option<Transmit> {
         let path = self.way(now, conn);
-        let probe = self.paths[path as usize].probe_owed;
+        let probe = self.paths[path].probe_owed;
         let open = probe || self.window_open(path, 0);
         if !open && !self.window_open(path, SPARE) {
             return None;
         }
-        let at = self.paths[path as usize].pacer.ready_at(now);
+        let at = self.paths[path].pacer.ready_at(now);
         if at > now && !probe {
-            self.conns[conn as usize].paced_until = at;
+            self.conns[conn].paced_until = at;
             self.arm(at);
             return None;
         }
@@ -229,14 +229,14 @@ impl<S: Seal> Endpoint<'_, S> {
     fn next_bare(
         &mut self,
         now: u64,
-        path: u32,
+        path: PathIndex,
         state: PeerState,
         flush_delayed_acks: bool,
     ) -> Option<Transmit> {
-        if state == PeerState::Up && !self.paths[path as usize].usable {
+        if state == PeerState::Up && !self.paths[path].usable {
             self.try_path(now, path);
         }
-        let p = &self.paths[path as usize];
+        let p = &self.paths[path];
         if p.owed == Owed::Now || (flush_delayed_acks && p.owed == Owed::Delayed) {
             let by = self.ack_way(p.conn, path);
             return self.depart_bare(now, by, path, 0);
@@ -255,26 +255,26 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// When the packet size of one of a connection's paths is to be probed.
     #[inline]
-    pub(crate) fn sizes_due(&self, conn: u32) -> u64 {
-        let first = self.paths[conn as usize].mtu.due();
+    pub(crate) fn sizes_due(&self, conn: ConnIndex) -> u64 {
+        let first = self.paths[conn.first_path()].mtu.due();
         if !self.has_more(conn) {
             return first;
         }
-        let due = |path: u32| self.paths[path as usize].mtu.due();
+        let due = |path: PathIndex| self.paths[path].mtu.due();
         self.paths_of(conn).map(due).min().unwrap_or(first)
     }
 
     /// Whether something waits that credit allows to leave.
-    fn has_allowed(&self, conn: u32) -> bool {
-        let c = &self.conns[conn as usize];
+    fn has_allowed(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
         let fresh = |p: usize| c.open_flows(p) != 0 && c.kept.has_credit(p);
         self.may_resend(conn) || !c.control.is_empty() || fresh(0) || fresh(1)
     }
 
     /// Whether window and so many packets more, receive buffer and bitmap
     /// allow one more packet.
-    pub(crate) fn window_open(&self, path: u32, spare: u32) -> bool {
-        let p = &self.paths[path as usize];
+    pub(crate) fn window_open(&self, path: PathIndex, spare: u32) -> bool {
+        let p = &self.paths[path];
         p.flying < p.congestion.window() + spare
             // Acknowledgements take numbers too, and are not held back by the
             // limit: those of a busy other direction must not use it up.
@@ -284,8 +284,13 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The frame that goes next by a path, with its chunks complete; of replies
     /// only if so asked.
-    fn pick(&mut self, path: u32, replies: bool, sources: &impl Sources) -> Option<FrameIndex> {
-        let p = &self.paths[path as usize];
+    fn pick(
+        &mut self,
+        path: PathIndex,
+        replies: bool,
+        sources: &impl Sources,
+    ) -> Option<FrameIndex> {
+        let p = &self.paths[path];
         let conn = p.conn;
         let room = self.chunk_room(p.mtu.current());
         if let Some(frame) = self.pick_again(conn, replies) {
@@ -295,14 +300,14 @@ impl<S: Seal> Endpoint<'_, S> {
             self.count_sent(conn, frame);
             return Some(frame);
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         if !replies && let Some(frame) = c.control.pop_front(self.meta) {
             return Some(frame);
         }
         let urgent = if replies { 1 } else { 2 };
         for priority in Priority::BY_URGENCY.into_iter().take(urgent) {
             let p = priority.index();
-            let c = &self.conns[conn as usize];
+            let c = &self.conns[conn];
             let mut flows = c.open_flows(p);
             if flows == 0 || !c.kept.has_credit(p) {
                 continue;
@@ -315,7 +320,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 let Some(frame) = self.pick_from(conn, priority, f, room, sources) else {
                     continue;
                 };
-                let c = &mut self.conns[conn as usize];
+                let c = &mut self.conns[conn];
                 c.turn[p] = ((f + 1) % FLOWS_MAX) as u8;
                 if c.tx[p][f].is_empty() {
                     c.pending_flows[p] &= !(1 << f);
@@ -331,11 +336,11 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Counts a frame's chunks against the receiver's credit as it leaves for
     /// the first time: after it was cut, for then the receiver sees the parts
     /// alone. What is cut later was counted as one, which may have arrived.
-    fn count_sent(&mut self, conn: u32, frame: FrameIndex) {
+    fn count_sent(&mut self, conn: ConnIndex, frame: FrameIndex) {
         let meta = &mut self.meta[frame];
         if !meta.counted && meta.chunks > 0 {
             meta.counted = true;
-            let sent = &mut self.conns[conn as usize].kept.sent[meta.priority.index()];
+            let sent = &mut self.conns[conn].kept.sent[meta.priority.index()];
             *sent = sent.wrapping_add(u32::from(meta.chunks));
         }
     }
@@ -344,20 +349,20 @@ impl<S: Seal> Endpoint<'_, S> {
     /// cut, or the first that waits.
     fn pick_from(
         &mut self,
-        conn: u32,
+        conn: ConnIndex,
         priority: Priority,
         flow: usize,
         room: usize,
         sources: &impl Sources,
     ) -> Option<FrameIndex> {
-        let tx = &mut self.conns[conn as usize].tx[priority.index()][flow];
-        if tx.long != LongIndex::NONE {
+        let tx = &mut self.conns[conn].tx[priority.index()][flow];
+        if tx.long.is_some() {
             let long = tx.long;
             return self.cut_body(conn, priority, flow, long, room, sources);
         }
         let frame = tx.queue.pop_front(self.meta)?;
         tx.frames -= 1;
-        if self.meta[frame].long != LongIndex::NONE {
+        if self.meta[frame].long.is_some() {
             self.fill_head(conn, priority, flow, frame, room, sources);
         }
         Some(frame)
@@ -366,7 +371,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Reads the first bytes of a long message into its head.
     fn fill_head(
         &mut self,
-        conn: u32,
+        conn: ConnIndex,
         priority: Priority,
         flow: usize,
         frame: FrameIndex,
@@ -392,14 +397,14 @@ impl<S: Seal> Endpoint<'_, S> {
         if bytes as u64 == left {
             self.cut_through(long);
         } else {
-            self.conns[conn as usize].tx[priority.index()][flow].long = long;
+            self.conns[conn].tx[priority.index()][flow].long = long;
         }
     }
 
     /// Cuts the next part of a long message into a frame of its own.
     fn cut_body(
         &mut self,
-        conn: u32,
+        conn: ConnIndex,
         priority: Priority,
         flow: usize,
         long: LongIndex,
@@ -439,11 +444,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let l = &mut self.longs[long];
         l.cut += bytes as u64;
         l.frames += 1;
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.queued += 1;
         c.queued_replies += u32::from(priority == Priority::Reply);
         if cut + bytes as u64 == total {
-            self.conns[conn as usize].tx[priority.index()][flow].long = LongIndex::NONE;
+            self.conns[conn].tx[priority.index()][flow].long = LongIndex::NONE;
             self.cut_through(long);
         }
         Some(frame)
@@ -457,16 +462,16 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sends a frame of chunks.
-    fn depart_data(&mut self, now: u64, path: u32, frame: FrameIndex) -> Transmit {
+    fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
         let chunks = u32::from(self.meta[frame].chunks);
-        let conn = self.paths[path as usize].conn;
+        let conn = self.paths[path].conn;
         let more = self.has_allowed(conn);
         if !more {
             self.ask_others(conn, path);
         }
         let hold = self.hold_limit();
-        let c = &mut self.conns[conn as usize];
-        let p = &mut self.paths[path as usize];
+        let c = &mut self.conns[conn];
+        let p = &mut self.paths[path];
         c.striped = c.striped.saturating_add(1);
         p.since_ask += 1;
         c.chunks_since_ask += chunks;
@@ -522,8 +527,14 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Sends a packet without messages: an acknowledgement (`chunks` 0) of what
     /// came by the path `about`, a ping (1), or a probe of packet size with so
     /// many bytes of chunks.
-    fn depart_bare(&mut self, now: u64, path: u32, about: u32, chunks: usize) -> Option<Transmit> {
-        let conn = self.paths[path as usize].conn;
+    fn depart_bare(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        about: PathIndex,
+        chunks: usize,
+    ) -> Option<Transmit> {
+        let conn = self.paths[path].conn;
         let frame = self.take_frame(Need::Control, Use::Passing, conn)?;
         if chunks > 0 {
             let out = &mut self.frame_mut(frame)[CHUNKS_AT..];
@@ -550,24 +561,24 @@ impl<S: Seal> Endpoint<'_, S> {
     fn depart(
         &mut self,
         now: u64,
-        path: u32,
-        about: u32,
+        path: PathIndex,
+        about: PathIndex,
         frame: FrameIndex,
         ask: bool,
     ) -> Transmit {
-        let conn = self.paths[path as usize].conn;
-        let peer = self.conns[conn as usize].peer;
-        let mut number = self.paths[path as usize].next_number;
+        let conn = self.paths[path].conn;
+        let peer = self.conns[conn].peer;
+        let mut number = self.paths[path].next_number;
         while !self.clear_slot(now, path, number) {
             number += 1;
         }
-        let p = &mut self.paths[path as usize];
+        let p = &mut self.paths[path];
         p.next_number = number + 1;
         let (id, packet) = (p.id, p.mtu.current());
         let len = self.meta[frame].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;
-        let told = &self.paths[about as usize];
+        let told = &self.paths[about];
         if bare || told.owed != Owed::Nothing || told.unacked > 0 {
             let room = self.chunk_room(packet);
             let ack = self.make_ack(now, about);
@@ -578,7 +589,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.ack_left(about, ack.credit);
             }
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         let (full, detour) = (c.full, c.detours == DETOURS);
         let k = &mut c.kept;
         k.sealed_in_phase = k.sealed_in_phase.saturating_add(1);

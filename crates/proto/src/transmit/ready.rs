@@ -2,6 +2,7 @@
 
 use portolan_seal::Seal;
 
+use crate::base::ConnIndex;
 use crate::endpoint::Endpoint;
 use crate::path::Owed;
 use crate::tables::Listed;
@@ -9,31 +10,32 @@ use crate::tables::Listed;
 impl<S: Seal> Endpoint<'_, S> {
     /// Puts a connection in the list of those that may have something to send.
     #[inline]
-    pub(crate) fn make_ready(&mut self, conn: u32) {
-        match self.conns[conn as usize].listed {
+    pub(crate) fn make_ready(&mut self, conn: ConnIndex) {
+        match self.conns[conn].listed {
             Listed::Ready => return,
             // Rare: few connections wait there, and only for one pass.
             Listed::Deferred => _ = self.core.deferred.remove(self.conns, conn),
             Listed::Starved => _ = self.core.starved.remove(self.conns, conn),
             Listed::None | Listed::Free => {}
         }
-        self.conns[conn as usize].listed = Listed::Ready;
+        self.conns[conn].listed = Listed::Ready;
         self.core.ready.push_back(self.conns, conn);
     }
 
     /// Whether a connection is sure to have no packet now. False says nothing.
     #[inline(always)]
-    pub(crate) fn has_nothing(&self, now: u64, conn: u32, flush_delayed_acks: bool) -> bool {
-        !self.conns[conn as usize].has_queue() && self.owes_nothing(now, conn, flush_delayed_acks)
+    pub(crate) fn has_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
+        !self.conns[conn].has_queue() && self.owes_nothing(now, conn, flush_delayed_acks)
     }
 
     #[inline(never)]
-    fn owes_nothing(&self, now: u64, conn: u32, flush_delayed_acks: bool) -> bool {
-        let c = &self.conns[conn as usize];
-        let p = &self.paths[conn as usize];
+    fn owes_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
+        let c = &self.conns[conn];
+        let p = &self.paths[conn.first_path()];
         let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
         (p.owed == Owed::Nothing || p.owed == Owed::Delayed && !flush_delayed_acks)
-            && (c.deferred_ack.is_none() || !flush_delayed_acks && self.window_open(conn, 0))
+            && (c.deferred_ack.is_none()
+                || !flush_delayed_acks && self.window_open(conn.first_path(), 0))
             && !p.ping_owed
             && p.usable
             && now < p.mtu.due()
@@ -47,12 +49,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Something has come up on a connection that may wait for an answer of the
     /// application, or for the next pass that sends no answer.
     #[inline]
-    pub(crate) fn make_deferred(&mut self, conn: u32) {
-        let c = &self.conns[conn as usize];
+    pub(crate) fn make_deferred(&mut self, conn: ConnIndex) {
+        let c = &self.conns[conn];
         match c.listed {
             Listed::Deferred => {}
             Listed::None if !c.has_queue() => {
-                self.conns[conn as usize].listed = Listed::Deferred;
+                self.conns[conn].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
             }
             _ => self.make_ready(conn),
@@ -69,7 +71,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.core.starved_above = u32::MAX;
         while let Some(conn) = self.core.starved.pop_front(self.conns) {
-            self.conns[conn as usize].listed = Listed::Ready;
+            self.conns[conn].listed = Listed::Ready;
             self.core.ready.push_back(self.conns, conn);
         }
     }

@@ -5,7 +5,7 @@ use portolan_seal::Seal;
 use portolan_wire::{ARGS_MAX, Body, Chunk, HEAD_BYTES, Head, MessageNo, Priority};
 
 use crate::base::{
-    FrameIndex, LongIndex, Message, NONE, Outcome, PACKET_BASE, PeerId, Release, SendError,
+    ConnIndex, FrameIndex, LongIndex, Message, Outcome, PACKET_BASE, PeerId, Release, SendError,
     SourceId,
 };
 use crate::endpoint::{Endpoint, Need};
@@ -17,9 +17,12 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     #[must_use]
     pub fn inline_max(&self, peer: PeerId, args: usize) -> usize {
-        let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
+        let conn = self
+            .peers
+            .get(peer.0 as usize)
+            .map_or(ConnIndex::NONE, |p| p.conn);
         let packet = match conn {
-            NONE => PACKET_BASE,
+            ConnIndex::NONE => PACKET_BASE,
             conn => self.packet_size(conn),
         };
         self.chunk_room(packet) - HEAD_BYTES - 8 * args.min(ARGS_MAX)
@@ -27,7 +30,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// What every send checks first; gives the peer's connection.
     #[inline]
-    fn admit(&mut self, now: u64, peer: PeerId, m: &Message<'_>) -> Result<u32, SendError> {
+    fn admit(&mut self, now: u64, peer: PeerId, m: &Message<'_>) -> Result<ConnIndex, SendError> {
         if peer.0 >= self.core.peer_count {
             return Err(SendError::BadPeer);
         }
@@ -42,13 +45,13 @@ impl<S: Seal> Endpoint<'_, S> {
             return Err(SendError::PeerDead);
         }
         let conn = match p.conn {
-            NONE if p.state == PeerState::New && !self.may_connect() => {
+            ConnIndex::NONE if p.state == PeerState::New && !self.may_connect() => {
                 return Err(SendError::NoCredit);
             }
-            NONE => self.activate(now, peer.0).ok_or(SendError::NoCredit)?,
+            ConnIndex::NONE => self.activate(now, peer.0).ok_or(SendError::NoCredit)?,
             conn => conn,
         };
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.used_at = now;
         let full = self.core.config.queue_frames;
         // What waits in stopped flows keeps nothing else back.
@@ -90,9 +93,9 @@ impl<S: Seal> Endpoint<'_, S> {
             return Err(SendError::TooLong);
         }
         // The last frame of the flow, if it still waits and has room.
-        let tail = self.conns[conn as usize].tx[priority][flow].queue.tail;
-        let frame = if tail != FrameIndex::NONE
-            && self.meta[tail].long == LongIndex::NONE
+        let tail = self.conns[conn].tx[priority][flow].queue.tail;
+        let frame = if tail.is_some()
+            && self.meta[tail].long.is_none()
             && u32::from(self.meta[tail].chunks) < CHUNKS_MAX
             && self.meta[tail].len as usize + bytes <= room
         {
@@ -140,7 +143,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Priority::Request => self.core.config.longs.div_ceil(8),
             Priority::Reply => 0,
         };
-        let waiting = &self.conns[conn as usize].tx[m.priority.index()][m.flow as usize];
+        let waiting = &self.conns[conn].tx[m.priority.index()][m.flow as usize];
         if self.core.free_long_count <= keep.max(waiting.frames) {
             return Err(SendError::NoCredit);
         }
@@ -178,16 +181,16 @@ impl<S: Seal> Endpoint<'_, S> {
         Ok(message)
     }
 
-    fn queue_frame(&mut self, conn: u32, need: Need, m: &Message<'_>) -> Option<FrameIndex> {
+    fn queue_frame(&mut self, conn: ConnIndex, need: Need, m: &Message<'_>) -> Option<FrameIndex> {
         let (priority, flow) = (m.priority.index(), m.flow as usize);
         // No flow takes more than it leaves: should it be stopped, others go on.
-        if self.conns[conn as usize].tx[priority][flow].frames >= self.core.free_count {
+        if self.conns[conn].tx[priority][flow].frames >= self.core.free_count {
             return None;
         }
         let frame = self.take_frame(need, Use::Queued, conn)?;
         self.meta[frame].priority = m.priority;
         self.meta[frame].flow = m.flow;
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.tx[priority][flow].queue.push_back(self.meta, frame);
         c.tx[priority][flow].frames += 1;
         c.mark_pending(priority, flow);
@@ -196,9 +199,9 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(frame)
     }
 
-    fn next_message(&mut self, conn: u32, m: &Message<'_>) -> MessageNo {
+    fn next_message(&mut self, conn: ConnIndex, m: &Message<'_>) -> MessageNo {
         self.core.counters.messages_sent += 1;
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         let next = &mut c.kept.next_out[m.priority.index()][m.flow as usize];
         let message = *next;
         *next = next.next();
@@ -206,11 +209,11 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     #[inline]
-    fn queued(&mut self, now: u64, conn: u32) {
-        if self.peers[self.conns[conn as usize].peer as usize].state == PeerState::New {
+    fn queued(&mut self, now: u64, conn: ConnIndex) {
+        if self.peers[self.conns[conn].peer as usize].state == PeerState::New {
             self.begin_connect(now, conn);
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
     }
@@ -219,13 +222,13 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn queue_control(
         &mut self,
         now: u64,
-        conn: u32,
+        conn: ConnIndex,
         chunk: &Chunk<'_>,
     ) -> Option<FrameIndex> {
         let frame = self.take_frame(Need::Control, Use::Queued, conn)?;
         let at = self.frame_at(frame) + CHUNKS_AT;
         self.meta[frame].len = chunk.write(&mut self.frames[at..]) as u32;
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         c.control.push_back(self.meta, frame);
         c.queued += 1;
         // The peer is waited for, even if its limits keep the chunk back.
