@@ -29,7 +29,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// How credit stands with a peer that is up.
     #[must_use]
     pub fn credit_with(&self, peer: PeerId) -> Option<Credit> {
-        let p = self.peers.get(peer.0 as usize)?;
+        let p = self.peers.get(peer.index())?;
         if p.state != PeerState::Up {
             return None;
         }
@@ -114,10 +114,7 @@ impl<S: Seal> Endpoint<'_, S> {
             if c.listed == Listed::Free {
                 continue;
             }
-            assert_eq!(
-                self.peers[c.peer as usize].conn, conn,
-                "peer and connection agree"
-            );
+            assert_eq!(self.peers[c.peer].conn, conn, "peer and connection agree");
             let mut queued = self.list_length(c.resend, Use::Queued);
             queued += self.list_length(c.control, Use::Queued);
             for (flows, pending) in c.tx.iter().zip(c.pending_flows) {

@@ -120,6 +120,7 @@ pub const PATH_FIELDS: &[Field] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::PeerId;
 
     #[test]
     fn fields_lie_within_their_entries() {
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn a_free_entry_is_idle() {
         let conn = Conn::default();
-        assert_eq!((conn.peer, conn.queued), (crate::base::NONE, 0));
+        assert_eq!((conn.peer, conn.queued), (PeerId::NONE, 0));
         assert_eq!(
             (conn.waiting_since, conn.connect_next),
             (u64::MAX, u64::MAX)

@@ -178,7 +178,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let config = self.core.config;
         let c = &self.conns[conn];
         let peer = c.peer;
-        let state = self.peers[peer as usize].state;
+        let state = self.peers[peer].state;
         let silent_for = match c.waiting_since {
             u64::MAX => 0,
             since => now.saturating_sub(since.max(c.heard_at)),
@@ -292,7 +292,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub fn await_peer(&mut self, now: u64, peer: PeerId) {
         let conn = self
             .peers
-            .get(peer.0 as usize)
+            .get(peer.index())
             .map_or(ConnIndex::NONE, |p| p.conn);
         if conn.is_none() {
             return;
@@ -310,10 +310,10 @@ impl<S: Seal> Endpoint<'_, S> {
     /// that gives none is dead; one that is dead anyway owes nothing more.
     fn keepalive(&mut self, now: u64, conn: ConnIndex, awaits: &impl Fn(PeerId) -> bool) {
         let silence = self.core.config.silence_ns;
-        let peer = PeerId(self.conns[conn].peer);
+        let peer = self.conns[conn].peer;
         let stopped = self.conns[conn].stops.are_stopped();
         let incomplete = stopped || self.is_incomplete(conn) || awaits(peer);
-        let state = self.peers[peer.0 as usize].state;
+        let state = self.peers[peer].state;
         let connecting = matches!(state, PeerState::New | PeerState::Connecting);
         let c = &mut self.conns[conn];
         let quiet = now.saturating_sub(c.heard_at);
@@ -325,7 +325,7 @@ impl<S: Seal> Endpoint<'_, S> {
             c.keepalive_at = c.heard_at.saturating_add(patience);
             if quiet >= patience {
                 c.keepalive_at = u64::MAX;
-                self.mark_dead(peer.0, DeathReason::NoAnswer);
+                self.mark_dead(peer, DeathReason::NoAnswer);
             }
         } else if quiet < silence / 2 {
             c.keepalive_at = c.heard_at.saturating_add(silence / 2);
@@ -340,11 +340,11 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             c.keepalive_at = u64::MAX;
             let peer = c.peer;
-            match self.peers[peer as usize].state {
+            match self.peers[peer].state {
                 PeerState::Dead(_) => {
                     self.drop_received(conn);
                     self.conns[conn].finished = true;
-                    self.peers[peer as usize].bits.set_cut_short();
+                    self.peers[peer].bits.set_cut_short();
                 }
                 _ => self.mark_dead(peer, DeathReason::Silent),
             }
@@ -355,7 +355,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn deadline(&self, now: u64, conn: ConnIndex) -> u64 {
         let config = &self.core.config;
         let c = &self.conns[conn];
-        let state = self.peers[c.peer as usize].state;
+        let state = self.peers[c.peer].state;
         let mut at = c.connect_next.min(c.paced_until);
         at = at.min(c.refusals.retry_at).min(c.keepalive_at);
         if state == PeerState::Up {

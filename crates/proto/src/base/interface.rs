@@ -7,6 +7,29 @@ use portolan_wire::{MessageNo, Priority};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
+impl PeerId {
+    /// No peer.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    /// Of the peer at a place in the tables.
+    #[inline]
+    pub(crate) const fn new(place: usize) -> Self {
+        Self(place as u32)
+    }
+
+    /// The peer's place in the tables.
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl core::fmt::Display for PeerId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Names a long message's memory to the caller; the protocol only repeats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId(pub u64);

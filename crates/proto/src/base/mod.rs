@@ -1,5 +1,5 @@
 //! What every other folder uses: settings, what passes between the protocol
-//! and its caller, and lists of indices.
+//! and its caller, indices of the tables, and lists of them.
 
 mod config;
 mod index;
@@ -15,6 +15,3 @@ pub use interface::{
     Reroute, SendError, SourceId, Sources, Transmit, Verdict,
 };
 pub(crate) use list::{Linked, List};
-
-/// No index.
-pub(crate) const NONE: u32 = u32::MAX;

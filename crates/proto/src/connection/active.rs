@@ -2,25 +2,25 @@
 
 use portolan_seal::Seal;
 
-use crate::base::{ConnIndex, NONE, WINDOW_SPAN};
+use crate::base::{ConnIndex, PeerId, WINDOW_SPAN};
 use crate::congestion::Congestion;
 use crate::endpoint::Endpoint;
 use crate::path::{KeptPath, Owed, Path};
-use crate::tables::{Conn, Kept, Listed, PeerState, Refusals};
+use crate::tables::{Conn, Kept, Listed, NO_PLACE, PeerState, Refusals};
 
 impl<S: Seal> Endpoint<'_, S> {
     /// The active state of a peer, made if it has none; `None` if all are in
     /// use by peers that are not idle.
     #[inline]
-    pub(crate) fn activate(&mut self, now: u64, peer: u32) -> Option<ConnIndex> {
-        match self.peers[peer as usize].conn {
+    pub(crate) fn activate(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
+        match self.peers[peer].conn {
             ConnIndex::NONE => self.make_active(now, peer),
             conn => Some(conn),
         }
     }
 
     #[cold]
-    fn make_active(&mut self, now: u64, peer: u32) -> Option<ConnIndex> {
+    fn make_active(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
         let conn = if self.core.free_conns.is_none() {
             self.evict()?
         } else {
@@ -29,7 +29,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.free_conns = self.conns[conn].next;
         self.core.conns_used = self.core.conns_used.max(conn.index() as u32 + 1);
         let (kept, kept_path) = self.restore(peer);
-        let p = &mut self.peers[peer as usize];
+        let p = &mut self.peers[peer];
         p.conn = conn;
         let window = WINDOW_SPAN as u32;
         let up = p.state == PeerState::Up || matches!(p.state, PeerState::Dead(_));
@@ -88,7 +88,7 @@ impl<S: Seal> Endpoint<'_, S> {
             && self.owed(conn) == Owed::Nothing
             && c.rx.iter().flatten().all(|f| !f.active)
             && c.connect_next == u64::MAX
-            && self.peers[c.peer as usize].state != PeerState::Connecting
+            && self.peers[c.peer].state != PeerState::Connecting
     }
 
     /// Keeps of a quiet connection what must be kept, and frees it.
@@ -113,9 +113,9 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The parked state of a peer that gets its active state, with a place for
     /// it where it had none.
-    pub(crate) fn restore(&mut self, peer: u32) -> (Kept, KeptPath) {
-        let p = &mut self.peers[peer as usize];
-        if p.place != NONE {
+    pub(crate) fn restore(&mut self, peer: PeerId) -> (Kept, KeptPath) {
+        let p = &mut self.peers[peer];
+        if p.place != NO_PLACE {
             return Kept::from_words(&self.parked[p.place as usize]);
         }
         p.place = self.core.parked_used;
@@ -128,15 +128,15 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn park(&mut self, conn: ConnIndex) {
         self.park_paths(conn);
         let c = &self.conns[conn];
-        let p = &mut self.peers[c.peer as usize];
+        let p = &mut self.peers[c.peer];
         p.conn = ConnIndex::NONE;
         let path = self.paths[conn.first_path()].kept();
         self.parked[p.place as usize] = c.kept.to_words(path);
     }
 
     /// What a peer has offered last; 0: nothing yet.
-    pub(crate) fn nonce_theirs(&self, peer: u32) -> u64 {
-        let p = &self.peers[peer as usize];
+    pub(crate) fn nonce_theirs(&self, peer: PeerId) -> u64 {
+        let p = &self.peers[peer];
         match self.conns.get(p.conn.index()) {
             Some(c) => c.kept.nonce_theirs,
             None => {

@@ -22,7 +22,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Somebody outside knows that a peer's process has died.
     pub fn peer_died(&mut self, peer: PeerId) {
         if peer.0 < self.core.peer_count {
-            self.mark_dead(peer.0, DeathReason::Told);
+            self.mark_dead(peer, DeathReason::Told);
         }
     }
 
@@ -30,23 +30,23 @@ impl<S: Seal> Endpoint<'_, S> {
     /// perhaps at another place. Nothing of the life before goes on; one that
     /// was not dead yet is then ([`DeathReason::Restarted`]).
     pub fn peer_returned(&mut self, peer: PeerId, life: Life, to: NetAddress, mode: Mode) {
-        if peer.0 >= self.core.peer_count || self.peers[peer.0 as usize].life == life {
+        if peer.0 >= self.core.peer_count || self.peers[peer].life == life {
             return;
         }
-        self.mark_dead(peer.0, DeathReason::Restarted);
+        self.mark_dead(peer, DeathReason::Restarted);
         // One that has closed may still be kept for its last words.
-        self.detach(peer.0);
+        self.detach(peer);
         let mode = self.core.config.congestion.unwrap_or(mode);
-        let p = &mut self.peers[peer.0 as usize];
+        let p = &mut self.peers[peer];
         p.bits = p.bits.on_way(mode);
-        self.lead(peer.0, to);
-        self.begin_life(peer.0, life);
+        self.lead(peer, to);
+        self.begin_life(peer, life);
     }
 
     /// Somebody outside knows that a peer is there, though silent: its process
     /// is stopped. Its silence counts from `now` on.
     pub fn reset_silence_timer(&mut self, now: u64, peer: PeerId) {
-        let conn = match self.peers.get(peer.0 as usize) {
+        let conn = match self.peers.get(peer.index()) {
             Some(peer) if peer.conn.is_some() => peer.conn,
             _ => return,
         };
@@ -72,23 +72,23 @@ impl<S: Seal> Endpoint<'_, S> {
     /// [reset](Self::reset_silence_timer); `None` if it has no active state.
     #[must_use]
     pub fn heard_at(&self, peer: PeerId) -> Option<u64> {
-        let peer = self.peers.get(peer.0 as usize)?;
+        let peer = self.peers.get(peer.index())?;
         Some(self.conns.get(peer.conn.index())?.heard_at)
     }
 
     /// Declares a peer dead and lets everything of it go.
-    pub(crate) fn mark_dead(&mut self, peer: u32, why: DeathReason) {
-        if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
+    pub(crate) fn mark_dead(&mut self, peer: PeerId, why: DeathReason) {
+        if matches!(self.peers[peer].state, PeerState::Dead(_)) {
             return;
         }
         self.detach(peer);
-        self.peers[peer as usize].state = PeerState::Dead(why);
+        self.peers[peer].state = PeerState::Dead(why);
         self.tell_peer(peer, PeerEvent::Dead(why));
     }
 
     /// Takes a peer's active state away, whatever it holds.
-    pub(crate) fn detach(&mut self, peer: u32) {
-        let conn = self.peers[peer as usize].conn;
+    pub(crate) fn detach(&mut self, peer: PeerId) {
+        let conn = self.peers[peer].conn;
         if conn.is_none() {
             return;
         }
@@ -200,8 +200,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// everything was delivered, and again after, or give up after a while.
     pub fn close(&mut self, now: u64) {
         self.core.closing = true;
-        for peer in 0..self.core.peer_count {
-            if self.peers[peer as usize].state == PeerState::Up {
+        for peer in (0..self.core.peer_count).map(PeerId) {
+            if self.peers[peer].state == PeerState::Up {
                 self.owe_close(peer);
             }
         }
@@ -209,14 +209,14 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// A peer must hear that this endpoint closes.
-    pub(crate) fn owe_close(&mut self, peer: u32) {
-        let was = self.peers[peer as usize].bits.set_close_owed(true);
+    pub(crate) fn owe_close(&mut self, peer: PeerId) {
+        let was = self.peers[peer].bits.set_close_owed(true);
         self.core.closes_owed += u32::from(!was);
     }
 
     /// A peer need not hear of it any more.
-    pub(crate) fn close_told(&mut self, peer: u32) {
-        let was = self.peers[peer as usize].bits.set_close_owed(false);
+    pub(crate) fn close_told(&mut self, peer: PeerId) {
+        let was = self.peers[peer].bits.set_close_owed(false);
         self.core.closes_owed -= u32::from(was);
     }
 
@@ -224,11 +224,11 @@ impl<S: Seal> Endpoint<'_, S> {
     /// than can be active: the rest have their turn when others are done.
     #[cold]
     pub(crate) fn tell_closing(&mut self, now: u64) {
-        for peer in 0..self.core.peer_count {
-            if !self.peers[peer as usize].bits.close_owed() {
+        for peer in (0..self.core.peer_count).map(PeerId) {
+            if !self.peers[peer].bits.close_owed() {
                 continue;
             }
-            if self.peers[peer as usize].state != PeerState::Up {
+            if self.peers[peer].state != PeerState::Up {
                 self.close_told(peer);
             } else if let Some(conn) = self.activate(now, peer) {
                 let c = &mut self.conns[conn];
@@ -248,7 +248,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Queues the close that is owed to a peer, once there is a frame for it.
     pub(crate) fn queue_close(&mut self, now: u64, conn: ConnIndex) {
         let peer = self.conns[conn].peer;
-        if !self.peers[peer as usize].bits.close_owed() {
+        if !self.peers[peer].bits.close_owed() {
             return;
         }
         if let Some(frame) = self.queue_control(now, conn, &Chunk::Close) {

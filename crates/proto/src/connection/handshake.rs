@@ -33,7 +33,7 @@ const CROWD: u32 = 16;
 
 /// What distinguishes one offer of ours from another.
 struct Ours {
-    peer: u32,
+    peer: PeerId,
     life: Life,
     nonce: u64,
     echo: u64,
@@ -48,7 +48,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Begins to connect, if that has not been done.
     pub(crate) fn begin_connect(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
-        let p = &mut self.peers[c.peer as usize];
+        let p = &mut self.peers[c.peer];
         if p.state == PeerState::New {
             p.state = PeerState::Connecting;
             c.connect_tries = 0;
@@ -65,7 +65,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let most = active.saturating_sub(1 + active / FOUND_PARTS).max(1);
         let used = &self.conns[..self.core.conns_used as usize];
         let seeks = |c: &&Conn| {
-            c.listed != Listed::Free && self.peers[c.peer as usize].state == PeerState::Connecting
+            c.listed != Listed::Free && self.peers[c.peer].state == PeerState::Connecting
         };
         (used.iter().filter(seeks).count() as u32) < most
     }
@@ -82,8 +82,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sends what we offer to a peer in the life that we know.
-    pub(crate) fn send_connect(&mut self, peer: u32, settled: bool) {
-        let p = &self.peers[peer as usize];
+    pub(crate) fn send_connect(&mut self, peer: PeerId, settled: bool) {
+        let p = &self.peers[peer];
         self.queue_connect(&Ours {
             peer,
             life: p.life,
@@ -113,7 +113,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let number = PacketNo(self.core.connect_number);
         self.core.connect_number += 1;
         let me = (self.core.me.id, self.core.me.life);
-        let they = (self.peers[ours.peer as usize].id, ours.life);
+        let they = (self.peers[ours.peer].id, ours.life);
         let header = Header {
             kind: PacketType::Connect,
             flags: Flags::NONE,
@@ -228,8 +228,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether a peer's life is the one that we deal with. One that we gave up
     /// may have heard nothing of us so far and is then like a new one: it has
     /// nothing of ours, and we have nothing of it.
-    fn knows(&self, peer: u32, life: Life) -> bool {
-        let p = &self.peers[peer as usize];
+    fn knows(&self, peer: PeerId, life: Life) -> bool {
+        let p = &self.peers[peer];
         p.life == life && !matches!(p.state, PeerState::Dead(_))
     }
 
@@ -238,8 +238,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// closed must not wake each other again and again; nor does one of whom
     /// the caller said that it has ended. A life that is not the known one is
     /// the caller's to tell, where lives are fixed.
-    fn may_begin(&self, peer: u32, life: Life) -> bool {
-        let p = &self.peers[peer as usize];
+    fn may_begin(&self, peer: PeerId, life: Life) -> bool {
+        let p = &self.peers[peer];
         if p.life != life {
             return !p.bits.fixed();
         }
@@ -251,8 +251,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// A peer looks for an earlier life of ours: it learns of this one by our
     /// own offer. It may be an old packet, so nothing else comes of it.
-    fn introduce(&mut self, peer: u32, life: Life) {
-        let p = &self.peers[peer as usize];
+    fn introduce(&mut self, peer: PeerId, life: Life) {
+        let p = &self.peers[peer];
         if p.life != life {
             return;
         }
@@ -267,8 +267,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// An offer of the life that we know.
-    fn handle_offer(&mut self, now: u64, peer: u32, offer: &Connect) {
-        let p = &self.peers[peer as usize];
+    fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
+        let p = &self.peers[peer];
         match p.state {
             PeerState::Dead(_) => {}
             PeerState::Up if offer.nonce != self.nonce_theirs(peer) => {
@@ -310,7 +310,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn handle_new_life(
         &mut self,
         now: u64,
-        peer: u32,
+        peer: PeerId,
         life: Life,
         from: NetAddress,
         offer: &Connect,
@@ -338,19 +338,19 @@ impl<S: Seal> Endpoint<'_, S> {
             self.answer_pending(i, offer);
             return;
         }
-        self.core.pending[i] = Pending::default();
-        let was = self.peers[peer as usize].state;
+        self.core.pending[i] = Pending::NONE;
+        let was = self.peers[peer].state;
         self.detach(peer);
         if matches!(was, PeerState::Up | PeerState::Connecting) {
             self.tell_peer(peer, PeerEvent::Dead(DeathReason::Restarted));
         }
         self.begin_life(peer, life);
-        let p = &mut self.peers[peer as usize];
+        let p = &mut self.peers[peer];
         p.nonce_mine = pending.nonce;
         p.lot = Peer::lot(pending.connection);
         // Where only a further path leads, this one cannot.
         let by = self.network_to(from.ip);
-        if by == 0 || by == self.peers[peer as usize].bits.network() {
+        if by == 0 || by == self.peers[peer].bits.network() {
             self.lead(peer, from);
         }
         self.handle_offer(now, peer, offer);
@@ -376,12 +376,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// A connection number for packets from a peer: its index, and chance.
-    pub(crate) fn new_connection(&mut self, peer: u32) -> u32 {
-        (self.core.random() as u32) << PEER_BITS | peer
+    pub(crate) fn new_connection(&mut self, peer: PeerId) -> u32 {
+        (self.core.random() as u32) << PEER_BITS | peer.0
     }
 
     /// Takes over what the peer offers, once; gives its connection.
-    fn accept_offer(&mut self, now: u64, peer: u32, offer: &Connect) -> Option<ConnIndex> {
+    fn accept_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) -> Option<ConnIndex> {
         let conn = self.activate(now, peer)?;
         if self.conns[conn].keyed {
             return Some(conn);
@@ -421,7 +421,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.waiting_told = false;
         let peer = c.peer;
         self.paths[conn.first_path()].probe_from = now;
-        self.peers[peer as usize].state = PeerState::Up;
+        self.peers[peer].state = PeerState::Up;
         if self.core.closing {
             // It was not there to be told.
             c.waiting_since = now;
@@ -438,7 +438,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Id and life at both ends, ours first.
     #[must_use]
     pub fn lives(&self, peer: PeerId) -> [(EndpointId, Life); 2] {
-        let p = &self.peers[peer.0 as usize];
+        let p = &self.peers[peer];
         [(self.core.me.id, self.core.me.life), (p.id, p.life)]
     }
 }

@@ -82,7 +82,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     fn data_key(&self, conn: ConnIndex, sending: bool, phase: u32) -> Secret {
         let c = &self.conns[conn];
-        let p = &self.peers[c.peer as usize];
+        let p = &self.peers[c.peer];
         let theirs = c.kept.nonce_theirs;
         let me = (self.core.me.id, self.core.me.life);
         let they = (p.id, p.life);

@@ -16,7 +16,7 @@ pub enum AddPeerError {
     #[error("no room for another peer: raise the setting `peers`")]
     Full,
     /// A peer with this id is there already.
-    #[error("peer {} has this id already", .0.0)]
+    #[error("peer {0} has this id already")]
     Exists(PeerId),
 }
 
@@ -34,36 +34,36 @@ impl<S: Seal> Endpoint<'_, S> {
         mode: Mode,
     ) -> Result<PeerId, AddPeerError> {
         if let Some(peer) = self.find_peer(id) {
-            return Err(AddPeerError::Exists(PeerId(peer)));
+            return Err(AddPeerError::Exists(peer));
         }
-        let i = self.core.peer_count;
-        if i >= self.core.config.peers {
+        let peer = PeerId(self.core.peer_count);
+        if peer.0 >= self.core.config.peers {
             return Err(AddPeerError::Full);
         }
         self.core.peer_count += 1;
-        self.peers[i as usize] = Peer {
+        self.peers[peer] = Peer {
             id,
             bits: PeerBits::new(self.core.config.congestion.unwrap_or(mode)),
             ..Peer::default()
         };
-        self.lead(i, to);
-        self.begin_life(i, life);
-        Ok(PeerId(i))
+        self.lead(peer, to);
+        self.begin_life(peer, life);
+        Ok(peer)
     }
 
     /// From now on the caller alone says in which life a peer is
     /// ([`Endpoint::peer_returned`]): whoever speaks up in another, such as one
     /// that was taken for dead and is not, is not listened to.
     pub fn pin_incarnation(&mut self, peer: PeerId) {
-        self.peers[peer.0 as usize].bits.set_fixed();
+        self.peers[peer].bits.set_fixed();
     }
 
     /// Starts a peer's record for a life: counters, a nonce, a connection number.
-    pub(crate) fn begin_life(&mut self, peer: u32, life: Life) {
+    pub(crate) fn begin_life(&mut self, peer: PeerId, life: Life) {
         let nonce_mine = self.core.random();
         let lot = Peer::lot(self.new_connection(peer));
         self.close_told(peer);
-        let p = &mut self.peers[peer as usize];
+        let p = &mut self.peers[peer];
         *p = Peer {
             id: p.id,
             life,
@@ -83,18 +83,18 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The peer with an id, where it has the place that launchers give it: they
     /// number ids in the order in which peers are added.
-    pub(crate) fn guess_peer(&self, id: EndpointId) -> Option<u32> {
+    pub(crate) fn guess_peer(&self, id: EndpointId) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
         let base = known.first()?.id.0;
         let guess = id.0.wrapping_sub(base) as usize;
         let right = known.get(guess).is_some_and(|p| p.id == id);
-        right.then_some(guess as u32)
+        right.then_some(PeerId::new(guess))
     }
 
     /// The peer with an id, wherever it is. Looked up at connects only.
-    pub(crate) fn find_peer(&self, id: EndpointId) -> Option<u32> {
+    pub(crate) fn find_peer(&self, id: EndpointId) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
-        let search = || known.iter().position(|p| p.id == id).map(|i| i as u32);
+        let search = || known.iter().position(|p| p.id == id).map(PeerId::new);
         self.guess_peer(id).or_else(search)
     }
 }

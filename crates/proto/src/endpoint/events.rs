@@ -3,7 +3,7 @@
 use portolan_seal::Seal;
 
 use super::Endpoint;
-use crate::base::{Event, LongIndex, NONE, PeerEvent, PeerId};
+use crate::base::{Event, LongIndex, PeerEvent, PeerId};
 use crate::tables::Memory;
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -38,18 +38,19 @@ impl<S: Seal> Endpoint<'_, S> {
             return Some(event);
         }
         let from = events.peers_from;
-        let mut rest = self.peers[from as usize..].iter();
-        let peer = from + rest.position(|p| !p.events.is_empty())? as u32;
-        let mine = &mut self.peers[peer as usize].events;
+        let mut rest = self.peers[from.index()..].iter();
+        let ahead = rest.position(|p| !p.events.is_empty())?;
+        let peer = PeerId::new(from.index() + ahead);
+        let mine = &mut self.peers[peer].events;
         let event = mine.take()?;
         events.peers_from = peer;
         if mine.is_empty() {
             events.count -= 1;
             if events.count == 0 {
-                events.peers_from = NONE;
+                events.peers_from = PeerId::NONE;
             }
         }
-        Some(Event::Peer(PeerId(peer), event))
+        Some(Event::Peer(peer, event))
     }
 
     /// The memory of a long message is the caller's again.
@@ -64,8 +65,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Something happened to a peer.
-    pub(crate) fn tell_peer(&mut self, peer: u32, event: PeerEvent) {
-        let mine = &mut self.peers[peer as usize].events;
+    pub(crate) fn tell_peer(&mut self, peer: PeerId, event: PeerEvent) {
+        let mine = &mut self.peers[peer].events;
         let events = &mut self.core.events;
         events.count += u32::from(mine.is_empty());
         events.peers_from = events.peers_from.min(peer);
@@ -83,7 +84,7 @@ impl<S: Seal> Endpoint<'_, S> {
             count += 1;
             long = l.next;
         }
-        for (i, p) in (0..).zip(&*self.peers) {
+        for (i, p) in (0..).map(PeerId).zip(&*self.peers) {
             let waits = !p.events.is_empty();
             assert!(!waits || i >= events.peers_from, "events of peer {i}");
             count += u32::from(waits);

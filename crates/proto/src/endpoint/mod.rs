@@ -62,32 +62,32 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     #[must_use]
     pub fn peer_state(&self, peer: PeerId) -> PeerState {
         self.peers
-            .get(peer.0 as usize)
+            .get(peer.index())
             .map_or(PeerState::New, |p| p.state)
     }
 
     /// The connection numbers by which a peer may speak to us: what we offered
     /// it in the life that we know, and in others that it has yet to prove.
     pub fn connection_numbers(&self, peer: PeerId) -> impl Iterator<Item = u32> + Clone {
-        let known = self.peers[..self.core.peer_count as usize].get(peer.0 as usize);
+        let known = self.peers[..self.core.peer_count as usize].get(peer.index());
         let heard =
             |p: &&Peer| !matches!(p.state, PeerState::Dead(how) if how != DeathReason::Closed);
         let unproven = self.core.pending.iter();
-        let unproven = unproven.filter(move |it| it.nonce != 0 && it.peer == peer.0);
-        let own = known.filter(heard).map(move |p| p.connection(peer.0));
+        let unproven = unproven.filter(move |it| it.nonce != 0 && it.peer == peer);
+        let own = known.filter(heard).map(move |p| p.connection(peer));
         own.into_iter().chain(unproven.map(|it| it.connection))
     }
 
     /// Where packets to a peer go, if it exists.
     #[must_use]
     pub fn peer_address(&self, peer: PeerId) -> Option<NetAddress> {
-        self.peers.get(peer.0 as usize).map(|p| p.to)
+        self.peers.get(peer.index()).map(|p| p.to)
     }
 
     /// Whether everything sent to a peer has been acknowledged.
     #[must_use]
     pub fn peer_idle(&self, peer: PeerId) -> bool {
-        let Some(p) = self.peers.get(peer.0 as usize) else {
+        let Some(p) = self.peers.get(peer.index()) else {
             return true;
         };
         p.conn.is_none() || { self.conns[p.conn].is_settled() }
@@ -131,14 +131,14 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     /// active.
     #[must_use]
     pub fn window(&self, peer: PeerId) -> Option<u32> {
-        let conn = self.peers.get(peer.0 as usize)?.conn;
+        let conn = self.peers.get(peer.index())?.conn;
         Some(self.paths.get(conn.index())?.congestion.window())
     }
 
     /// Smoothed round-trip time to a peer, ns, once one was measured.
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
-        let conn = self.peers.get(peer.0 as usize)?.conn;
+        let conn = self.peers.get(peer.index())?.conn;
         self.paths.get(conn.index())?.rtt.smoothed()
     }
 

@@ -7,7 +7,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, MessageNo, Priority};
 
-use crate::base::{ConnIndex, Event, PeerId};
+use crate::base::{ConnIndex, Event};
 use crate::endpoint::Endpoint;
 use crate::receive::Took;
 use crate::tables::PeerState;
@@ -27,7 +27,7 @@ impl<S: Seal> Endpoint<'_, S> {
         message: MessageNo,
     ) {
         let peer = self.conns[conn].peer;
-        if self.peers[peer as usize].state != PeerState::Up {
+        if self.peers[peer].state != PeerState::Up {
             return;
         }
         let r = &mut self.conns[conn].refusals;
@@ -109,7 +109,7 @@ impl<S: Seal> Endpoint<'_, S> {
         message: MessageNo,
     ) -> Took {
         let c = &mut self.conns[conn];
-        if self.peers[c.peer as usize].state != PeerState::Up {
+        if self.peers[c.peer].state != PeerState::Up {
             return Took::Yes;
         }
         // It gives up repeating when it gives us up.
@@ -121,7 +121,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return Took::Bad;
         };
         let new = message.since(*told) > 0;
-        let peer = PeerId(c.peer);
+        let peer = c.peer;
         let event = Event::Refused {
             peer,
             priority,

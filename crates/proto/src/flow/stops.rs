@@ -32,13 +32,13 @@ impl<S: Seal> Endpoint<'_, S> {
     ) {
         let conn = self
             .peers
-            .get(peer.0 as usize)
+            .get(peer.index())
             .map_or(ConnIndex::NONE, |p| p.conn);
         let Some(c) = self.conns.get_mut(conn.index()) else {
             // Neither side has anything of the other's: nothing was stopped.
             return;
         };
-        let dead = matches!(self.peers[peer.0 as usize].state, PeerState::Dead(_));
+        let dead = matches!(self.peers[peer].state, PeerState::Dead(_));
         if flow >= self.core.config.flows || dead || stopped == c.stops.holds_back(priority, flow) {
             return;
         }

@@ -19,7 +19,7 @@ mod striping;
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, NETWORK_BYTES, Network};
 
-use crate::base::{ConnIndex, NetAddress, PATHS_MAX, PathIndex, WINDOW_SPAN};
+use crate::base::{ConnIndex, NetAddress, PATHS_MAX, PathIndex, PeerId, WINDOW_SPAN};
 use crate::congestion::{Congestion, Mode, Pacer};
 use crate::endpoint::Endpoint;
 use crate::path::{KeptPath, Owed, Path, SLOT_FRAMES};
@@ -56,17 +56,17 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// From now on path 0 to a peer leads to `to`.
-    pub(crate) fn lead(&mut self, peer: u32, to: NetAddress) {
+    pub(crate) fn lead(&mut self, peer: PeerId, to: NetAddress) {
         let network = self.network_to(to.ip);
-        let p = &mut self.peers[peer as usize];
+        let p = &mut self.peers[peer];
         p.to = to;
         p.bits.set_network(network);
     }
 
     /// By which of our networks a path to a peer leaves.
     #[inline]
-    pub(crate) fn network_of(&self, peer: u32, path: u8) -> u8 {
-        let lead = self.peers[peer as usize].bits.network();
+    pub(crate) fn network_of(&self, peer: PeerId, path: u8) -> u8 {
+        let lead = self.peers[peer].bits.network();
         match path {
             0 => lead,
             path if path == lead => 0,
@@ -160,7 +160,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.more[usize::from(id) - 1] = path;
         let known = c.kept.paths >> id & 1 == 1;
         let peer = c.peer;
-        let place = self.peers[peer as usize].place;
+        let place = self.peers[peer].place;
         let kept = if known {
             KeptFurther::from_words(&self.parked_paths[further_at(place, id)])
         } else {
@@ -210,7 +210,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn park_paths(&mut self, conn: ConnIndex) {
         let c = &self.conns[conn];
         let (known, more) = (c.kept.paths, c.more);
-        let place = self.peers[c.peer as usize].place;
+        let place = self.peers[c.peer].place;
         for path in more.into_iter().filter(|&path| path.is_some()) {
             let p = &self.paths[path];
             if known >> p.id & 1 == 1 {

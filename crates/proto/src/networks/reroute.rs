@@ -2,7 +2,7 @@
 
 use portolan_seal::Seal;
 
-use crate::base::{Event, PathIndex, PeerId, Reroute, WINDOW_SPAN};
+use crate::base::{Event, PathIndex, Reroute, WINDOW_SPAN};
 use crate::congestion::AckSample;
 use crate::endpoint::Endpoint;
 use crate::path::Sight;
@@ -50,9 +50,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &self.paths[path];
         let peer = self.conns[p.conn].peer;
         // The caller knows ways of path 0 by the first network alone.
-        let by_first = self.peers[peer as usize].bits.network() == 0;
+        let by_first = self.peers[peer].bits.network() == 0;
         let can = by_first && p.id == 0 && self.core.reroutes;
-        if can && self.tell(Event::Reroute(PeerId(peer), how)) {
+        if can && self.tell(Event::Reroute(peer, how)) {
             let p = &mut self.paths[path];
             p.rerouting.rerouted(p.next_number);
             self.core.counters.rerouted += 1;

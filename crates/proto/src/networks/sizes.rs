@@ -12,7 +12,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// big: from now on at most `max`, or if that is 0 what every path takes, until
     /// a search has found more.
     pub fn packet_too_big(&mut self, now: u64, peer: PeerId, path: u8, bytes: usize, max: usize) {
-        let Some(p) = self.peers.get(peer.0 as usize) else {
+        let Some(p) = self.peers.get(peer.index()) else {
             return;
         };
         if p.conn.is_some()

@@ -60,7 +60,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub fn note_detour(&mut self, peer: PeerId, detour: bool) {
         let conn = self
             .peers
-            .get(peer.0 as usize)
+            .get(peer.index())
             .map_or(ConnIndex::NONE, |p| p.conn);
         if let Some(c) = self.conns.get_mut(conn.index()) {
             let count = c.detours.saturating_add(1).min(DETOURS);
@@ -70,11 +70,11 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The connection that a number of ours stands for.
     fn find_connection(&mut self, now: u64, connection: u32) -> Option<ConnIndex> {
-        let peer = connection & ((1 << PEER_BITS) - 1);
-        if peer >= self.core.peer_count {
+        let peer = PeerId(connection & ((1 << PEER_BITS) - 1));
+        if peer.0 >= self.core.peer_count {
             return None;
         }
-        let p = &self.peers[peer as usize];
+        let p = &self.peers[peer];
         if p.connection(peer) != connection {
             return None;
         }
@@ -182,7 +182,7 @@ impl<S: Seal> Endpoint<'_, S> {
             p.phase_rx_first = number;
         }
         let heard = Heard {
-            peer: PeerId(self.conns[conn].peer),
+            peer: self.conns[conn].peer,
             path: header.path,
             detour: header.flags.has(Flags::DETOUR),
         };
@@ -216,7 +216,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let peer = c.peer;
         p.ce = p.ce.wrapping_add(u32::from(ce));
         if matches!(
-            self.peers[peer as usize].state,
+            self.peers[peer].state,
             PeerState::New | PeerState::Connecting
         ) {
             self.become_up(now, conn);
@@ -273,14 +273,14 @@ impl<S: Seal> Endpoint<'_, S> {
     fn handle_close(&mut self, path: PathIndex) {
         let conn = self.paths[path].conn;
         let peer = self.conns[conn].peer;
-        if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
+        if matches!(self.peers[peer].state, PeerState::Dead(_)) {
             self.owe_now(path);
             return;
         }
         // What it acknowledged before has arrived.
         self.settle_deferred_ack(conn);
         self.drop_sending(conn);
-        self.peers[peer as usize].state = PeerState::Dead(DeathReason::Closed);
+        self.peers[peer].state = PeerState::Dead(DeathReason::Closed);
         self.owe_now(path);
         self.tell_peer(peer, PeerEvent::Dead(DeathReason::Closed));
         self.go_on_after_refusals(conn);

@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 use portolan_wire::{BODY_BYTES, Body, Chunk, Head, Priority};
 
 use super::Spare;
-use crate::base::{ConnIndex, FrameIndex, Verdict};
+use crate::base::{ConnIndex, FrameIndex, PeerId, Verdict};
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, CHUNKS_MAX, FrameMeta, Use, bit, key};
 
@@ -414,7 +414,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Makes a connection's flows resumable if something of them was not wanted;
     /// gives its peer if it has any such flow.
-    pub(crate) fn begin_resume(&mut self, now: u64, conn: ConnIndex) -> Option<u32> {
+    pub(crate) fn begin_resume(&mut self, now: u64, conn: ConnIndex) -> Option<PeerId> {
         let c = &mut self.conns[conn];
         let was_busy = core::mem::replace(&mut c.busy, true);
         if core::mem::take(&mut c.refused_now) {

@@ -8,8 +8,7 @@ use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES
 
 use super::reassembly::{Meet, Piece, Placing, Took};
 use crate::base::{
-    ConnIndex, Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, NONE, PathIndex, PeerId,
-    Verdict,
+    ConnIndex, Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, PathIndex, PeerId, Verdict,
 };
 use crate::endpoint::Endpoint;
 use crate::tables::{bit, flow_of};
@@ -56,7 +55,7 @@ pub struct Rx<'p> {
     heard: Option<Heard>,
     /// The connection whose turn it is.
     conn: ConnIndex,
-    peer: u32,
+    peer: PeerId,
     /// Of a packet: its path, its number there, whether it asks for an answer.
     path: PathIndex,
     number: u64,
@@ -91,9 +90,9 @@ enum Found<'p> {
     Held(Piece),
 }
 
-fn first_part<'a>(peer: u32, head: &Head<'a>) -> Delivery<'a> {
+fn first_part<'a>(peer: PeerId, head: &Head<'a>) -> Delivery<'a> {
     Delivery {
-        peer: PeerId(peer),
+        peer,
         priority: head.priority,
         flow: head.flow,
         message: head.message,
@@ -107,11 +106,11 @@ fn first_part<'a>(peer: u32, head: &Head<'a>) -> Delivery<'a> {
     }
 }
 
-fn further_part<'a>(peer: u32, body: &Body<'a>, piece: &Piece) -> Delivery<'a> {
+fn further_part<'a>(peer: PeerId, body: &Body<'a>, piece: &Piece) -> Delivery<'a> {
     let start = u64::from(body.fragment) * Body::UNIT;
     let (from, to) = (piece.from - start, piece.to - start);
     Delivery {
-        peer: PeerId(peer),
+        peer,
         priority: body.priority,
         flow: body.flow,
         message: body.message,
@@ -140,7 +139,7 @@ impl<'p> Rx<'p> {
             now,
             heard: Some(heard),
             conn,
-            peer: heard.peer.0,
+            peer: heard.peer,
             path,
             number,
             ack_wanted,
@@ -442,7 +441,7 @@ impl<S: Seal> Endpoint<'_, S> {
             now,
             heard: None,
             conn: ConnIndex::NONE,
-            peer: NONE,
+            peer: PeerId::NONE,
             path: PathIndex::NONE,
             number: 0,
             ack_wanted: false,

@@ -4,7 +4,8 @@ use portolan_wire::Ack;
 
 use super::{Intervals, Kept, Refusals, RxFlow, Stops};
 use crate::base::{
-    ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, NONE, PATHS_MAX, PathIndex, indexed,
+    ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, PATHS_MAX, PathIndex, PeerId,
+    indexed,
 };
 
 /// Packets in a row that came by a detour before the peer hears it: one now and
@@ -27,7 +28,7 @@ pub struct Conn {
     /// Link in the ready, deferred, starved or free list.
     pub(crate) next: ConnIndex,
     pub(crate) listed: Listed,
-    pub(crate) peer: u32,
+    pub(crate) peer: PeerId,
     /// What outlives this state.
     pub(crate) kept: Kept,
 
@@ -144,7 +145,7 @@ impl Default for Conn {
         Self {
             next: ConnIndex::NONE,
             listed: Listed::Free,
-            peer: NONE,
+            peer: PeerId::NONE,
             kept: Kept::default(),
             tx: [[TxFlow::EMPTY; FLOWS_MAX]; 2],
             pending_flows: [0; 2],

@@ -4,7 +4,7 @@
 //! lost, however late [`crate::Endpoint::poll_event`] is called. All other events are
 //! few: what would bring one too many is not taken, and comes again.
 
-use crate::base::{DeathReason, Event, FLOWS_MAX, List, LongIndex, NONE, PeerEvent};
+use crate::base::{DeathReason, Event, FLOWS_MAX, List, LongIndex, PeerEvent, PeerId};
 
 /// Refused messages and congested ways that can wait to be told of: as many as
 /// one packet brings.
@@ -19,7 +19,7 @@ pub(crate) struct Events {
     pub released: List<LongIndex>,
     queue: [Option<Event>; QUEUE],
     /// No peer before this one has an event.
-    pub peers_from: u32,
+    pub peers_from: PeerId,
 }
 
 impl Events {
@@ -27,7 +27,7 @@ impl Events {
         count: 0,
         released: List::EMPTY,
         queue: [None; QUEUE],
-        peers_from: NONE,
+        peers_from: PeerId::NONE,
     };
 
     /// Queues an event that stands in no table; false if too many wait.

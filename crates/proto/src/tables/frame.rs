@@ -2,7 +2,7 @@
 
 use portolan_wire::{ACK_BYTES, BITMAP_WORDS_MAX, HEADER_BYTES, MessageNo, Priority, TAG_BYTES};
 
-use crate::base::{ConnIndex, FrameIndex, Linked, List, LongIndex, PathIndex, indexed};
+use crate::base::{ConnIndex, FrameIndex, Linked, List, LongIndex, PathIndex, PeerId, indexed};
 
 /// Where the chunks of every frame start: room in front for the header, the
 /// largest acknowledgement and a link's own headers (Ethernet, IPv6, UDP: 62).
@@ -140,13 +140,13 @@ impl FrameMeta {
     }
 
     /// A connect packet is for this peer: it belongs to no connection.
-    pub(crate) fn set_peer(&mut self, peer: u32) {
-        self.conn = ConnIndex::new(peer as usize);
+    pub(crate) fn set_peer(&mut self, peer: PeerId) {
+        self.conn = ConnIndex::new(peer.index());
     }
 
     /// Whom a connect packet is for.
-    pub(crate) const fn peer(&self) -> u32 {
-        self.conn.index() as u32
+    pub(crate) const fn peer(&self) -> PeerId {
+        PeerId(self.conn.index() as u32)
     }
 
     /// Whether it carries parts of replies.

@@ -14,7 +14,7 @@ mod tokens;
 
 use portolan_wire::{EndpointId, Life};
 
-use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX};
+use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
 use crate::path::Path;
 
 pub use conn::Conn;
@@ -28,7 +28,7 @@ pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
 pub use long::Long;
 pub(crate) use long::Memory;
 pub use network::LocalNetwork;
-pub(crate) use peer::{PEER_BITS, PeerBits};
+pub(crate) use peer::{NO_PLACE, PEER_BITS, PeerBits};
 pub use peer::{Peer, PeerState};
 pub(crate) use refusals::{Refusals, bit, flow_of};
 pub(crate) use stops::Stops;
@@ -191,12 +191,22 @@ pub struct Core {
 pub(crate) const PENDING: usize = 16;
 
 /// A peer's new life that has not shown our nonce yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pending {
-    pub peer: u32,
+    pub peer: PeerId,
     pub life: Life,
     pub nonce: u64,
     pub connection: u32,
+}
+
+impl Pending {
+    /// None: it has no nonce.
+    pub const NONE: Self = Self {
+        peer: PeerId::NONE,
+        life: Life(0),
+        nonce: 0,
+        connection: 0,
+    };
 }
 
 /// The job secret, kept out of `Debug` output. Plain bytes, as the tables are.
@@ -240,7 +250,7 @@ impl Default for Core {
             senders_counted_at: 0,
             connect_tokens: Tokens::FULL,
             search_tokens: Tokens::FULL,
-            pending: [Pending::default(); PENDING],
+            pending: [Pending::NONE; PENDING],
             pending_next: 0,
             events: Events::NONE,
             resumable: false,

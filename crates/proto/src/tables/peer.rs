@@ -3,11 +3,14 @@
 use portolan_wire::{EndpointId, Life};
 
 use super::PeerEvents;
-use crate::base::{ConnIndex, DeathReason, NONE, NetAddress, PATHS_MAX};
+use crate::base::{ConnIndex, DeathReason, NetAddress, PATHS_MAX, PeerId, indexed};
 use crate::congestion::Mode;
 
 /// Bits of a connection number that are the peer's index; the rest is random.
 pub(crate) const PEER_BITS: u32 = 20;
+
+/// It has no parked state.
+pub(crate) const NO_PLACE: u32 = u32::MAX;
 
 /// How far the acquaintance with a peer has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,7 +27,7 @@ pub enum PeerState {
 }
 
 /// A peer. Plain data; what is known of it even if nothing was ever said. All
-/// else is [`Kept`](super::Kept) of those that were talked to.
+/// else is `Kept` of those that were talked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     pub(crate) id: EndpointId,
@@ -50,8 +53,8 @@ impl Peer {
 
     /// The connection number that the peer was offered; it has this index.
     #[inline]
-    pub(crate) const fn connection(&self, peer: u32) -> u32 {
-        (self.lot as u32) << PEER_BITS | peer
+    pub(crate) const fn connection(&self, peer: PeerId) -> u32 {
+        (self.lot as u32) << PEER_BITS | peer.0
     }
 }
 
@@ -153,7 +156,7 @@ impl Default for Peer {
             nonce_mine: 0,
             to: NetAddress::default(),
             conn: ConnIndex::NONE,
-            place: NONE,
+            place: NO_PLACE,
             lot: 0,
             state: PeerState::New,
             bits: PeerBits::new(Mode::Lan),
@@ -161,3 +164,5 @@ impl Default for Peer {
         }
     }
 }
+
+indexed!(Peer, PeerId);

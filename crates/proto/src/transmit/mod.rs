@@ -140,7 +140,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     fn transmit(
         &mut self,
-        peer: u32,
+        peer: PeerId,
         path: PathIndex,
         frame: FrameIndex,
         start: usize,
@@ -150,12 +150,12 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.bytes_sent += len as u64;
         let p = &self.paths[path];
         let to = match p.id {
-            0 => self.peers[peer as usize].to,
+            0 => self.peers[peer].to,
             _ => p.to,
         };
         Transmit {
             to,
-            peer: PeerId(peer),
+            peer,
             path: p.id,
             network: self.network_of(peer, p.id),
             frame,
@@ -174,7 +174,7 @@ impl<S: Seal> Endpoint<'_, S> {
         flush_delayed_acks: bool,
         sources: &impl Sources,
     ) -> Option<Transmit> {
-        let state = self.peers[self.conns[conn].peer as usize].state;
+        let state = self.peers[self.conns[conn].peer].state;
         let late = self.conns[conn].deferred_ack.is_some();
         if late && (flush_delayed_acks || !self.window_open(self.conns[conn].way, 0)) {
             self.settle_deferred_ack(conn);

@@ -19,7 +19,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub fn inline_max(&self, peer: PeerId, args: usize) -> usize {
         let conn = self
             .peers
-            .get(peer.0 as usize)
+            .get(peer.index())
             .map_or(ConnIndex::NONE, |p| p.conn);
         let packet = match conn {
             ConnIndex::NONE => PACKET_BASE,
@@ -40,7 +40,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if m.args.len() > ARGS_MAX {
             return Err(SendError::TooManyArgs);
         }
-        let p = &self.peers[peer.0 as usize];
+        let p = &self.peers[peer];
         if matches!(p.state, PeerState::Dead(_)) || self.core.closing {
             return Err(SendError::PeerDead);
         }
@@ -48,7 +48,7 @@ impl<S: Seal> Endpoint<'_, S> {
             ConnIndex::NONE if p.state == PeerState::New && !self.may_connect() => {
                 return Err(SendError::NoCredit);
             }
-            ConnIndex::NONE => self.activate(now, peer.0).ok_or(SendError::NoCredit)?,
+            ConnIndex::NONE => self.activate(now, peer).ok_or(SendError::NoCredit)?,
             conn => conn,
         };
         let c = &mut self.conns[conn];
@@ -210,7 +210,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     #[inline]
     fn queued(&mut self, now: u64, conn: ConnIndex) {
-        if self.peers[self.conns[conn].peer as usize].state == PeerState::New {
+        if self.peers[self.conns[conn].peer].state == PeerState::New {
             self.begin_connect(now, conn);
         }
         let c = &mut self.conns[conn];
