@@ -128,4 +128,5 @@ macro_rules! indexed {
         }
     };
 }
+
 pub(crate) use indexed;

@@ -159,6 +159,7 @@ impl FrameMeta {
         HEADER_BYTES + self.ack_len as usize + self.len as usize + TAG_BYTES
     }
 }
+
 impl Linked for FrameMeta {
     type Index = FrameIndex;
 
