@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Endpoint, FrameMeta, Identity, Layout, LocalNetwork, Long, Message,
-    NetAddress, Path, PathSnapshot, Peer, PeerId, PeerSnapshot, Release, SourceId, Spare, Tables,
+    Config, Conn, Core, Endpoint, FrameIndex, FrameMeta, Identity, Layout, LocalNetwork, Long,
+    Message, NetAddress, Path, PathSnapshot, Peer, PeerId, PeerSnapshot, Release, SourceId, Spare,
+    Tables,
 };
 use portolan_seal::Null;
 use portolan_wire::{
@@ -48,7 +49,7 @@ struct Node {
     longs: Vec<Long>,
     frames: Vec<u8>,
     /// Frames that the link still reads.
-    in_link: VecDeque<u32>,
+    in_link: VecDeque<FrameIndex>,
     /// Packets on the way to it.
     inbox: VecDeque<Vec<u8>>,
     /// What it offered, by receiver: connection number and nonce.

@@ -5,14 +5,10 @@ use core::hash::{Hash, Hasher};
 use portolan_seal::Seal;
 use portolan_wire::{Life, TAG_BYTES};
 
-use crate::conn::{Listed, SLOT_FRAMES};
+use crate::base::{ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
 use crate::endpoint::Endpoint;
-use crate::interface::PeerId;
-use crate::kept::Kept;
-use crate::peer::PeerState;
-use crate::pool::{CHUNKS_AT, List, Use};
-use crate::reassembly::RxFlow;
-use crate::tables::NONE;
+use crate::path::SLOT_FRAMES;
+use crate::tables::{CHUNKS_AT, Core, Counters, Kept, Listed, PeerState, RxFlow, Use};
 
 /// Chunks between an endpoint and a peer, by priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +29,11 @@ impl<S: Seal> Endpoint<'_, S> {
     /// How credit stands with a peer that is up.
     #[must_use]
     pub fn credit_with(&self, peer: PeerId) -> Option<Credit> {
-        let p = self.peers.get(peer.0 as usize)?;
+        let p = self.peers.get(peer.index())?;
         if p.state != PeerState::Up {
             return None;
         }
-        let kept = match self.conns.get(p.conn as usize) {
+        let kept = match self.conns.get(p.conn.index()) {
             Some(c) => c.kept,
             None => Kept::from_words(self.parked.get(p.place as usize)?).0,
         };
@@ -50,11 +46,11 @@ impl<S: Seal> Endpoint<'_, S> {
         })
     }
 
-    fn list_length(&self, list: List, usage: Use) -> u32 {
+    fn list_length(&self, list: List<FrameIndex>, usage: Use) -> u32 {
         let (mut at, mut n) = (list.head, 0);
-        let mut last = NONE;
-        while at != NONE {
-            let meta = &self.meta[at as usize];
+        let mut last = FrameIndex::NONE;
+        while at.is_some() {
+            let meta = &self.meta[at];
             assert_eq!(meta.usage, usage, "frame {at} in a list of {usage:?}");
             last = at;
             at = meta.next;
@@ -68,18 +64,18 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Feeds a hasher with everything that what follows may depend on: not
     /// with counters of what was done, nor with what stands in free frames.
     pub fn hash_state(&self, state: &mut impl Hasher) {
-        let core = crate::Core {
-            counters: crate::Counters::default(),
+        let core = Core {
+            counters: Counters::default(),
             ..*self.core
         };
         core.hash(state);
         self.peers.hash(state);
         // What an active peer has there is out of date, and not looked at.
-        for p in self.peers.iter().filter(|p| p.conn == NONE) {
+        for p in self.peers.iter().filter(|p| p.conn.is_none()) {
             self.parked.get(p.place as usize).hash(state);
-            let more = p.place as usize * (crate::PATHS_MAX - 1);
+            let more = p.place as usize * (PATHS_MAX - 1);
             self.parked_paths
-                .get(more..more + crate::PATHS_MAX - 1)
+                .get(more..more + PATHS_MAX - 1)
                 .hash(state);
         }
         self.conns.hash(state);
@@ -91,7 +87,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 continue;
             }
             meta.hash(state);
-            let at = self.frame_at(i as u32) + CHUNKS_AT;
+            let at = self.frame_at(FrameIndex::new(i)) + CHUNKS_AT;
             let end = at + meta.len as usize + TAG_BYTES;
             self.frames[at - meta.ack_len as usize..end].hash(state);
         }
@@ -108,19 +104,17 @@ impl<S: Seal> Endpoint<'_, S> {
         assert_eq!(free, self.core.free_count, "free frames");
         let mut long = self.core.free_longs;
         for _ in 0..self.core.free_long_count {
-            long = self.longs[long as usize].next;
+            long = self.longs[long].next;
         }
-        assert_eq!(long, NONE, "free long messages");
+        assert_eq!(long, LongIndex::NONE, "free long messages");
         let mut owned = free + self.list_length(self.core.connects, Use::Passing);
         let mut held_all = 0;
         for (i, c) in self.conns.iter().enumerate() {
+            let conn = ConnIndex::new(i);
             if c.listed == Listed::Free {
                 continue;
             }
-            assert_eq!(
-                self.peers[c.peer as usize].conn, i as u32,
-                "peer and connection agree"
-            );
+            assert_eq!(self.peers[c.peer].conn, conn, "peer and connection agree");
             let mut queued = self.list_length(c.resend, Use::Queued);
             queued += self.list_length(c.control, Use::Queued);
             for (flows, pending) in c.tx.iter().zip(c.pending_flows) {
@@ -135,21 +129,19 @@ impl<S: Seal> Endpoint<'_, S> {
             let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);
             let held = c.rx.map(|flows| flows.iter().map(held_in).sum::<u32>());
             let mut flying = 0;
-            for path in self.paths_of(i as u32) {
-                let p = &self.paths[path as usize];
-                assert_eq!(p.conn, i as u32, "path and connection agree");
+            for path in self.paths_of(conn) {
+                let p = &self.paths[path];
+                assert_eq!(p.conn, conn, "path and connection agree");
                 let frames = p.slots.iter().filter(|&&s| s < SLOT_FRAMES);
                 for &s in frames.clone() {
-                    let meta = &self.meta[s as usize];
+                    let meta = &self.meta[s];
                     assert_eq!((meta.usage, meta.path), (Use::Flying, path));
                 }
                 let count = frames.count() as u32;
                 assert_eq!(count, p.flying, "in flight to peer {} by {}", c.peer, p.id);
                 flying += count;
             }
-            let mut paths = self
-                .paths_of(i as u32)
-                .map(|path| &self.paths[path as usize]);
+            let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
             assert!(paths.any(|p| p.usable), "peer {} is reached", c.peer);
             // Probes may be somewhat late where the estimate of round trips has sunk.
             let due = c.connect_next.min(c.keepalive_at).min(c.refusals.retry_at);
@@ -160,15 +152,12 @@ impl<S: Seal> Endpoint<'_, S> {
                 c.peer
             );
             let parting = self.meta.iter().filter(|m| m.usage == Use::Parting);
-            queued += parting.filter(|m| m.conn == i as u32).count() as u32;
+            queued += parting.filter(|m| m.conn == conn).count() as u32;
             assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);
             let towards = self.meta.iter().enumerate().filter(|(f, m)| {
-                let mine = m.conn == i as u32;
-                let slots = self
-                    .paths
-                    .get(m.path as usize)
-                    .map_or(&[][..], |p| &p.slots);
-                let flying = m.usage == Use::Flying && slots.contains(&(*f as u32));
+                let mine = m.conn == conn;
+                let slots = self.paths.get(m.path.index()).map_or(&[][..], |p| &p.slots);
+                let flying = m.usage == Use::Flying && slots.contains(&FrameIndex::new(*f));
                 mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
             });
             let replies = towards.count() as u32;

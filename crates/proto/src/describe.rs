@@ -4,9 +4,9 @@
 
 use core::mem::offset_of;
 
-use crate::conn::Conn;
+use crate::base::ConnIndex;
 use crate::path::Path;
-use crate::tables::{Core, NONE};
+use crate::tables::{Conn, Core};
 
 /// A field of an entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub const CONN_FIELDS: &[Field] = &[
 
 /// State of a path of such a peer, in [`Path`].
 pub const PATH_FIELDS: &[Field] = &[
-    field!("entry", Path, conn, Some(NONE as u64)),
+    field!("entry", Path, conn, Some(ConnIndex::NONE.index() as u64)),
     field!("path", Path, id),
     field!("usable", Path, usable),
     field!("in_flight", Path, flying),
@@ -120,6 +120,7 @@ pub const PATH_FIELDS: &[Field] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::PeerId;
 
     #[test]
     fn fields_lie_within_their_entries() {
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn a_free_entry_is_idle() {
         let conn = Conn::default();
-        assert_eq!((conn.peer, conn.queued), (NONE, 0));
+        assert_eq!((conn.peer, conn.queued), (PeerId::NONE, 0));
         assert_eq!(
             (conn.waiting_since, conn.connect_next),
             (u64::MAX, u64::MAX)

@@ -4,78 +4,96 @@
 //!
 //! [`Endpoint`] is a view over plain tables that the caller owns
 //! ([`Tables`]). It is made anew for each call; tables may move in between.
-//! It calls nobody: messages are handed out by [`Rx`], a part at a time, and
-//! what else happens by [`Endpoint::poll_event`].
+//! It calls nobody back: messages are handed out by [`Rx`], a part at a time,
+//! and what else happens by [`Endpoint::poll_event`].
 //!
-//! One module each: `handshake` makes connections, `send` queues messages,
-//! `ready` keeps those that have something to send, `transmit` turns queues
-//! into packets, `loss` reads acknowledgements and resends, `reordering` how
-//! far out of order packets come, `split` cuts what has become too big,
-//! `receive` opens packets, `rx` takes them apart, `ack` remembers what arrived,
-//! `path` holds what each path has of its own, `networks` makes further ones
-//! and gives them up, `striping` chooses among them, `reroute` leaves the way
-//! of one that stays congested, `reassembly` orders and completes messages,
-//! `receiver_not_ready` deals with those that cannot be held, `refusal` with
-//! those that nobody wants, `stops` with flows of which nothing more is wanted
-//! for now, `credit` and [`congestion`] bound what is under way, `mtu` finds
-//! packet sizes, `timers` wakes all of it up, `death` ends it, and `events`
-//! keeps what has yet to be told.
+//! # Methods
+//!
+//! - `handle_*` take in what has come: a packet, a deadline that has passed.
+//! - `poll_*` hand out what is to be done, one thing at a time: packets to
+//!   send, events. They are called until they return `None`.
+//! - `note_*`, `set_*` and the like say what the caller knows: the size of
+//!   packets that an interface takes, that a peer has died.
+//! - Plain verbs are what the caller wants: [`send`](Endpoint::send),
+//!   [`resume`](Endpoint::resume), [`close`](Endpoint::close). What comes of
+//!   them leaves with the next packets.
+//!
+//! # Order of calls
+//!
+//! One pass over an endpoint:
+//!
+//! 1. [`handle_packet`](Endpoint::handle_packet) for each packet that has come.
+//!    The [`Rx`] that it returns hands out parts of messages. Each
+//!    [`Rx::next`] is followed by [`poll_event`](Endpoint::poll_event), for what
+//!    happened before the part came, and if it is the first of its message by
+//!    [`Rx::answer`]. Once `next` has returned `None` the packet counts.
+//! 2. [`handle_timeouts`](Endpoint::handle_timeouts) once
+//!    [`next_timeout`](Endpoint::next_timeout) has passed, then `poll_event`.
+//! 3. [`resume`](Endpoint::resume) if [`is_resumable`](Endpoint::is_resumable),
+//!    or if the caller can take what it could not: an [`Rx`] as in 1.
+//! 4. [`poll_transmit`](Endpoint::poll_transmit), for packets whose bytes are in
+//!    [`frame`](Endpoint::frame), and [`transmitted`](Endpoint::transmitted) for
+//!    each once the link is done with it; then `poll_event`.
+//! 5. Until `next_timeout` nothing is due, unless a packet comes or the caller
+//!    wants something. [`may_transmit`](Endpoint::may_transmit) tells whether
+//!    something waits to leave.
+//!
+//! The caller may send at any time, also while it has an [`Rx`]. After news of
+//! a peer from outside, such as [`peer_died`](Endpoint::peer_died), `poll_event`
+//! tells what became of it.
+//!
+//! # Folders
+//!
+//! Each uses only those before it:
+//!
+//! - `congestion`: window, pacing and round trips of a path, as values.
+//! - `base`: settings, what passes between protocol and caller, indices, lists.
+//! - `path`: the state of one path: what has arrived by it, reordering, packet
+//!   size, whether it takes the right way.
+//! - `tables`: the memory that the caller gives: peers, connections, frames,
+//!   long messages, and what of them is kept.
+//! - `endpoint`: the view over all tables, the pool of frames, events.
+//! - `connection`: peers are added, connect, get keys and active state, and die.
+//! - `receive`: opens packets, orders and completes messages, hands them out.
+//! - `networks`: makes further paths and gives them up, chooses among them,
+//!   finds packet sizes, asks for other ways.
+//! - `flow`: credit, stopped flows, refused messages, receiver not ready.
+//! - `loss`: reads and owes acknowledgements, resends, cuts what is too big.
+//! - `transmit`: queues messages, turns queues into packets.
+//! - `timers` wakes all of it up; `describe` and `check` are for who watches.
+//!
+//! From `connection` on they are parts of [`Endpoint`], which call each other's
+//! methods; what stands in the tables are values that know of no endpoint.
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod ack;
+mod base;
 mod check;
-mod config;
 pub mod congestion;
-mod conn;
-mod credit;
-mod death;
+mod connection;
 mod describe;
 mod endpoint;
-mod events;
-mod handshake;
-mod interface;
-mod kept;
-mod keys;
+mod flow;
 mod loss;
-mod mtu;
 mod networks;
-pub(crate) mod pacing;
 mod path;
-mod peer;
-mod pool;
-mod ready;
-mod reassembly;
 mod receive;
-mod receiver_not_ready;
-mod refusal;
-mod reordering;
-mod reroute;
-pub(crate) mod rto;
-mod rx;
-mod send;
-mod split;
-mod stops;
-mod striping;
 mod tables;
 mod timers;
 mod transmit;
 
-pub use check::Credit;
-pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
-pub use conn::Conn;
-pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
-pub use endpoint::{AddPeerError, Endpoint};
-pub use interface::{
-    DeathReason, Delivery, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
-    Reroute, SendError, SourceId, Sources, Transmit, Verdict,
+pub use base::{
+    Config, DeathReason, Delivery, Event, FIRST_PACKET_MAX, FLOWS_MAX, FrameIndex, Heard, Message,
+    NetAddress, Outcome, PATHS_MAX, PeerEvent, PeerId, Release, Reroute, SendError, SourceId,
+    Sources, Transmit, Verdict, WINDOW_SPAN,
 };
-pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
-pub use keys::key_slots;
-pub use networks::LocalNetwork;
+pub use check::Credit;
+pub use connection::{AddPeerError, key_slots};
+pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
+pub use endpoint::Endpoint;
 pub use path::Path;
-pub use peer::{Peer, PeerState};
-pub use pool::FrameMeta;
-pub use rx::{Rx, Spare};
-pub use send::Long;
-pub use tables::{Core, Counters, Drops, Identity, Layout, Tables};
+pub use receive::{Rx, Spare};
+pub use tables::{
+    Conn, Core, Counters, Drops, FrameMeta, Identity, Layout, LocalNetwork, Long, NOT_PARKED,
+    PathSnapshot, Peer, PeerSnapshot, PeerState, Tables,
+};

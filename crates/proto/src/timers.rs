@@ -5,11 +5,9 @@ use core::ops::RangeInclusive;
 
 use portolan_seal::Seal;
 
-use crate::conn::Listed;
+use crate::base::{ConnIndex, DeathReason, PathIndex, PeerEvent, PeerId};
 use crate::endpoint::Endpoint;
-use crate::interface::{DeathReason, PeerEvent, PeerId};
-use crate::peer::PeerState;
-use crate::tables::NONE;
+use crate::tables::{Listed, PeerState};
 
 /// Probes before each waits twice as long as the one before: as many as the
 /// longest burst of losses that a link is to get over at its own pace.
@@ -61,9 +59,9 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Arms the probe clock of a connection.
     #[inline]
-    pub(crate) fn arm_probe(&mut self, now: u64, path: u32) {
-        let p = &self.paths[path as usize];
-        if p.flying == 0 && !self.conns[p.conn as usize].has_queue() {
+    pub(crate) fn arm_probe(&mut self, now: u64, path: PathIndex) {
+        let p = &self.paths[path];
+        if p.flying == 0 && !self.conns[p.conn].has_queue() {
             return;
         }
         let at = self.probe_at(path);
@@ -73,23 +71,23 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether something waits to be sent, nothing flies, and this is the path
     /// to ask on.
     #[inline]
-    fn waits_on(&self, path: u32) -> bool {
-        let conn = self.paths[path as usize].conn;
-        let c = &self.conns[conn as usize];
+    fn waits_on(&self, path: PathIndex) -> bool {
+        let conn = self.paths[path].conn;
+        let c = &self.conns[conn];
         c.has_queue() && c.way == path && self.flying(conn) == 0
     }
 
     /// When the probe clock runs out; `u64::MAX` if it stands still.
     #[inline]
-    fn probe_at(&self, path: u32) -> u64 {
-        let p = &self.paths[path as usize];
+    fn probe_at(&self, path: PathIndex) -> u64 {
+        let p = &self.paths[path];
         let mut from = p.probe_from;
         if p.flying == 0 {
             if !self.waits_on(path) {
                 return u64::MAX;
             }
             // What has just been queued has not waited since the last answer.
-            match self.conns[p.conn as usize].waiting_since {
+            match self.conns[p.conn].waiting_since {
                 u64::MAX => {}
                 since => from = from.max(since),
             }
@@ -97,7 +95,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let slack = self.core.config.probe_slack_ns;
         let silence = self.core.config.silence_ns;
         // Mostly.
-        if p.backoff == 0 && self.conns[p.conn as usize].peer_full == [false; 2] {
+        if p.backoff == 0 && self.conns[p.conn].peer_full == [false; 2] {
             let wait = p.answer_after(slack, 0).min((silence / PROBES).max(1));
             return from.saturating_add(wait);
         }
@@ -116,8 +114,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Pings between the last probe of a path and its next.
     #[inline]
-    fn asks_between(&self, path: u32) -> u8 {
-        let p = &self.paths[path as usize];
+    fn asks_between(&self, path: PathIndex) -> u8 {
+        let p = &self.paths[path];
         let lately = || p.lost_at != 0 && p.probe_from.saturating_sub(p.lost_at) < MOMENT_NS;
         if ASKED.contains(&p.backoff) && lately() && !self.waits_for_room(p.conn) {
             ASKS
@@ -127,7 +125,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The probe clock ran out: a ping, if some are to leave before the probe.
-    fn ask_or_probe(&mut self, now: u64, path: u32) {
+    fn ask_or_probe(&mut self, now: u64, path: PathIndex) {
         let p = self.path_mut(path);
         if p.asks == 0 {
             self.probe(now, path);
@@ -154,15 +152,15 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.core.closes_owed > 0 {
             self.tell_closing(now);
         }
-        for conn in 0..self.core.conns_used {
-            if self.conns[conn as usize].listed == Listed::Free {
+        for conn in (0..self.core.conns_used as usize).map(ConnIndex::new) {
+            if self.conns[conn].listed == Listed::Free {
                 continue;
             }
             self.settle_deferred_ack(conn);
             let mut at = self.deadline(now, conn);
             if at <= now {
                 self.handle_conn_timeouts(now, conn, &awaits);
-                if self.conns[conn as usize].listed == Listed::Free {
+                if self.conns[conn].listed == Listed::Free {
                     continue;
                 }
                 at = self.deadline(now, conn);
@@ -171,11 +169,16 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    fn handle_conn_timeouts(&mut self, now: u64, conn: u32, awaits: &impl Fn(PeerId) -> bool) {
+    fn handle_conn_timeouts(
+        &mut self,
+        now: u64,
+        conn: ConnIndex,
+        awaits: &impl Fn(PeerId) -> bool,
+    ) {
         let config = self.core.config;
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         let peer = c.peer;
-        let state = self.peers[peer as usize].state;
+        let state = self.peers[peer].state;
         let silent_for = match c.waiting_since {
             u64::MAX => 0,
             since => now.saturating_sub(since.max(c.heard_at)),
@@ -186,14 +189,14 @@ impl<S: Seal> Endpoint<'_, S> {
                 return;
             }
             if silent_for >= config.silence_ns && !c.waiting_told {
-                self.conns[conn as usize].waiting_told = true;
+                self.conns[conn].waiting_told = true;
                 self.tell_peer(peer, PeerEvent::Waiting);
             }
         } else if silent_for >= self.patience(conn) {
             self.mark_dead(peer, DeathReason::Silent);
             return;
         }
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         if c.connect_next <= now {
             self.connect_due(now, conn);
         }
@@ -207,31 +210,31 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
             }
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         if c.paced_until <= now {
             c.paced_until = u64::MAX;
             self.make_ready(conn);
         }
-        if self.conns[conn as usize].keepalive_at <= now {
+        if self.conns[conn].keepalive_at <= now {
             self.keepalive(now, conn, awaits);
-            if self.conns[conn as usize].peer != peer {
+            if self.conns[conn].peer != peer {
                 return;
             }
         }
-        let refusals = &mut self.conns[conn as usize].refusals;
+        let refusals = &mut self.conns[conn].refusals;
         if refusals.repeats_until <= now {
             refusals.repeats_until = 0;
         }
         if refusals.retry_at <= now {
             self.retry_refusals(now, conn);
         }
-        if self.conns[conn as usize].peer != peer {
+        if self.conns[conn].peer != peer {
             return;
         }
         if self.sizes_due(conn) <= now && state == PeerState::Up {
             self.make_ready(conn);
         }
-        let c = &self.conns[conn as usize];
+        let c = &self.conns[conn];
         let awaited = c.keepalive_at != u64::MAX;
         if now.saturating_sub(c.used_at) >= config.idle_ns && !awaited && self.is_quiet(conn) {
             self.deactivate(conn);
@@ -242,9 +245,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// said often enough fails to be answered only by one that has gone: of two
     /// that close at once, the one whose close is acknowledged first does not
     /// wait to see its own acknowledgement arrive.
-    fn patience(&self, conn: u32) -> u64 {
+    fn patience(&self, conn: ConnIndex) -> u64 {
         let silence = self.core.config.silence_ns;
-        let unanswered = |path| self.paths[path as usize].backoff >= CLOSE_PROBES;
+        let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
         if self.core.closing && self.paths_of(conn).any(unanswered) {
             silence / CLOSE_PARTS
         } else {
@@ -253,8 +256,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Part of a message is here, and the rest is to come from the peer.
-    fn is_incomplete(&self, conn: u32) -> bool {
-        let c = &self.conns[conn as usize];
+    fn is_incomplete(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
         let next = &c.kept.next_in;
         c.rx.iter()
             .flatten()
@@ -263,16 +266,16 @@ impl<S: Seal> Endpoint<'_, S> {
                 rx.active
                     || self
                         .meta
-                        .get(rx.held.head as usize)
+                        .get(rx.held.head.index())
                         .is_some_and(|first| first.message != *next || first.part != 0)
             })
     }
 
     /// Part of a message has come: its receipt waits for the peer, which is
     /// probed in time when it falls silent.
-    pub(crate) fn arm_keepalive(&mut self, conn: u32) {
+    pub(crate) fn arm_keepalive(&mut self, conn: ConnIndex) {
         let half = self.core.config.silence_ns / 2;
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         if c.keepalive_at == u64::MAX {
             c.keepalive_at = c.heard_at.saturating_add(half);
             let at = c.keepalive_at;
@@ -287,11 +290,14 @@ impl<S: Seal> Endpoint<'_, S> {
     /// was never heard of is not probed; one whose connection makes room for
     /// another's is not until it is heard of again.
     pub fn await_peer(&mut self, now: u64, peer: PeerId) {
-        let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
-        if conn == NONE {
+        let conn = self
+            .peers
+            .get(peer.index())
+            .map_or(ConnIndex::NONE, |p| p.conn);
+        if conn.is_none() {
             return;
         }
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         if c.keepalive_at == u64::MAX {
             // Nobody has waited until now: it may have had nothing to say.
             let asked_at = now.saturating_sub(self.core.config.silence_ns / 2);
@@ -302,14 +308,14 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Asks a peer that owes the rest of a message for a sign of life. One
     /// that gives none is dead; one that is dead anyway owes nothing more.
-    fn keepalive(&mut self, now: u64, conn: u32, awaits: &impl Fn(PeerId) -> bool) {
+    fn keepalive(&mut self, now: u64, conn: ConnIndex, awaits: &impl Fn(PeerId) -> bool) {
         let silence = self.core.config.silence_ns;
-        let peer = PeerId(self.conns[conn as usize].peer);
-        let stopped = self.conns[conn as usize].stops.are_stopped();
+        let peer = self.conns[conn].peer;
+        let stopped = self.conns[conn].stops.are_stopped();
         let incomplete = stopped || self.is_incomplete(conn) || awaits(peer);
-        let state = self.peers[peer.0 as usize].state;
+        let state = self.peers[peer].state;
         let connecting = matches!(state, PeerState::New | PeerState::Connecting);
-        let c = &mut self.conns[conn as usize];
+        let c = &mut self.conns[conn];
         let quiet = now.saturating_sub(c.heard_at);
         if !incomplete {
             c.keepalive_at = u64::MAX;
@@ -319,7 +325,7 @@ impl<S: Seal> Endpoint<'_, S> {
             c.keepalive_at = c.heard_at.saturating_add(patience);
             if quiet >= patience {
                 c.keepalive_at = u64::MAX;
-                self.mark_dead(peer.0, DeathReason::NoAnswer);
+                self.mark_dead(peer, DeathReason::NoAnswer);
             }
         } else if quiet < silence / 2 {
             c.keepalive_at = c.heard_at.saturating_add(silence / 2);
@@ -334,11 +340,11 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             c.keepalive_at = u64::MAX;
             let peer = c.peer;
-            match self.peers[peer as usize].state {
+            match self.peers[peer].state {
                 PeerState::Dead(_) => {
                     self.drop_received(conn);
-                    self.conns[conn as usize].finished = true;
-                    self.peers[peer as usize].bits.set_cut_short();
+                    self.conns[conn].finished = true;
+                    self.peers[peer].bits.set_cut_short();
                 }
                 _ => self.mark_dead(peer, DeathReason::Silent),
             }
@@ -346,14 +352,15 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The earliest thing that a connection waits for.
-    fn deadline(&self, now: u64, conn: u32) -> u64 {
+    fn deadline(&self, now: u64, conn: ConnIndex) -> u64 {
         let config = &self.core.config;
-        let c = &self.conns[conn as usize];
-        let state = self.peers[c.peer as usize].state;
+        let c = &self.conns[conn];
+        let state = self.peers[c.peer].state;
         let mut at = c.connect_next.min(c.paced_until);
         at = at.min(c.refusals.retry_at).min(c.keepalive_at);
         if state == PeerState::Up {
-            at = at.min(self.probe_at(conn)).min(self.trial_at(conn));
+            let path = conn.first_path();
+            at = at.min(self.probe_at(path)).min(self.trial_at(path));
             if self.has_more(conn) {
                 for path in self.paths_of(conn).skip(1) {
                     at = at.min(self.probe_at(path)).min(self.trial_at(path));

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use portolan_link::xdp::{PollCadence, SourcePort};
 use portolan_proto::{
-    Config, Credit, Endpoint, Identity, LocalNetwork, NetAddress, PeerId, Release, Reroute,
-    Transmit, key_slots,
+    Config, Credit, Endpoint, FrameIndex, Identity, LocalNetwork, NetAddress, PeerId, Release,
+    Reroute, Transmit, key_slots,
 };
 use portolan_seal::Seal;
 use portolan_wire::{EndpointId, Life, Priority};
@@ -94,7 +94,7 @@ pub struct App {
 /// A frame that the link has not given back.
 #[derive(Debug)]
 struct FrameInFlight {
-    frame: u32,
+    frame: FrameIndex,
     start: usize,
     bytes: Vec<u8>,
     until: u64,

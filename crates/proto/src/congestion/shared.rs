@@ -4,8 +4,7 @@
 //! timer alone concludes nothing until it fired three times in a row; one
 //! acknowledgement may cover half a window, so packets are paced.
 
-use super::{AckSample, FRACTION, WINDOW_MIN, fixed};
-use crate::rto::Rtt;
+use super::{AckSample, FRACTION, Rtt, WINDOW_MIN, fixed};
 
 /// RFC 6928: ten packets before anything is known.
 const INITIAL: u32 = 10;

@@ -8,9 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::vec::Vec;
 
-use crate::congestion::{AckSample, Congestion, Mode};
-use crate::pacing::Pacer;
-use crate::rto::Rtt;
+use crate::congestion::{AckSample, Congestion, Mode, Pacer, Rtt};
 
 pub const PACKET: u32 = 1_400;
 pub const WINDOW_MAX: u32 = 512;

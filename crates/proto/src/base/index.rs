@@ -1,0 +1,132 @@
+//! Indices of the tables: each type of them is for one table.
+
+use super::list::List;
+
+/// What an entry of a table is found by.
+pub(crate) trait TableIndex: Copy + PartialEq {
+    /// No entry.
+    const NONE: Self;
+
+    /// The entry's place in its table.
+    fn index(self) -> usize;
+}
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(u32);
+
+        impl $name {
+            pub(crate) const NONE: Self = Self(u32::MAX);
+
+            /// Of the entry at a place, below 2^32.
+            #[inline]
+            pub(crate) const fn new(place: usize) -> Self {
+                Self(place as u32)
+            }
+
+            /// The entry's place in its table.
+            #[inline]
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+
+            /// Whether there is an entry.
+            #[inline]
+            pub(crate) const fn is_some(self) -> bool {
+                !self.is_none()
+            }
+
+            /// Whether there is none.
+            #[inline]
+            pub(crate) const fn is_none(self) -> bool {
+                self.0 == Self::NONE.0
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl TableIndex for $name {
+            const NONE: Self = Self::NONE;
+
+            #[inline]
+            fn index(self) -> usize {
+                self.index()
+            }
+        }
+    };
+}
+
+index! {
+    /// A connection: the active state of a peer.
+    ConnIndex
+}
+index! {
+    /// A path of a connection.
+    PathIndex
+}
+index! {
+    /// A frame of the shared pool.
+    FrameIndex
+}
+index! {
+    /// A long message under way.
+    LongIndex
+}
+
+impl ConnIndex {
+    /// Path 0 of the connection: it has the same place in its table.
+    #[inline]
+    pub(crate) const fn first_path(self) -> PathIndex {
+        PathIndex(self.0)
+    }
+}
+
+impl FrameIndex {
+    /// No frame either, but what says something else, below 8.
+    pub(crate) const fn beyond(what: u32) -> Self {
+        Self(u32::MAX - what)
+    }
+}
+
+impl List<ConnIndex> {
+    pub const fn is_empty(self) -> bool {
+        self.head.is_none()
+    }
+}
+
+impl List<FrameIndex> {
+    pub const fn is_empty(self) -> bool {
+        self.head.is_none()
+    }
+}
+
+/// Lets a table be indexed by its own type of index alone.
+macro_rules! indexed {
+    ($entry:ty, $index:ty) => {
+        impl core::ops::Index<$index> for [$entry] {
+            type Output = $entry;
+
+            #[inline(always)]
+            fn index(&self, at: $index) -> &$entry {
+                &self[at.index()]
+            }
+        }
+
+        impl core::ops::IndexMut<$index> for [$entry] {
+            #[inline(always)]
+            fn index_mut(&mut self, at: $index) -> &mut $entry {
+                &mut self[at.index()]
+            }
+        }
+    };
+}
+
+pub(crate) use indexed;

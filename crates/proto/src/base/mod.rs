@@ -1,0 +1,17 @@
+//! What every other folder uses: settings, what passes between the protocol
+//! and its caller, indices of the tables, and lists of them.
+
+mod config;
+mod index;
+mod interface;
+mod list;
+
+pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
+pub(crate) use config::{FRAME_BYTES_MAX, PACKET_BASE};
+pub use index::FrameIndex;
+pub(crate) use index::{ConnIndex, LongIndex, PathIndex, indexed};
+pub use interface::{
+    DeathReason, Delivery, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
+    Reroute, SendError, SourceId, Sources, Transmit, Verdict,
+};
+pub(crate) use list::{Linked, List};

@@ -1,0 +1,148 @@
+//! Giving peers their active state, and taking it back.
+
+use portolan_seal::Seal;
+
+use crate::base::{ConnIndex, PeerId, WINDOW_SPAN};
+use crate::congestion::Congestion;
+use crate::endpoint::Endpoint;
+use crate::path::{KeptPath, Owed, Path};
+use crate::tables::{Conn, Kept, Listed, NO_PLACE, PeerState, Refusals};
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// The active state of a peer, made if it has none; `None` if all are in
+    /// use by peers that are not idle.
+    #[inline]
+    pub(crate) fn activate(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
+        match self.peers[peer].conn {
+            ConnIndex::NONE => self.make_active(now, peer),
+            conn => Some(conn),
+        }
+    }
+
+    #[cold]
+    fn make_active(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
+        let conn = if self.core.free_conns.is_none() {
+            self.evict()?
+        } else {
+            self.core.free_conns
+        };
+        self.core.free_conns = self.conns[conn].next;
+        self.core.conns_used = self.core.conns_used.max(conn.index() as u32 + 1);
+        let (kept, kept_path) = self.restore(peer);
+        let p = &mut self.peers[peer];
+        p.conn = conn;
+        let window = WINDOW_SPAN as u32;
+        let up = p.state == PeerState::Up || matches!(p.state, PeerState::Dead(_));
+        self.conns[conn] = Conn {
+            peer,
+            listed: Listed::None,
+            advertised: kept.taken,
+            used_at: now,
+            heard_at: now,
+            way: conn.first_path(),
+            heard_by: conn.first_path(),
+            confirmed: up,
+            keyed: up,
+            // It gave its state back once it had acknowledged our close.
+            finished: p.bits.cut_short() || up && self.core.closing && !p.bits.close_owed(),
+            refusals: Refusals::new(&kept.next_out),
+            kept,
+            ..Conn::default()
+        };
+        let (marks, most) = (self.core.config.first_message, self.core.config.packet_max);
+        let congestion = Congestion::new(p.bits.mode(), most, window);
+        self.paths[conn.first_path()] = Path::resume(conn, &kept_path, marks, congestion);
+        if up {
+            let own = self.own_packet_max(self.network_of(peer, 0));
+            let mtu = &mut self.path_mut(conn.first_path()).mtu;
+            // What the peer told is not kept.
+            mtu.resume(kept_path.packet_max, own, most);
+            mtu.search_soon(now);
+            self.install_keys(conn);
+            self.resume_paths(conn);
+            self.arm_keepalive(conn);
+        }
+        self.arm(now.saturating_add(self.core.config.idle_ns));
+        Some(conn)
+    }
+
+    /// Makes the longest idle connection give its state back.
+    fn evict(&mut self) -> Option<ConnIndex> {
+        let conn = (0..self.conns.len())
+            .map(ConnIndex::new)
+            .filter(|&i| self.is_quiet(i))
+            .min_by_key(|&i| self.conns[i].used_at)?;
+        self.deactivate(conn);
+        Some(conn)
+    }
+
+    /// Nothing under way in either direction.
+    pub(crate) fn is_quiet(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
+        c.listed == Listed::None
+            && !c.busy
+            && c.is_settled()
+            && c.held == [0; 2]
+            && c.refusals.is_quiet()
+            && c.stops.is_quiet()
+            && self.owed(conn) == Owed::Nothing
+            && c.rx.iter().flatten().all(|f| !f.active)
+            && c.connect_next == u64::MAX
+            && self.peers[c.peer].state != PeerState::Connecting
+    }
+
+    /// Keeps of a quiet connection what must be kept, and frees it.
+    pub(crate) fn deactivate(&mut self, conn: ConnIndex) {
+        self.park(conn);
+        self.release_conn(conn);
+    }
+
+    /// Frees a connection whose peer has been detached from it.
+    pub(crate) fn release_conn(&mut self, conn: ConnIndex) {
+        self.remove_keys(conn);
+        for path in self.paths_of(conn).skip(1) {
+            self.release_path(path);
+        }
+        self.conns[conn] = Conn {
+            next: self.core.free_conns,
+            ..Conn::default()
+        };
+        self.core.free_conns = conn;
+        self.paths[conn.first_path()] = Path::default();
+    }
+
+    /// The parked state of a peer that gets its active state, with a place for
+    /// it where it had none.
+    pub(crate) fn restore(&mut self, peer: PeerId) -> (Kept, KeptPath) {
+        let p = &mut self.peers[peer];
+        if p.place != NO_PLACE {
+            return Kept::from_words(&self.parked[p.place as usize]);
+        }
+        p.place = self.core.parked_used;
+        self.core.parked_used += 1;
+        let config = &self.core.config;
+        (Kept::new(config), KeptPath::new(config.first_packet))
+    }
+
+    /// Parks the state of a connection's peer, and detaches it.
+    pub(crate) fn park(&mut self, conn: ConnIndex) {
+        self.park_paths(conn);
+        let c = &self.conns[conn];
+        let p = &mut self.peers[c.peer];
+        p.conn = ConnIndex::NONE;
+        let path = self.paths[conn.first_path()].kept();
+        self.parked[p.place as usize] = c.kept.to_words(path);
+    }
+
+    /// What a peer has offered last; 0: nothing yet.
+    pub(crate) fn nonce_theirs(&self, peer: PeerId) -> u64 {
+        let p = &self.peers[peer];
+        match self.conns.get(p.conn.index()) {
+            Some(c) => c.kept.nonce_theirs,
+            None => {
+                let words = self.parked.get(p.place as usize);
+                words.map_or(0, |words| Kept::from_words(words).0.nonce_theirs)
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The end of peers and of the endpoint itself.
+
+use portolan_seal::Seal;
+use portolan_wire::{Chunk, Life};
+
+use crate::base::{
+    ConnIndex, DeathReason, FLOWS_MAX, FrameIndex, List, LongIndex, NetAddress, Outcome, PeerEvent,
+    PeerId,
+};
+use crate::congestion::Mode;
+use crate::endpoint::Endpoint;
+use crate::path::{SLOT_FRAMES, SLOT_NOTHING};
+use crate::tables::{Intervals, Listed, Memory, PeerState, RxFlow, Stops, TxFlow, Use};
+
+/// Those that could not be told of a close are looked at again so often in the
+/// time after which a silent peer is dead.
+const CLOSE_RETRIES: u64 = 64;
+/// But at least this often, ns.
+const CLOSE_RETRY_NS_MAX: u64 = 50_000_000;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Somebody outside knows that a peer's process has died.
+    pub fn peer_died(&mut self, peer: PeerId) {
+        if peer.0 < self.core.peer_count {
+            self.mark_dead(peer, DeathReason::Told);
+        }
+    }
+
+    /// Somebody outside knows that a peer is there again, in a new life and
+    /// perhaps at another place. Nothing of the life before goes on; one that
+    /// was not dead yet is then ([`DeathReason::Restarted`]).
+    pub fn peer_returned(&mut self, peer: PeerId, life: Life, to: NetAddress, mode: Mode) {
+        if peer.0 >= self.core.peer_count || self.peers[peer].life == life {
+            return;
+        }
+        self.mark_dead(peer, DeathReason::Restarted);
+        // One that has closed may still be kept for its last words.
+        self.detach(peer);
+        let mode = self.core.config.congestion.unwrap_or(mode);
+        let p = &mut self.peers[peer];
+        p.bits = p.bits.on_way(mode);
+        self.lead(peer, to);
+        self.begin_life(peer, life);
+    }
+
+    /// Somebody outside knows that a peer is there, though silent: its process
+    /// is stopped. Its silence counts from `now` on.
+    pub fn reset_silence_timer(&mut self, now: u64, peer: PeerId) {
+        let conn = match self.peers.get(peer.index()) {
+            Some(peer) if peer.conn.is_some() => peer.conn,
+            _ => return,
+        };
+        self.conns[conn].heard_at = self.conns[conn].heard_at.max(now);
+    }
+
+    /// The caller is back at `now` and was here last at `last`. For as long as
+    /// it is later than [`Endpoint::next_timeout`] asked for it did not run, so
+    /// it could not hear: that is nobody's silence.
+    #[cold]
+    pub fn came_late(&mut self, now: u64, last: u64) {
+        let late = now.saturating_sub(self.core.next_deadline.max(last));
+        for conn in &mut self.conns[..self.core.conns_used as usize] {
+            let since = match conn.waiting_since {
+                u64::MAX => conn.heard_at,
+                since => since.max(conn.heard_at),
+            };
+            conn.heard_at = since.saturating_add(late).min(now);
+        }
+    }
+
+    /// When a packet of a peer was last verified, or its silence last
+    /// [reset](Self::reset_silence_timer); `None` if it has no active state.
+    #[must_use]
+    pub fn heard_at(&self, peer: PeerId) -> Option<u64> {
+        let peer = self.peers.get(peer.index())?;
+        Some(self.conns.get(peer.conn.index())?.heard_at)
+    }
+
+    /// Declares a peer dead and lets everything of it go.
+    pub(crate) fn mark_dead(&mut self, peer: PeerId, why: DeathReason) {
+        if matches!(self.peers[peer].state, PeerState::Dead(_)) {
+            return;
+        }
+        self.detach(peer);
+        self.peers[peer].state = PeerState::Dead(why);
+        self.tell_peer(peer, PeerEvent::Dead(why));
+    }
+
+    /// Takes a peer's active state away, whatever it holds.
+    pub(crate) fn detach(&mut self, peer: PeerId) {
+        let conn = self.peers[peer].conn;
+        if conn.is_none() {
+            return;
+        }
+        self.drop_sending(conn);
+        self.drop_received(conn);
+        match self.conns[conn].listed {
+            Listed::Ready => _ = self.core.ready.remove(self.conns, conn),
+            Listed::Deferred => _ = self.core.deferred.remove(self.conns, conn),
+            Listed::Starved => _ = self.core.starved.remove(self.conns, conn),
+            Listed::None | Listed::Free => {}
+        }
+        self.park(conn);
+        self.release_conn(conn);
+    }
+
+    /// Drops all that waits for or flies to a peer.
+    pub(crate) fn drop_sending(&mut self, conn: ConnIndex) {
+        for path in self.paths_of(conn) {
+            for i in 0..self.path_mut(path).slots.len() {
+                let slot = &mut self.path_mut(path).slots[i];
+                let frame = core::mem::replace(slot, SLOT_NOTHING);
+                if frame < SLOT_FRAMES {
+                    self.drop_frame(frame);
+                }
+            }
+            let p = self.path_mut(path);
+            p.lowest = p.next_number;
+            p.flying = 0;
+            p.flying_bytes = 0;
+            p.ping_owed = false;
+            p.probe_owed = false;
+            p.lost_from = u64::MAX;
+        }
+        for frame in (0..self.meta.len()).map(FrameIndex::new) {
+            let m = &self.meta[frame];
+            if m.usage == Use::Parting && m.conn == conn {
+                self.drop_frame(frame);
+            }
+        }
+        let c = &mut self.conns[conn];
+        c.queued = 0;
+        c.queued_replies = 0;
+        c.pending_flows = [0; 2];
+        c.waiting_since = u64::MAX;
+        c.deferred_ack = None;
+        c.networks_owed = false;
+        c.round = 0;
+        c.refusals.drop_all();
+        c.stops = Stops::default();
+        c.connect_next = u64::MAX;
+        let lists = [
+            core::mem::replace(&mut c.resend, List::EMPTY),
+            core::mem::replace(&mut c.control, List::EMPTY),
+        ];
+        lists.into_iter().for_each(|l| self.drop_list(l));
+        for priority in 0..2 {
+            for flow in 0..FLOWS_MAX {
+                let tx = &mut self.conns[conn].tx[priority][flow];
+                let TxFlow { queue, long, .. } = core::mem::replace(tx, TxFlow::EMPTY);
+                self.drop_list(queue);
+                if long.is_none() {
+                    continue;
+                }
+                // Being cut, with no frame left whose end above was its end too.
+                let l = &mut self.longs[long];
+                if l.frames == 0 && l.memory == Memory::Lent {
+                    l.frames = 1;
+                    self.long_frame_done(long, Outcome::PeerDead);
+                }
+            }
+        }
+    }
+
+    fn drop_list(&mut self, mut list: List<FrameIndex>) {
+        while let Some(frame) = list.pop_front(self.meta) {
+            self.drop_frame(frame);
+        }
+    }
+
+    fn drop_frame(&mut self, frame: FrameIndex) {
+        let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
+        self.free_frame(frame);
+        if long.is_some() {
+            self.long_frame_done(long, Outcome::PeerDead);
+        }
+    }
+
+    /// Drops what was received of a peer and not handed over.
+    pub(crate) fn drop_received(&mut self, conn: ConnIndex) {
+        for priority in 0..2 {
+            for flow in 0..FLOWS_MAX {
+                let c = &mut self.conns[conn];
+                let old = core::mem::replace(&mut c.rx[priority][flow], RxFlow::EMPTY);
+                // What was begun is not begun again, should the peer speak.
+                if old.active {
+                    let next = &mut c.kept.next_in[priority][flow];
+                    *next = next.next();
+                }
+                self.free_list(old.held);
+            }
+        }
+        let c = &mut self.conns[conn];
+        c.held = [0; 2];
+        c.intervals = Intervals::EMPTY;
+    }
+
+    /// Tells every connected peer that nothing more will come. Nothing can be
+    /// sent afterwards. Let [`Endpoint::idle`] become true before, so that
+    /// everything was delivered, and again after, or give up after a while.
+    pub fn close(&mut self, now: u64) {
+        self.core.closing = true;
+        for peer in (0..self.core.peer_count).map(PeerId) {
+            if self.peers[peer].state == PeerState::Up {
+                self.owe_close(peer);
+            }
+        }
+        self.tell_closing(now);
+    }
+
+    /// A peer must hear that this endpoint closes.
+    pub(crate) fn owe_close(&mut self, peer: PeerId) {
+        let was = self.peers[peer].bits.set_close_owed(true);
+        self.core.closes_owed += u32::from(!was);
+    }
+
+    /// A peer need not hear of it any more.
+    pub(crate) fn close_told(&mut self, peer: PeerId) {
+        let was = self.peers[peer].bits.set_close_owed(false);
+        self.core.closes_owed -= u32::from(was);
+    }
+
+    /// Gets those under way that have not been told. More may be connected
+    /// than can be active: the rest have their turn when others are done.
+    #[cold]
+    pub(crate) fn tell_closing(&mut self, now: u64) {
+        for peer in (0..self.core.peer_count).map(PeerId) {
+            if !self.peers[peer].bits.close_owed() {
+                continue;
+            }
+            if self.peers[peer].state != PeerState::Up {
+                self.close_told(peer);
+            } else if let Some(conn) = self.activate(now, peer) {
+                let c = &mut self.conns[conn];
+                c.waiting_since = c.waiting_since.min(now);
+                self.queue_close(now, conn);
+                self.make_ready(conn);
+                let way = self.conns[conn].way;
+                self.arm_probe(now, way);
+            }
+        }
+        if self.core.closes_owed > 0 {
+            let wait = (self.core.config.silence_ns / CLOSE_RETRIES).clamp(1, CLOSE_RETRY_NS_MAX);
+            self.arm(now.saturating_add(wait));
+        }
+    }
+
+    /// Queues the close that is owed to a peer, once there is a frame for it.
+    pub(crate) fn queue_close(&mut self, now: u64, conn: ConnIndex) {
+        let peer = self.conns[conn].peer;
+        if !self.peers[peer].bits.close_owed() {
+            return;
+        }
+        if let Some(frame) = self.queue_control(now, conn, &Chunk::Close) {
+            self.meta[frame].close = true;
+            self.close_told(peer);
+        }
+    }
+
+    /// The peer has acknowledged our close. What is here of its unfinished
+    /// messages would wait for their rest for ever: it answers probes, and
+    /// has dropped the rest.
+    pub(crate) fn close_acked(&mut self, conn: ConnIndex) {
+        self.drop_received(conn);
+        let c = &mut self.conns[conn];
+        c.finished = true;
+        c.keepalive_at = u64::MAX;
+    }
+}

@@ -1,0 +1,444 @@
+//! Making connections. Either side may begin, both may at once.
+//!
+//! A connect packet is sealed under a key of both lives and carries a nonce
+//! of its sender and, once known, the echo of the receiver's. Whoever sees
+//! its own nonce come back knows that the other side is alive in this life;
+//! both nonces go into the data keys, so an authentic data packet proves the
+//! same. A packet that is not `settled` asks for an answer. Nothing of an
+//! earlier life can be replayed: its data keys had another nonce of ours.
+
+use portolan_seal::{Seal, Tag};
+use portolan_wire::{
+    CONNECT_BYTES, CONNECT_CLEAR_BYTES, Connect, ConnectIds, EndpointId, Flags, Header, Life,
+    MessageNo, PacketNo, PacketType, TAG_BYTES,
+};
+
+use super::nonce;
+use crate::base::{
+    ConnIndex, DeathReason, FIRST_PACKET_MAX, FLOWS_MAX, NetAddress, PeerEvent, PeerId,
+};
+use crate::endpoint::{Endpoint, Need};
+use crate::tables::{CHUNKS_AT, Conn, Listed, PEER_BITS, PENDING, Peer, PeerState, Pending, Use};
+
+/// First wait for an answer, ns, doubled each time: ten round trips between
+/// hosts that have to wake up.
+const CONNECT_WAIT_NS: u64 = 1_000_000;
+/// Longest wait between two connect packets, ns.
+const CONNECT_WAIT_NS_MAX: u64 = 200_000_000;
+/// Packets that a peer may send before the first acknowledgement grants more:
+/// where few peers are active, and where many are.
+const FIRST_WINDOW: u16 = 10;
+const FIRST_WINDOW_CROWD: u16 = 2;
+const CROWD: u32 = 16;
+
+/// What distinguishes one offer of ours from another.
+struct Ours {
+    peer: PeerId,
+    life: Life,
+    nonce: u64,
+    echo: u64,
+    connection: u32,
+    settled: bool,
+}
+
+/// This part of the active state, and one more, is not used for seeking peers.
+const FOUND_PARTS: u32 = 8;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Begins to connect, if that has not been done.
+    pub(crate) fn begin_connect(&mut self, now: u64, conn: ConnIndex) {
+        let c = &mut self.conns[conn];
+        let p = &mut self.peers[c.peer];
+        if p.state == PeerState::New {
+            p.state = PeerState::Connecting;
+            c.connect_tries = 0;
+            c.waiting_since = now;
+            self.connect_due(now, conn);
+        }
+    }
+
+    /// Whether one more peer may be sought. A peer that has no state free does
+    /// not answer; if all had theirs in use for seeking each other, none ever
+    /// would. So some is left to those that are found.
+    pub(crate) fn may_connect(&self) -> bool {
+        let active = self.core.config.active;
+        let most = active.saturating_sub(1 + active / FOUND_PARTS).max(1);
+        let used = &self.conns[..self.core.conns_used as usize];
+        let seeks = |c: &&Conn| {
+            c.listed != Listed::Free && self.peers[c.peer].state == PeerState::Connecting
+        };
+        (used.iter().filter(seeks).count() as u32) < most
+    }
+
+    /// Sends a connect packet and arms the next one.
+    pub(crate) fn connect_due(&mut self, now: u64, conn: ConnIndex) {
+        let c = &mut self.conns[conn];
+        let peer = c.peer;
+        let wait = (CONNECT_WAIT_NS << c.connect_tries.min(10)).min(CONNECT_WAIT_NS_MAX);
+        c.connect_tries = c.connect_tries.saturating_add(1);
+        c.connect_next = now + wait;
+        self.arm(now + wait);
+        self.send_connect(peer, false);
+    }
+
+    /// Sends what we offer to a peer in the life that we know.
+    pub(crate) fn send_connect(&mut self, peer: PeerId, settled: bool) {
+        let p = &self.peers[peer];
+        self.queue_connect(&Ours {
+            peer,
+            life: p.life,
+            nonce: p.nonce_mine,
+            echo: self.nonce_theirs(peer),
+            connection: p.connection(peer),
+            settled,
+        });
+    }
+
+    /// Packets that a peer may send before it has heard of our buffers.
+    const fn first_window(&self) -> u16 {
+        if self.core.senders < CROWD {
+            FIRST_WINDOW
+        } else {
+            FIRST_WINDOW_CROWD
+        }
+    }
+
+    fn queue_connect(&mut self, ours: &Ours) {
+        // Without a frame now, the timer tries again.
+        let Some(frame) = self.take_frame(Need::Control, Use::Passing, ConnIndex::NONE) else {
+            return;
+        };
+        self.meta[frame].set_peer(ours.peer);
+        let config = self.core.config;
+        let number = PacketNo(self.core.connect_number);
+        self.core.connect_number += 1;
+        let me = (self.core.me.id, self.core.me.life);
+        let they = (self.peers[ours.peer].id, ours.life);
+        let header = Header {
+            kind: PacketType::Connect,
+            flags: Flags::NONE,
+            path: 0,
+            connection: 0,
+            number: number.low(),
+        };
+        let ids = ConnectIds {
+            from: me.0,
+            from_life: me.1,
+            to: they.0,
+            to_life: they.1,
+            number,
+        };
+        let body = Connect {
+            nonce: ours.nonce,
+            echo: ours.echo,
+            first_packet: PacketNo(config.first_packet),
+            connection: ours.connection,
+            first_message: MessageNo(config.first_message),
+            credit: [self.hold_limit(); 2],
+            window: self.first_window(),
+            packet_max: self.core.packet_max,
+            flows: config.flows,
+            settled: ours.settled,
+        };
+        let slot = self.install_connect_key([me, they]);
+        let at = self.frame_at(frame) + CHUNKS_AT;
+        let packet = &mut self.frames[at..at + CONNECT_BYTES + TAG_BYTES];
+        packet[..portolan_wire::HEADER_BYTES].copy_from_slice(&header.to_bytes());
+        ids.write(packet);
+        body.write(&mut packet[CONNECT_CLEAR_BYTES..]);
+        let (clear, rest) = packet.split_at_mut(CONNECT_CLEAR_BYTES);
+        let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
+        tag.copy_from_slice(&self.seal.seal(slot, nonce(0, number.0), clear, body));
+        self.meta[frame].len = (CONNECT_BYTES + TAG_BYTES) as u32;
+        self.core.connects.push_back(self.meta, frame);
+    }
+
+    /// Takes a connect packet.
+    pub(crate) fn handle_connect(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
+        let length = packet.len();
+        let ids = match ConnectIds::parse(packet) {
+            Ok(ids) if length == CONNECT_BYTES + TAG_BYTES => ids,
+            _ => {
+                self.core.counters.drops.malformed += 1;
+                return;
+            }
+        };
+        let me = (self.core.me.id, self.core.me.life);
+        let meant = (ids.to, ids.to_life);
+        if ids.to != me.0 {
+            self.core.counters.drops.unknown += 1;
+            return;
+        }
+        let guess = self.guess_peer(ids.from);
+        // Anybody can invent ids, and to search takes longer the more peers
+        // there are.
+        if guess.is_none() && !self.core.search_tokens.spend(now) {
+            self.core.counters.drops.limited += 1;
+            return;
+        }
+        let Some(peer) = guess.or_else(|| self.find_peer(ids.from)) else {
+            self.core.counters.drops.unknown += 1;
+            return;
+        };
+        if !self.core.connect_tokens.spend(now) {
+            self.core.counters.drops.limited += 1;
+            return;
+        }
+        let slot = self.install_connect_key([(ids.from, ids.from_life), meant]);
+        let (clear, rest) = packet.split_at_mut(CONNECT_CLEAR_BYTES);
+        let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
+        let tag: &Tag = (&*tag).try_into().expect("the length was checked");
+        if self
+            .seal
+            .open(slot, nonce(0, ids.number.0), clear, body, tag)
+            .is_err()
+        {
+            self.core.counters.drops.bad_tag += 1;
+            return;
+        }
+        self.core.connect_tokens.refund();
+        if guess.is_none() {
+            self.core.search_tokens.refund();
+        }
+        let offer = match Connect::parse(body) {
+            Ok(offer)
+                if offer.flows == self.core.config.flows
+                    && offer.first_packet.0 <= FIRST_PACKET_MAX =>
+            {
+                offer
+            }
+            _ => {
+                self.core.counters.drops.malformed += 1;
+                return;
+            }
+        };
+        self.core.counters.packets_received += 1;
+        self.core.counters.bytes_received += length as u64;
+        if meant != me {
+            self.introduce(peer, ids.from_life);
+        } else if self.knows(peer, ids.from_life) {
+            self.handle_offer(now, peer, &offer);
+        } else if self.may_begin(peer, ids.from_life) {
+            self.handle_new_life(now, peer, ids.from_life, from, &offer);
+        } else {
+            self.core.counters.drops.unknown += 1;
+        }
+    }
+
+    /// Whether a peer's life is the one that we deal with. One that we gave up
+    /// may have heard nothing of us so far and is then like a new one: it has
+    /// nothing of ours, and we have nothing of it.
+    fn knows(&self, peer: PeerId, life: Life) -> bool {
+        let p = &self.peers[peer];
+        p.life == life && !matches!(p.state, PeerState::Dead(_))
+    }
+
+    /// Whether a peer that we do not deal with may become known in this life.
+    /// One that has closed in it does not come back in it, and two that have
+    /// closed must not wake each other again and again; nor does one of whom
+    /// the caller said that it has ended. A life that is not the known one is
+    /// the caller's to tell, where lives are fixed.
+    fn may_begin(&self, peer: PeerId, life: Life) -> bool {
+        let p = &self.peers[peer];
+        if p.life != life {
+            return !p.bits.fixed();
+        }
+        !matches!(
+            p.state,
+            PeerState::Dead(DeathReason::Closed | DeathReason::Told)
+        )
+    }
+
+    /// A peer looks for an earlier life of ours: it learns of this one by our
+    /// own offer. It may be an old packet, so nothing else comes of it.
+    fn introduce(&mut self, peer: PeerId, life: Life) {
+        let p = &self.peers[peer];
+        if p.life != life {
+            return;
+        }
+        match p.state {
+            PeerState::New | PeerState::Connecting => self.send_connect(peer, false),
+            // Our part of the handshake may have been lost.
+            PeerState::Up => self.send_connect(peer, true),
+            PeerState::Dead(DeathReason::Closed) => {}
+            // Given up here, but it lives and looks for a life that is over.
+            PeerState::Dead(_) => self.send_connect(peer, false),
+        }
+    }
+
+    /// An offer of the life that we know.
+    fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
+        let p = &self.peers[peer];
+        match p.state {
+            PeerState::Dead(_) => {}
+            PeerState::Up if offer.nonce != self.nonce_theirs(peer) => {
+                self.core.counters.drops.replay += 1;
+            }
+            PeerState::Up => {
+                if offer.settled && offer.echo == p.nonce_mine && p.conn.is_some() {
+                    let c = &mut self.conns[p.conn];
+                    // Only once: a recorded packet must not feign life.
+                    if !c.confirmed {
+                        c.confirmed = true;
+                        c.heard_at = now;
+                    }
+                }
+                if !offer.settled {
+                    self.send_connect(peer, true);
+                }
+            }
+            PeerState::New | PeerState::Connecting => {
+                let proven = offer.echo == p.nonce_mine;
+                let Some(conn) = self.accept_offer(now, peer, offer) else {
+                    return;
+                };
+                if proven {
+                    self.conns[conn].confirmed = offer.settled;
+                    self.become_up(now, conn);
+                    if !offer.settled {
+                        self.send_connect(peer, true);
+                    }
+                } else {
+                    self.send_connect(peer, false);
+                }
+            }
+        }
+    }
+
+    /// An offer of a life that we do not know: it must show a nonce of ours
+    /// before it replaces the one that we know.
+    fn handle_new_life(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        life: Life,
+        from: NetAddress,
+        offer: &Connect,
+    ) {
+        let known = self
+            .core
+            .pending
+            .iter()
+            .position(|q| q.nonce != 0 && q.peer == peer && q.life == life);
+        let Some(i) = known else {
+            let fresh = Pending {
+                peer,
+                life,
+                nonce: self.core.random(),
+                connection: self.new_connection(peer),
+            };
+            let i = self.core.pending_next as usize % PENDING;
+            self.core.pending_next = self.core.pending_next.wrapping_add(1);
+            self.core.pending[i] = fresh;
+            self.answer_pending(i, offer);
+            return;
+        };
+        let pending = self.core.pending[i];
+        if offer.echo != pending.nonce {
+            self.answer_pending(i, offer);
+            return;
+        }
+        self.core.pending[i] = Pending::NONE;
+        let was = self.peers[peer].state;
+        self.detach(peer);
+        if matches!(was, PeerState::Up | PeerState::Connecting) {
+            self.tell_peer(peer, PeerEvent::Dead(DeathReason::Restarted));
+        }
+        self.begin_life(peer, life);
+        let p = &mut self.peers[peer];
+        p.nonce_mine = pending.nonce;
+        p.lot = Peer::lot(pending.connection);
+        // Where only a further path leads, this one cannot.
+        let by = self.network_to(from.ip);
+        if by == 0 || by == self.peers[peer].bits.network() {
+            self.lead(peer, from);
+        }
+        self.handle_offer(now, peer, offer);
+    }
+
+    fn answer_pending(&mut self, i: usize, offer: &Connect) {
+        let Pending {
+            peer,
+            life,
+            nonce,
+            connection,
+        } = self.core.pending[i];
+        let echo = offer.nonce;
+        let settled = false;
+        self.queue_connect(&Ours {
+            peer,
+            life,
+            nonce,
+            echo,
+            connection,
+            settled,
+        });
+    }
+
+    /// A connection number for packets from a peer: its index, and chance.
+    pub(crate) fn new_connection(&mut self, peer: PeerId) -> u32 {
+        (self.core.random() as u32) << PEER_BITS | peer.0
+    }
+
+    /// Takes over what the peer offers, once; gives its connection.
+    fn accept_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) -> Option<ConnIndex> {
+        let conn = self.activate(now, peer)?;
+        if self.conns[conn].keyed {
+            return Some(conn);
+        }
+        let window = u64::from(self.first_window());
+        let hold = self.hold_limit();
+        let ours = self.own_packet_max(self.network_of(peer, 0));
+        let c = &mut self.conns[conn];
+        let p = &mut self.paths[conn.first_path()];
+        let k = &mut c.kept;
+        k.nonce_theirs = offer.nonce;
+        k.connection_theirs = offer.connection;
+        p.packet_limit = p.next_number + u64::from(offer.window);
+        k.credit = [0, 1].map(|i| k.sent[i].wrapping_add(offer.credit[i]));
+        k.taken = [offer.first_message.0; 2];
+        k.next_in = [[offer.first_message; FLOWS_MAX]; 2];
+        p.rx_next = offer.first_packet.0;
+        p.base = p.rx_next;
+        p.phase_rx_first = p.rx_next;
+        p.granted = p.rx_next.saturating_add(window);
+        c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
+        c.heard_at = now;
+        p.mtu.begin(now, ours, offer.packet_max);
+        c.keyed = true;
+        self.install_keys(conn);
+        // Something may be awaited of it, and it may die before it is up.
+        self.arm_keepalive(conn);
+        Some(conn)
+    }
+
+    /// The peer has proven that it lives now.
+    pub(crate) fn become_up(&mut self, now: u64, conn: ConnIndex) {
+        let c = &mut self.conns[conn];
+        c.connect_next = u64::MAX;
+        c.heard_at = now;
+        c.waiting_since = if c.has_queue() { now } else { u64::MAX };
+        c.waiting_told = false;
+        let peer = c.peer;
+        self.paths[conn.first_path()].probe_from = now;
+        self.peers[peer].state = PeerState::Up;
+        if self.core.closing {
+            // It was not there to be told.
+            c.waiting_since = now;
+            self.owe_close(peer);
+        }
+        self.tell_networks(now, conn);
+        self.make_ready(conn);
+        // Set anew: until now it could not be asked.
+        self.conns[conn].keepalive_at = u64::MAX;
+        self.arm_keepalive(conn);
+        self.tell_peer(peer, PeerEvent::Up);
+    }
+
+    /// Id and life at both ends, ours first.
+    #[must_use]
+    pub fn lives(&self, peer: PeerId) -> [(EndpointId, Life); 2] {
+        let p = &self.peers[peer];
+        [(self.core.me.id, self.core.me.life), (p.id, p.life)]
+    }
+}

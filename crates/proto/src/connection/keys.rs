@@ -1,0 +1,168 @@
+//! Which key is in which slot of the seal, and how each is derived.
+//!
+//! Every key is `derive(job secret, info)`; `info` is, in this order and
+//! little-endian: label (8 bytes), suite name (24 bytes, zero padded),
+//! sender's id and life, receiver's id and life; for data keys also the
+//! sender's and the receiver's nonce and the phase (8 bytes each).
+
+use portolan_seal::{Nonce, Seal, Secret};
+use portolan_wire::{EndpointId, Life};
+
+use crate::base::{Config, ConnIndex};
+use crate::endpoint::Endpoint;
+
+const CONNECT_LABEL: &[u8; 8] = b"ptl1conn";
+const DATA_LABEL: &[u8; 8] = b"ptl1data";
+const LABEL: usize = 8;
+const SUITE: usize = 24;
+
+/// Slots of one connection: two phases to send, three to receive.
+const PER_CONN: usize = 5;
+
+/// Slots that the seal of an endpoint must have.
+#[must_use]
+pub const fn key_slots(config: &Config) -> usize {
+    config.active as usize * PER_CONN + 1
+}
+
+/// Slot of a connection's key to seal with, in a phase.
+pub(crate) const fn tx_slot(conn: ConnIndex, phase: u32) -> usize {
+    conn.index() * PER_CONN + (phase % 2) as usize
+}
+
+/// Slot of a connection's key to open with, in a phase.
+pub(crate) const fn rx_slot(conn: ConnIndex, phase: u32) -> usize {
+    conn.index() * PER_CONN + 2 + (phase % 3) as usize
+}
+
+/// The nonce of a packet.
+pub(crate) const fn nonce(path: u8, number: u64) -> Nonce {
+    Nonce {
+        path: path as u32,
+        number,
+    }
+}
+
+/// One direction of a pair.
+pub(crate) type Direction = [(EndpointId, Life); 2];
+
+/// Packets beyond the limit of a key phase after which a receiver that has
+/// acknowledged nothing of the phase is asked again.
+const ASK_EVERY: u64 = 32;
+
+impl<S: Seal> Endpoint<'_, S> {
+    fn info(
+        &self,
+        label: &[u8; LABEL],
+        ends: Direction,
+        rest: &[u64],
+        out: &mut [u8; 96],
+    ) -> usize {
+        out[..LABEL].copy_from_slice(label);
+        let name = self.seal.name().as_bytes();
+        out[LABEL..][..name.len()].copy_from_slice(name);
+        let mut at = LABEL + SUITE;
+        let ends = [ends[0].0.0, ends[0].1.0, ends[1].0.0, ends[1].1.0];
+        for word in ends.iter().chain(rest) {
+            out[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            at += 8;
+        }
+        at
+    }
+
+    /// Installs the key of connect packets in a direction; gives its slot.
+    pub(crate) fn install_connect_key(&mut self, ends: Direction) -> usize {
+        let mut info = [0; 96];
+        let n = self.info(CONNECT_LABEL, ends, &[], &mut info);
+        let key = self.seal.derive(&self.core.secret.0, &info[..n]);
+        let slot = key_slots(&self.core.config) - 1;
+        self.seal.install(slot, &key);
+        slot
+    }
+
+    fn data_key(&self, conn: ConnIndex, sending: bool, phase: u32) -> Secret {
+        let c = &self.conns[conn];
+        let p = &self.peers[c.peer];
+        let theirs = c.kept.nonce_theirs;
+        let me = (self.core.me.id, self.core.me.life);
+        let they = (p.id, p.life);
+        let (ends, nonces) = if sending {
+            ([me, they], [p.nonce_mine, theirs])
+        } else {
+            ([they, me], [theirs, p.nonce_mine])
+        };
+        let mut info = [0; 96];
+        let rest = [nonces[0], nonces[1], u64::from(phase)];
+        let n = self.info(DATA_LABEL, ends, &rest, &mut info);
+        self.seal.derive(&self.core.secret.0, &info[..n])
+    }
+
+    /// Expands the key to seal with in a phase.
+    pub(crate) fn install_tx(&mut self, conn: ConnIndex, phase: u32) {
+        let key = self.data_key(conn, true, phase);
+        self.seal.install(tx_slot(conn, phase), &key);
+    }
+
+    /// Expands the key to open with in a phase.
+    pub(crate) fn install_rx(&mut self, conn: ConnIndex, phase: u32) {
+        let key = self.data_key(conn, false, phase);
+        self.seal.install(rx_slot(conn, phase), &key);
+    }
+
+    /// Expands every key that the connection's present phases need.
+    pub(crate) fn install_keys(&mut self, conn: ConnIndex) {
+        let k = &self.conns[conn].kept;
+        let (tx, rx) = (k.phase_tx, k.phase_rx);
+        self.install_tx(conn, tx);
+        if tx > 0 {
+            self.install_tx(conn, tx - 1);
+        }
+        self.install_rx(conn, rx);
+        self.install_rx(conn, rx + 1);
+        if rx > 0 {
+            self.install_rx(conn, rx - 1);
+        } else {
+            self.seal.remove(rx_slot(conn, rx + 2));
+        }
+    }
+
+    /// Forgets a connection's keys.
+    pub(crate) fn remove_keys(&mut self, conn: ConnIndex) {
+        for slot in 0..PER_CONN {
+            self.seal.remove(conn.index() * PER_CONN + slot);
+        }
+    }
+
+    /// Begins the next phase to send in, when the old one's packets are all
+    /// settled: then no sealed frame needs a key older than the last.
+    pub(crate) fn maybe_rekey(&mut self, conn: ConnIndex) {
+        let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
+        let c = &self.conns[conn];
+        let Some(over) = u64::from(c.kept.sealed_in_phase).checked_sub(limit) else {
+            return;
+        };
+        let mut settled = true;
+        for path in self.paths_of(conn) {
+            let p = self.path_mut(path);
+            // Something sealed in this phase was acknowledged: the receiver has
+            // it, on each path that is used.
+            let confirmed = p.acked_to > p.phase_first || !p.usable;
+            // Who sends acknowledgements only is not acknowledged unasked.
+            p.ping_owed |= !confirmed && over.is_multiple_of(ASK_EVERY);
+            settled &= confirmed && (p.flying == 0 || p.lowest >= p.phase_first);
+        }
+        if !settled {
+            return;
+        }
+        let c = &mut self.conns[conn];
+        let next = c.kept.phase_tx + 1;
+        c.kept.phase_tx = next;
+        c.kept.sealed_in_phase = 0;
+        for path in self.paths_of(conn) {
+            let p = self.path_mut(path);
+            p.phase_first = p.next_number;
+        }
+        self.install_tx(conn, next);
+        self.core.counters.rekeys += 1;
+    }
+}

@@ -1,0 +1,94 @@
+//! Handing out what has happened.
+
+use portolan_seal::Seal;
+
+use super::Endpoint;
+use crate::base::{Event, LongIndex, PeerEvent, PeerId};
+use crate::tables::Memory;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// What has happened, one thing at a time. To be called until `None` after
+    /// each call that may bring something: with each [`crate::Rx::next`] before
+    /// what that returns is looked at, and after timeouts, sent packets and
+    /// news of a peer from outside.
+    ///
+    /// Of a peer that died the memory of long messages is given back first.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if self.core.events.count == 0 {
+            return None;
+        }
+        self.next_event()
+    }
+
+    #[cold]
+    fn next_event(&mut self) -> Option<Event> {
+        let events = &mut self.core.events;
+        if let Some(long) = events.released.pop_front(self.longs) {
+            events.count -= 1;
+            let l = &mut self.longs[long];
+            l.memory = Memory::Back;
+            let event = Event::Released(l.source, l.outcome);
+            if l.ended {
+                self.free_long(long);
+            }
+            return Some(event);
+        }
+        if let Some(event) = events.pop() {
+            return Some(event);
+        }
+        let from = events.peers_from;
+        let mut rest = self.peers[from.index()..].iter();
+        let ahead = rest.position(|p| !p.events.is_empty())?;
+        let peer = PeerId::new(from.index() + ahead);
+        let mine = &mut self.peers[peer].events;
+        let event = mine.take()?;
+        events.peers_from = peer;
+        if mine.is_empty() {
+            events.count -= 1;
+            if events.count == 0 {
+                events.peers_from = PeerId::NONE;
+            }
+        }
+        Some(Event::Peer(peer, event))
+    }
+
+    /// The memory of a long message is the caller's again.
+    pub(crate) fn tell_released(&mut self, long: LongIndex) {
+        self.core.events.released.push_back(self.longs, long);
+        self.core.events.count += 1;
+    }
+
+    /// Queues an event that stands in no table; false if too many wait.
+    pub(crate) fn tell(&mut self, event: Event) -> bool {
+        self.core.events.push(event)
+    }
+
+    /// Something happened to a peer.
+    pub(crate) fn tell_peer(&mut self, peer: PeerId, event: PeerEvent) {
+        let mine = &mut self.peers[peer].events;
+        let events = &mut self.core.events;
+        events.count += u32::from(mine.is_empty());
+        events.peers_from = events.peers_from.min(peer);
+        mine.add(event);
+    }
+
+    /// Asserts that as many events wait as are counted.
+    pub(crate) fn check_events(&self) {
+        let events = &self.core.events;
+        let mut count = events.queued();
+        let mut long = events.released.head;
+        while long.is_some() {
+            let l = &self.longs[long];
+            assert_eq!(l.memory, Memory::Untold, "long message {long}");
+            count += 1;
+            long = l.next;
+        }
+        for (i, p) in (0..).map(PeerId).zip(&*self.peers) {
+            let waits = !p.events.is_empty();
+            assert!(!waits || i >= events.peers_from, "events of peer {i}");
+            count += u32::from(waits);
+        }
+        assert_eq!(count, events.count, "events that wait");
+    }
+}

@@ -1,0 +1,149 @@
+//! The view that ties the tables and the seal together for one call.
+
+mod events;
+mod pool;
+
+use portolan_seal::Seal;
+
+use crate::base::{DeathReason, NetAddress, PathIndex, PeerId, Transmit};
+use crate::path::Path;
+use crate::tables::{
+    Conn, Core, Counters, FrameMeta, Listed, Long, PathSnapshot, Peer, PeerSnapshot, PeerState,
+    Tables,
+};
+
+pub(crate) use pool::Need;
+
+/// An endpoint, for the length of one call: a view over its tables.
+#[derive(Debug)]
+pub struct Endpoint<'m, S: Seal> {
+    pub(crate) core: &'m mut Core,
+    pub(crate) peers: &'m mut [Peer],
+    pub(crate) parked: &'m mut [PeerSnapshot],
+    pub(crate) parked_paths: &'m mut [PathSnapshot],
+    pub(crate) conns: &'m mut [Conn],
+    pub(crate) paths: &'m mut [Path],
+    pub(crate) meta: &'m mut [FrameMeta],
+    pub(crate) longs: &'m mut [Long],
+    pub(crate) frames: &'m mut [u8],
+    pub(crate) seal: &'m mut S,
+}
+
+impl<'m, S: Seal> Endpoint<'m, S> {
+    /// Over tables that [`Tables::init`] made, and the seal that goes with them.
+    #[inline]
+    pub fn new(tables: Tables<'m>, seal: &'m mut S) -> Self {
+        let Tables {
+            core,
+            peers,
+            parked,
+            parked_paths,
+            conns,
+            paths,
+            meta,
+            longs,
+            frames,
+        } = tables;
+        Self {
+            core,
+            peers,
+            parked,
+            parked_paths,
+            conns,
+            paths,
+            meta,
+            longs,
+            frames,
+            seal,
+        }
+    }
+
+    /// The state of a peer. A peer that does not exist is new.
+    #[must_use]
+    pub fn peer_state(&self, peer: PeerId) -> PeerState {
+        self.peers
+            .get(peer.index())
+            .map_or(PeerState::New, |p| p.state)
+    }
+
+    /// The connection numbers by which a peer may speak to us: what we offered
+    /// it in the life that we know, and in others that it has yet to prove.
+    pub fn connection_numbers(&self, peer: PeerId) -> impl Iterator<Item = u32> + Clone {
+        let known = self.peers[..self.core.peer_count as usize].get(peer.index());
+        let heard =
+            |p: &&Peer| !matches!(p.state, PeerState::Dead(how) if how != DeathReason::Closed);
+        let unproven = self.core.pending.iter();
+        let unproven = unproven.filter(move |it| it.nonce != 0 && it.peer == peer);
+        let own = known.filter(heard).map(move |p| p.connection(peer));
+        own.into_iter().chain(unproven.map(|it| it.connection))
+    }
+
+    /// Where packets to a peer go, if it exists.
+    #[must_use]
+    pub fn peer_address(&self, peer: PeerId) -> Option<NetAddress> {
+        self.peers.get(peer.index()).map(|p| p.to)
+    }
+
+    /// Whether everything sent to a peer has been acknowledged.
+    #[must_use]
+    pub fn peer_idle(&self, peer: PeerId) -> bool {
+        let Some(p) = self.peers.get(peer.index()) else {
+            return true;
+        };
+        p.conn.is_none() || { self.conns[p.conn].is_settled() }
+    }
+
+    /// Whether everything sent to anybody has been acknowledged.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        let mut used = self.conns[..self.core.conns_used as usize].iter();
+        self.core.closes_owed == 0 && used.all(|c| c.listed == Listed::Free || c.is_settled())
+    }
+
+    /// Whether everything sent to anybody has left at least once. What was
+    /// given up and is to leave again has not.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        let mut used = self.conns[..self.core.conns_used as usize].iter();
+        used.all(|c| c.listed == Listed::Free || c.has_left())
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.core.counters
+    }
+
+    /// Frames that are not in use.
+    #[must_use]
+    pub const fn free_frames(&self) -> u32 {
+        self.core.free_count
+    }
+
+    /// The bytes of a packet that is ready to leave.
+    #[inline]
+    #[must_use]
+    pub fn frame(&self, t: &Transmit) -> &[u8] {
+        &self.frames[t.start..t.start + t.len]
+    }
+
+    /// Packets that congestion control allows in flight to a peer, while it is
+    /// active.
+    #[must_use]
+    pub fn window(&self, peer: PeerId) -> Option<u32> {
+        let conn = self.peers.get(peer.index())?.conn;
+        Some(self.paths.get(conn.index())?.congestion.window())
+    }
+
+    /// Smoothed round-trip time to a peer, ns, once one was measured.
+    #[must_use]
+    pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
+        let conn = self.peers.get(peer.index())?.conn;
+        self.paths.get(conn.index())?.rtt.smoothed()
+    }
+
+    #[inline]
+    pub(crate) fn path_mut(&mut self, path: PathIndex) -> &mut Path {
+        &mut self.paths[path]
+    }
+}

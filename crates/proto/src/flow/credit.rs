@@ -1,0 +1,78 @@
+//! What a peer may send: chunks by our pool, packets by our receive buffer.
+
+use portolan_seal::Seal;
+
+use crate::base::{ConnIndex, PathIndex, WINDOW_SPAN};
+use crate::endpoint::Endpoint;
+use crate::tables::Listed;
+
+/// A peer that sent no data for this long does not share the receive buffer, ns.
+const SENDER_QUIET_NS: u64 = 10_000_000;
+/// How often the sharing peers are counted, ns.
+const COUNT_EVERY_NS: u64 = 1_000_000;
+/// Least share of the receive buffer, packets.
+const SHARE_MIN: u64 = 2;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Chunks of one priority that one peer may have undelivered here.
+    pub(crate) const fn hold_limit(&self) -> u32 {
+        let (hold, quarter) = (self.core.config.hold_frames, self.core.config.frames / 4);
+        if hold < quarter { hold } else { quarter }
+    }
+
+    /// Packets that one of the peers that now send may have on the way to us.
+    pub(crate) fn share(&mut self, now: u64) -> u64 {
+        if now.saturating_sub(self.core.senders_counted_at) >= COUNT_EVERY_NS {
+            let senders = self.conns[..self.core.conns_used as usize]
+                .iter()
+                .filter(|c| {
+                    c.listed != Listed::Free
+                        && c.last_data_at != 0
+                        && now.saturating_sub(c.last_data_at) < SENDER_QUIET_NS
+                })
+                .count();
+            self.core.senders = (senders as u32).max(1);
+            self.core.senders_counted_at = now;
+        }
+        let all = u64::from(self.core.config.receive_packets);
+        (all / u64::from(self.core.senders)).clamp(SHARE_MIN, WINDOW_SPAN as u64)
+    }
+
+    /// Packets beyond the last that came by a path that may be on the way there.
+    pub(crate) fn room(&mut self, now: u64, path: PathIndex) -> u64 {
+        let share = self.share(now);
+        let alone = self.core.senders == 1;
+        let p = self.path_mut(path);
+        let next = p.rx_next;
+        if p.inflow.is_spread(now, next, share) && alone {
+            (2 * share).min(WINDOW_SPAN as u64)
+        } else {
+            share
+        }
+    }
+
+    /// The credit to advertise to a peer: absolute, by priority.
+    pub(crate) fn credit(&self, conn: ConnIndex) -> [u32; 2] {
+        let limit = self.hold_limit();
+        let taken = self.conns[conn].kept.taken;
+        taken.map(|t| t.wrapping_add(limit))
+    }
+
+    /// So many chunks of the peer were taken for good. Where the peer has used up
+    /// what it was told of, it must hear of the room now.
+    #[inline]
+    pub(crate) fn give_credit(&mut self, conn: ConnIndex, priority: usize, chunks: u32) {
+        let taken = &mut self.conns[conn].kept.taken[priority];
+        *taken = taken.wrapping_add(chunks);
+        let half = self.hold_limit() / 2;
+        let credit = self.credit(conn)[priority];
+        let c = &self.conns[conn];
+        let waits = c.held[priority] + c.stops.all_withheld[priority];
+        let arrived = c.kept.taken[priority].wrapping_add(waits);
+        let left = c.advertised[priority].wrapping_sub(arrived) as i32;
+        let new = credit.wrapping_sub(c.advertised[priority]);
+        if left <= half as i32 && new >= half {
+            self.owe_news(conn);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Telling a sender that its message was refused: once each, in order.
+//!
+//! Of each flow one refusal at a time is under way, so they arrive in order of
+//! their messages, and the teller knows a repeat by its number. Until the next
+//! may leave, what follows in the flow is held.
+
+use portolan_seal::Seal;
+use portolan_wire::{Chunk, MessageNo, Priority};
+
+use crate::base::{ConnIndex, Event};
+use crate::endpoint::Endpoint;
+use crate::receive::Took;
+use crate::tables::PeerState;
+
+/// Wait before a refusal that found no frame is tried again, ns.
+const RETRY_NS: u64 = 1_000_000;
+/// Longest time that a refusal may be repeated after it was told, ns.
+const REPEATS_NS_MAX: u64 = 10_000_000_000;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// The caller wants a message never: its sender hears of it.
+    pub(crate) fn refuse(
+        &mut self,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: u16,
+        message: MessageNo,
+    ) {
+        let peer = self.conns[conn].peer;
+        if self.peers[peer].state != PeerState::Up {
+            return;
+        }
+        let r = &mut self.conns[conn].refusals;
+        r.owe(priority, flow, message);
+        self.send_refusal(conn, priority, flow);
+    }
+
+    /// Whether a flow must not go on before its refusal has left.
+    pub(crate) fn refusal_blocks(
+        &mut self,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: u16,
+    ) -> bool {
+        let waits = |e: &Self| e.conns[conn].refusals.is_owed(priority, flow);
+        if waits(self) {
+            self.send_refusal(conn, priority, flow);
+        }
+        waits(self)
+    }
+
+    fn send_refusal(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
+        let c = &self.conns[conn];
+        let Some(message) = c.refusals.next(priority, flow) else {
+            return;
+        };
+        let now = c.heard_at.max(c.used_at);
+        let chunk = Chunk::Refuse {
+            priority,
+            flow,
+            message,
+        };
+        let frame = self.queue_control(now, conn, &chunk);
+        let r = &mut self.conns[conn].refusals;
+        let Some(frame) = frame else {
+            r.retry_at = now + RETRY_NS;
+            self.arm(now + RETRY_NS);
+            return;
+        };
+        r.queued(priority, flow);
+        let meta = &mut self.meta[frame];
+        meta.refusal = true;
+        meta.priority = priority;
+        meta.flow = flow;
+    }
+
+    /// Tries again those that found no frame.
+    pub(crate) fn retry_refusals(&mut self, now: u64, conn: ConnIndex) {
+        let c = &mut self.conns[conn];
+        c.used_at = now;
+        c.refusals.retry();
+        self.go_on_after_refusals(conn);
+    }
+
+    /// Lets flows go on whose refusal was acknowledged.
+    #[inline]
+    pub(crate) fn go_on_after_refusals(&mut self, conn: ConnIndex) {
+        if self.conns[conn].refusals.has_acked() {
+            self.go_on_with_flows(conn);
+        }
+    }
+
+    #[cold]
+    fn go_on_with_flows(&mut self, conn: ConnIndex) {
+        while let Some((priority, flow)) = self.conns[conn].refusals.take_acked() {
+            if !self.refusal_blocks(conn, priority, flow) {
+                self.advance(conn, priority, flow);
+            }
+        }
+    }
+
+    /// The peer refused a message of ours.
+    pub(crate) fn handle_refuse(
+        &mut self,
+        now: u64,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: u16,
+        message: MessageNo,
+    ) -> Took {
+        let c = &mut self.conns[conn];
+        if self.peers[c.peer].state != PeerState::Up {
+            return Took::Yes;
+        }
+        // It gives up repeating when it gives us up.
+        let until = now.saturating_add(self.core.config.silence_ns.min(REPEATS_NS_MAX));
+        c.refusals.repeats_until = until;
+        self.arm(until);
+        let c = &mut self.conns[conn];
+        let Some(told) = c.refusals.told(priority, flow) else {
+            return Took::Bad;
+        };
+        let new = message.since(*told) > 0;
+        let peer = c.peer;
+        let event = Event::Refused {
+            peer,
+            priority,
+            flow,
+            message,
+        };
+        if !new {
+            return Took::Yes;
+        }
+        if !self.tell(event) {
+            return Took::NoRoom(priority);
+        }
+        if let Some(told) = self.conns[conn].refusals.told(priority, flow) {
+            *told = message;
+        }
+        Took::Yes
+    }
+}

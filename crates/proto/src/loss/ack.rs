@@ -1,0 +1,53 @@
+//! Acknowledgements that are owed, and those that leave.
+
+use portolan_seal::Seal;
+use portolan_wire::Ack;
+
+use crate::base::{ConnIndex, PathIndex};
+use crate::endpoint::Endpoint;
+use crate::path::Owed;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// An acknowledgement must leave in this pass.
+    pub(crate) fn owe_now(&mut self, path: PathIndex) {
+        let p = self.path_mut(path);
+        p.owed = Owed::Now;
+        let conn = p.conn;
+        self.make_ready(conn);
+    }
+
+    /// What an acknowledgement tells beside packets must leave in this pass: by
+    /// the path that the peer uses, for others may lead nowhere.
+    pub(crate) fn owe_news(&mut self, conn: ConnIndex) {
+        self.owe_now(self.conns[conn].heard_by);
+    }
+
+    /// An acknowledgement must leave, but may ride on an answer.
+    pub(crate) fn owe_delayed(&mut self, path: PathIndex) {
+        let p = self.path_mut(path);
+        p.owed = p.owed.max(Owed::Delayed);
+        let conn = p.conn;
+        self.make_deferred(conn);
+    }
+
+    /// The acknowledgement that leaves now. What it grants is remembered.
+    pub(crate) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
+        let room = self.room(now, path);
+        let p = self.path_mut(path);
+        let conn = p.conn;
+        let mut ack = p.ack(now);
+        p.granted = p.granted.max(p.rx_next.saturating_add(room));
+        ack.packet_limit = p.granted as u32;
+        ack.credit = self.credit(conn);
+        ack
+    }
+
+    /// An acknowledgement with so much credit has left with a packet.
+    pub(crate) fn ack_left(&mut self, path: PathIndex, credit: [u32; 2]) {
+        let p = self.path_mut(path);
+        p.owed = Owed::Nothing;
+        p.unacked = 0;
+        let conn = p.conn;
+        self.conns[conn].advertised = credit;
+    }
+}

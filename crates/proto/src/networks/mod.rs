@@ -1,0 +1,381 @@
+//! Several networks between two endpoints: telling, validating, giving up.
+//!
+//! Each side tells the other, under the key, by which further addresses it is
+//! reached. Where one of them lies in the subnet of a network of ours, a path
+//! leads there; its number is that of our network. Path 0, to the address that
+//! the peer is known by, leaves by the network whose subnet that lies in, which
+//! need not be the first: hosts may list theirs in different orders. Then the
+//! path with that network's number is the first network's.
+//!
+//! A further path carries messages once a
+//! packet went there and an answer came back, and no more once its probes stay
+//! without an answer while another path's do not: what it carried goes on
+//! elsewhere, and it is tried now and then.
+
+mod reroute;
+mod sizes;
+mod striping;
+
+use portolan_seal::Seal;
+use portolan_wire::{Chunk, NETWORK_BYTES, Network};
+
+use crate::base::{ConnIndex, NetAddress, PATHS_MAX, PathIndex, PeerId, WINDOW_SPAN};
+use crate::congestion::{Congestion, Mode, Pacer};
+use crate::endpoint::Endpoint;
+use crate::path::{KeptPath, Owed, Path, SLOT_FRAMES};
+use crate::tables::{KeptFurther, LocalNetwork};
+
+/// A path whose probes have no answer is given up instead of this one in a row:
+/// after three times SRTT + 4 RTTVAR and the slack.
+const PROBES_DEAD: u8 = 3;
+/// First wait before a path is tried again, ns, doubled from try to try.
+const TRIAL_NS: u64 = 2_000_000;
+/// Longest wait between two tries while something waits to be sent, ns.
+const TRIAL_NS_MAX: u64 = 100_000_000;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Tells the endpoint of a network of its own: the first, 0, whose address
+    /// peers know it by, and up to three more. Peers on no network that it was
+    /// told of are reached by the first. To be called before peers are added;
+    /// further networks do nothing without [`crate::Config::more_paths`].
+    ///
+    /// # Panics
+    /// If there is no such number: the caller's own doing.
+    pub fn set_network(&mut self, number: usize, network: LocalNetwork) {
+        assert!(number < PATHS_MAX, "networks 0 to 3");
+        self.core.networks[number] = LocalNetwork {
+            packet_max: network.packet_max.min(self.core.config.packet_max),
+            ..network
+        };
+    }
+
+    /// By which of our networks an address is reached.
+    pub(crate) fn network_to(&self, ip: [u8; 16]) -> u8 {
+        let found = self.core.networks.iter().position(|n| n.has(ip));
+        found.unwrap_or(0) as u8
+    }
+
+    /// From now on path 0 to a peer leads to `to`.
+    pub(crate) fn lead(&mut self, peer: PeerId, to: NetAddress) {
+        let network = self.network_to(to.ip);
+        let p = &mut self.peers[peer];
+        p.to = to;
+        p.bits.set_network(network);
+    }
+
+    /// By which of our networks a path to a peer leaves.
+    #[inline]
+    pub(crate) fn network_of(&self, peer: PeerId, path: u8) -> u8 {
+        let lead = self.peers[peer].bits.network();
+        match path {
+            0 => lead,
+            path if path == lead => 0,
+            path => path,
+        }
+    }
+
+    /// A packet has come by a path: from where.
+    #[inline]
+    pub(crate) fn note_source(&mut self, conn: ConnIndex, path: PathIndex, from: NetAddress) {
+        if self.has_more(conn) {
+            let peer = self.conns[conn].peer;
+            // The same exchange of two numbers both ways.
+            let mate = self.network_of(peer, self.network_to(from.ip));
+            self.path_mut(path).mate = mate;
+        }
+    }
+
+    /// Queues what tells a peer of our networks, once there is a frame for it.
+    pub(crate) fn tell_networks(&mut self, now: u64, conn: ConnIndex) {
+        let mut entries = [[0; NETWORK_BYTES]; PATHS_MAX - 1];
+        let further = &self.core.networks[1..];
+        let known = further.iter().filter(|n| n.packet_max > 0);
+        let mut count = 0;
+        for (entry, network) in entries.iter_mut().zip(known) {
+            *entry = Network {
+                ip: network.address.ip,
+                port: network.address.port,
+                packet_max: network.packet_max,
+            }
+            .to_bytes();
+            count += 1;
+        }
+        let told = count == 0 || {
+            let chunk = Chunk::Networks(&entries[..count]);
+            self.queue_control(now, conn, &chunk).is_some()
+        };
+        self.conns[conn].networks_owed = !told;
+    }
+
+    /// A peer tells of its networks: those that we share with it become paths.
+    pub(crate) fn handle_networks(
+        &mut self,
+        now: u64,
+        conn: ConnIndex,
+        told: &[[u8; NETWORK_BYTES]],
+    ) {
+        let mut used = 0u16;
+        let peer = self.conns[conn].peer;
+        for id in 1..PATHS_MAX as u8 {
+            let network = self.network_of(peer, id);
+            let mine = self.core.networks[usize::from(network)];
+            let own = self.own_packet_max(network);
+            let found = told
+                .iter()
+                .map(Network::parse)
+                .enumerate()
+                .find(|(i, n)| used >> i & 1 == 0 && mine.has(n.ip));
+            let Some((i, theirs)) = found else { continue };
+            used |= 1 << i;
+            let Some(path) = self.open_path(conn, id) else {
+                continue;
+            };
+            self.keep_path(conn, id);
+            let p = self.path_mut(path);
+            if p.leads {
+                continue;
+            }
+            p.leads = true;
+            p.to = NetAddress {
+                ip: theirs.ip,
+                port: theirs.port,
+            };
+            p.mtu.begin(now, own, theirs.packet_max);
+            p.ping_owed = true;
+            p.trial_at = now.saturating_add(TRIAL_NS);
+            self.make_ready(conn);
+        }
+    }
+
+    /// The path of a number, made if there is none; `None` if all that there
+    /// may be are in use.
+    pub(crate) fn open_path(&mut self, conn: ConnIndex, id: u8) -> Option<PathIndex> {
+        if let Some(path) = self.path_of(conn, id) {
+            return Some(path);
+        }
+        let first = self.conns.len();
+        let free = self.paths.get(first..)?;
+        let path = PathIndex::new(first + free.iter().position(|p| p.conn.is_none())?);
+        let c = &mut self.conns[conn];
+        c.more[usize::from(id) - 1] = path;
+        let known = c.kept.paths >> id & 1 == 1;
+        let peer = c.peer;
+        let place = self.peers[peer].place;
+        let kept = if known {
+            KeptFurther::from_words(&self.parked_paths[further_at(place, id)])
+        } else {
+            KeptFurther {
+                path: KeptPath::new(0),
+                ..KeptFurther::default()
+            }
+        };
+        let mode = self.core.config.congestion.unwrap_or(Mode::Lan);
+        let most = self.core.config.packet_max;
+        let congestion = Congestion::new(mode, most, WINDOW_SPAN as u32);
+        let marks = self.core.config.first_message;
+        let own = self.own_packet_max(self.network_of(peer, id));
+        let p = &mut self.paths[path];
+        *p = Path::resume(conn, &kept.path, marks, congestion);
+        p.id = id;
+        p.mate = id;
+        p.usable = false;
+        p.leads = kept.theirs > 0;
+        p.to = kept.to;
+        // Nothing of the present key phase was seen on it.
+        p.phase_rx_first = u64::MAX;
+        if p.leads {
+            p.mtu.resume(kept.path.packet_max, own, kept.theirs);
+        }
+        Some(path)
+    }
+
+    /// From now on the path's numbers are kept.
+    pub(crate) fn keep_path(&mut self, conn: ConnIndex, id: u8) {
+        self.conns[conn].kept.paths |= 1 << id;
+    }
+
+    /// Makes ready the further paths of a connection that was parked.
+    /// All its packets of earlier key phases arrived or are no more.
+    pub(crate) fn resume_paths(&mut self, conn: ConnIndex) {
+        let known = self.conns[conn].kept.paths;
+        for id in (1..PATHS_MAX as u8).filter(|id| known >> id & 1 == 1) {
+            if let Some(path) = self.open_path(conn, id) {
+                let p = self.path_mut(path);
+                p.phase_rx_first = p.rx_next;
+            }
+        }
+    }
+
+    /// Parks the state of a connection's further paths.
+    pub(crate) fn park_paths(&mut self, conn: ConnIndex) {
+        let c = &self.conns[conn];
+        let (known, more) = (c.kept.paths, c.more);
+        let place = self.peers[c.peer].place;
+        for path in more.into_iter().filter(|&path| path.is_some()) {
+            let p = &self.paths[path];
+            if known >> p.id & 1 == 1 {
+                let theirs = if p.leads { p.mtu.theirs() } else { 0 };
+                let kept = KeptFurther {
+                    path: p.kept(),
+                    to: p.to,
+                    theirs,
+                };
+                self.parked_paths[further_at(place, p.id)] = kept.to_words();
+            }
+        }
+    }
+
+    /// Frees a further path. What was to be kept of it has been.
+    pub(crate) fn release_path(&mut self, path: PathIndex) {
+        let Path { conn, id, .. } = self.paths[path];
+        self.conns[conn].more[usize::from(id) - 1] = PathIndex::NONE;
+        self.paths[path] = Path::default();
+    }
+
+    /// An answer to what was sent on a path has come, beyond those before.
+    #[cold]
+    pub(crate) fn path_answered(&mut self, now: u64, path: PathIndex, largest: u64) {
+        let p = self.path_mut(path);
+        p.quiet = 0;
+        if !p.usable && !p.proven && largest >= p.proof_from {
+            p.proven = true;
+            p.mtu.go_on(now);
+        }
+        self.use_proven(path);
+    }
+
+    /// A path that was validated, and whose packet size is known, is used.
+    pub(crate) fn use_proven(&mut self, path: PathIndex) {
+        let p = self.path_mut(path);
+        if p.proven && !p.usable && !p.mtu.is_searching() {
+            p.usable = true;
+            p.trial_at = u64::MAX;
+            p.trials = 0;
+            let conn = p.conn;
+            self.make_ready(conn);
+        }
+    }
+
+    /// Gives a path up if its probes have no answer and another path is there:
+    /// everything that it carries will leave by others. False if it is not to
+    /// be given up.
+    pub(crate) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
+        let p = &self.paths[path];
+        let conn = p.conn;
+        if !self.has_more(conn) || (p.usable && p.quiet < PROBES_DEAD) {
+            return false;
+        }
+        let alive = |&other: &PathIndex| {
+            let o = &self.paths[other];
+            other != path && o.usable && o.quiet == 0
+        };
+        let Some(other) = self.paths_of(conn).find(alive) else {
+            self.ask_doubtful(conn, path);
+            return false;
+        };
+        let p = self.path_mut(path);
+        let (lowest, next) = (p.lowest, p.next_number);
+        if p.usable {
+            self.core.counters.paths_given_up += 1;
+            let mode = self.paths[path].congestion.mode();
+            let most = self.core.config.packet_max;
+            let p = self.path_mut(path);
+            p.usable = false;
+            p.proven = false;
+            p.proof_from = next;
+            p.trials = 0;
+            p.trial_at = now;
+            // What it will find when it comes back, nobody knows.
+            p.congestion = Congestion::new(mode, most, WINDOW_SPAN as u32);
+            p.pacer = Pacer::new();
+        }
+        for number in lowest..next {
+            let frame = *self.path_mut(path).slot(number);
+            if frame < SLOT_FRAMES {
+                self.frame_late(now, path, frame);
+            }
+        }
+        let p = self.path_mut(path);
+        p.mtu.rest();
+        p.probe_owed = false;
+        let c = &mut self.conns[conn];
+        c.way = other;
+        c.striped = 0;
+        true
+    }
+
+    /// Asks the other paths in use. Where nothing flies by a path that has not
+    /// answered once, nothing else would ever show that it is back.
+    fn ask_doubtful(&mut self, conn: ConnIndex, path: PathIndex) {
+        for other in self.paths_of(conn).filter(|&other| other != path) {
+            let p = self.path_mut(other);
+            p.ping_owed |= p.usable && p.flying == 0;
+        }
+    }
+
+    /// Tries a path that is not in use, if it is time, and something is to be
+    /// sent or messages come by it. Not because of a mere ping: two that have
+    /// little state must not wake each other again and again.
+    pub(crate) fn try_path(&mut self, now: u64, path: PathIndex) {
+        let p = &self.paths[path];
+        let c = &self.conns[p.conn];
+        let owes = p.owed != Owed::Nothing && c.last_data_at != 0;
+        let waits = c.queued > 0 || owes || self.is_stuck(p.conn);
+        let p = &mut self.paths[path];
+        if !p.leads || p.trial_at > now || !waits {
+            return;
+        }
+        let wait = (TRIAL_NS << p.trials.min(10)).min(TRIAL_NS_MAX);
+        p.trials = p.trials.saturating_add(1);
+        p.trial_at = now.saturating_add(wait);
+        p.ping_owed = true;
+        let at = p.trial_at;
+        self.arm(at);
+    }
+
+    /// When a path wants to be tried, if nothing changes until then.
+    pub(crate) fn trial_at(&self, path: PathIndex) -> u64 {
+        let p = &self.paths[path];
+        let waits = || self.conns[p.conn].queued > 0 || self.is_stuck(p.conn);
+        if p.usable || !p.leads || !waits() {
+            u64::MAX
+        } else {
+            p.trial_at
+        }
+    }
+
+    /// Whether what flies by a path has no answer: should no other path be in use yet, it
+    /// would leave by none.
+    fn is_stuck(&self, conn: ConnIndex) -> bool {
+        let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
+        paths.any(|p| p.usable && p.quiet > 0 && p.flying > 0)
+    }
+
+    /// Which acknowledgement is owed most urgently, on whatever path.
+    #[inline]
+    pub(crate) fn owed(&self, conn: ConnIndex) -> Owed {
+        let mine = self.paths[conn.first_path()].owed;
+        if !self.has_more(conn) {
+            return mine;
+        }
+        let all = self.paths_of(conn).map(|path| self.paths[path].owed);
+        all.max().unwrap_or(mine)
+    }
+
+    /// Packets in flight to a connection's peer, on all paths.
+    #[inline]
+    pub(crate) fn flying(&self, conn: ConnIndex) -> u32 {
+        let mine = self.paths[conn.first_path()].flying;
+        if !self.has_more(conn) {
+            return mine;
+        }
+        self.paths_of(conn)
+            .map(|path| self.paths[path].flying)
+            .sum()
+    }
+}
+
+/// Where the parked state of a further path of a peer lies.
+const fn further_at(place: u32, id: u8) -> usize {
+    place as usize * (PATHS_MAX - 1) + id as usize - 1
+}

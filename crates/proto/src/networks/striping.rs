@@ -1,0 +1,146 @@
+//! By which of several paths the next packet leaves.
+
+use portolan_seal::Seal;
+
+use crate::base::{ConnIndex, PATHS_MAX, PathIndex};
+use crate::endpoint::Endpoint;
+use crate::path::{Owed, Path};
+
+/// Packets that leave by one path before another is considered: enough for
+/// one unit of segmentation offload, few beside a window.
+const STRIPE: u8 = 16;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Whether a connection has other paths than the first.
+    #[inline]
+    pub(crate) fn has_more(&self, conn: ConnIndex) -> bool {
+        self.conns[conn].more != [PathIndex::NONE; PATHS_MAX - 1]
+    }
+
+    /// A connection's paths, the first one first.
+    #[inline]
+    pub(crate) fn paths_of(&self, conn: ConnIndex) -> impl Iterator<Item = PathIndex> + use<S> {
+        let more = self.conns[conn].more;
+        core::iter::once(conn.first_path()).chain(more.into_iter().filter(|&path| path.is_some()))
+    }
+
+    /// The path of a number, if there is one.
+    #[inline]
+    pub(crate) fn path_of(&self, conn: ConnIndex, id: u8) -> Option<PathIndex> {
+        if id == 0 {
+            return Some(conn.first_path());
+        }
+        let more = &self.conns[conn].more;
+        let path = *more.get(usize::from(id) - 1)?;
+        path.is_some().then_some(path)
+    }
+
+    /// The path by which the next packet of chunks is to leave. It may have to
+    /// wait for its window or its pacer; then all others have to.
+    #[inline]
+    pub(crate) fn way(&mut self, now: u64, conn: ConnIndex) -> PathIndex {
+        if !self.has_more(conn) {
+            return conn.first_path();
+        }
+        self.best_way(now, conn)
+    }
+
+    fn best_way(&mut self, now: u64, conn: ConnIndex) -> PathIndex {
+        let c = &self.conns[conn];
+        let (way, striped) = (c.way, c.striped);
+        let free = |path: PathIndex| {
+            let p = &self.paths[path];
+            p.usable && self.window_open(path, 0) && p.pacer.ready_at(now) <= now
+        };
+        if striped < STRIPE && free(way) && self.paths[way].quiet == 0 {
+            return way;
+        }
+        let all = || self.paths_of(conn);
+        if let Some(probes) = all().find(|&path| self.paths[path].probe_owed) {
+            return probes;
+        }
+        // Those first that answer; of those that do not, the one that was asked
+        // least: where its last answer was lost nothing but this asks it again.
+        // Then by how much of the window is used.
+        let load = |&path: &PathIndex| {
+            let p = &self.paths[path];
+            let used = (u64::from(p.flying) << 16) / u64::from(p.congestion.window().max(1));
+            (p.quiet, used)
+        };
+        let best = all().filter(|&path| free(path)).min_by_key(load);
+        let paced = |&path: &PathIndex| self.paths[path].pacer.ready_at(now);
+        let best = best.or_else(|| {
+            let open = |&path: &PathIndex| self.paths[path].usable && self.window_open(path, 0);
+            all().filter(open).min_by_key(paced)
+        });
+        let usable = |&path: &PathIndex| self.paths[path].usable;
+        let best = best
+            .or_else(|| all().find(usable))
+            .unwrap_or(conn.first_path());
+        let c = &mut self.conns[conn];
+        c.way = best;
+        c.striped = 0;
+        if best != way {
+            self.arm_probe(now, best);
+        }
+        best
+    }
+
+    /// The path by which an acknowledgement of a path's packets leaves: by the
+    /// network by which they come, if it is in use or no other answers: where those in
+    /// use have failed, nothing else would ever show that this one works.
+    pub(crate) fn ack_way(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
+        let mate = self.path_of(conn, self.paths[path].mate);
+        let is = |of: fn(&Path) -> bool| move |other: &PathIndex| of(&self.paths[*other]);
+        mate.filter(is(|p| p.usable))
+            .or_else(|| self.paths_of(conn).find(is(|p| p.usable && p.quiet == 0)))
+            .or_else(|| mate.filter(is(|p| p.leads)))
+            .or_else(|| self.paths_of(conn).find(is(|p| p.usable)))
+            .unwrap_or(conn.first_path())
+    }
+
+    /// The path of whose packets a packet that leaves by `path` tells.
+    #[inline]
+    pub(crate) fn told_by(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
+        let tells = |other: PathIndex| {
+            let p = &self.paths[other];
+            p.owed != Owed::Nothing || p.unacked > 0
+        };
+        if !self.has_more(conn) {
+            return path;
+        }
+        let id = self.paths[path].id;
+        let is_mate = |&other: &PathIndex| self.paths[other].mate == id && tells(other);
+        let mut mates = self.paths_of(conn).filter(is_mate);
+        let all = || self.paths_of(conn).find(|&other| tells(other));
+        mates.next().or_else(all).unwrap_or(path)
+    }
+
+    /// Nothing more may leave for now: of the other paths, too, those must be
+    /// acknowledged that have not been asked about.
+    #[inline]
+    pub(crate) fn ask_others(&mut self, conn: ConnIndex, path: PathIndex) {
+        if !self.has_more(conn) {
+            return;
+        }
+        for other in self.paths_of(conn).filter(|&other| other != path) {
+            let p = self.path_mut(other);
+            if p.since_ask > 0 && p.flying > 0 && p.usable {
+                p.since_ask = 0;
+                p.ping_owed = true;
+            }
+        }
+    }
+
+    /// Largest packet that every path in use takes.
+    #[inline]
+    pub(crate) fn packet_size(&self, conn: ConnIndex) -> u16 {
+        let first = &self.paths[conn.first_path()];
+        if !self.has_more(conn) {
+            return first.mtu.current();
+        }
+        let used = self.paths_of(conn).map(|path| &self.paths[path]);
+        let sizes = used.filter(|p| p.usable).map(|p| p.mtu.current());
+        sizes.min().unwrap_or(first.mtu.current())
+    }
+}

@@ -1,0 +1,290 @@
+//! State of one path of a pair: everything that counts packets. What counts
+//! messages is the connection's, and the same on every path.
+//!
+//! Path 0 of a connection has the connection's own index in the table.
+
+mod inflow;
+mod mtu;
+mod received;
+mod reordering;
+mod rerouting;
+
+use crate::base::{ConnIndex, FrameIndex, NetAddress, PathIndex, WINDOW_SPAN, indexed};
+use crate::congestion::{Congestion, Mode, Pacer, Rtt};
+
+use inflow::Inflow;
+use mtu::Mtu;
+pub(crate) use received::DELAY_UNIT_NS;
+use reordering::Reordering;
+use rerouting::Rerouting;
+pub(crate) use rerouting::Sight;
+
+/// In a slot of the send window: nothing to resend under this number.
+pub(crate) const SLOT_NOTHING: FrameIndex = FrameIndex::NONE;
+/// Acknowledged.
+pub(crate) const SLOT_ACKED: FrameIndex = FrameIndex::beyond(1);
+/// Given up; its chunks went on under another number.
+pub(crate) const SLOT_LOST: FrameIndex = FrameIndex::beyond(2);
+/// A probe of the path's packet size.
+pub(crate) const SLOT_PROBE: FrameIndex = FrameIndex::beyond(3);
+/// Given up because nothing was heard in time; it may just be late.
+pub(crate) const SLOT_LATE: FrameIndex = FrameIndex::beyond(4);
+/// Slots below this are frames.
+pub(crate) const SLOT_FRAMES: FrameIndex = FrameIndex::beyond(8);
+
+/// Bits of the replay window: twice the send window.
+pub(crate) const REPLAY_BITS: u64 = 2 * WINDOW_SPAN as u64;
+
+/// Which acknowledgement is owed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Owed {
+    /// None.
+    #[default]
+    Nothing,
+    /// One that may ride on an answer of the application.
+    Delayed,
+    /// One that must leave in this pass.
+    Now,
+}
+
+/// A round trip above this is long, ns: bursts are small, for a heap of
+/// acknowledgements that comes at once must not let one go that overflows a
+/// buffer, and acknowledgements are asked for more often.
+const LONG_NS: u64 = 1_000_000;
+
+/// Active state of a path. Plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// Whose it is.
+    pub(crate) conn: ConnIndex,
+    /// Its number: of the network that it leaves by, unless that is the one of
+    /// path 0; and in packets.
+    pub(crate) id: u8,
+    /// The number of ours that leaves by the network by which the peer's
+    /// packets with this number come.
+    pub(crate) mate: u8,
+
+    // Sender.
+    /// Where it leads, if it is not the first: that is in the peer's entry.
+    pub(crate) to: NetAddress,
+    /// It leads somewhere; otherwise the peer alone uses its number.
+    pub(crate) leads: bool,
+    /// It was validated, and nothing speaks against it: it carries messages.
+    pub(crate) usable: bool,
+    /// An answer came to a packet numbered `proof_from` or above.
+    pub(crate) proven: bool,
+    pub(crate) proof_from: u64,
+    /// While it is not usable: when it is tried next, and how often it was.
+    pub(crate) trial_at: u64,
+    pub(crate) trials: u8,
+    pub(crate) next_number: u64,
+    pub(crate) packet_limit: u64,
+    /// Lowest number whose slot may still hold a frame.
+    pub(crate) lowest: u64,
+    /// One above the largest number that was acknowledged.
+    pub(crate) acked_to: u64,
+    pub(crate) flying: u32,
+    pub(crate) flying_bytes: u64,
+    /// Chunk-bearing packets since the last that asked for an acknowledgement.
+    pub(crate) since_ask: u32,
+    /// First number of the current key phase.
+    pub(crate) phase_first: u64,
+    /// How far out of order packets come.
+    pub(crate) reordering: Reordering,
+    pub(crate) rtt: Rtt,
+    pub(crate) congestion: Congestion,
+    pub(crate) pacer: Pacer,
+    /// Which way it takes, and whether another would be better.
+    pub(crate) rerouting: Rerouting,
+    pub(crate) ce_seen: u32,
+    pub(crate) backoff: u8,
+    /// Pings that leave before the next probe.
+    pub(crate) asks: u8,
+    /// Probes in a row without any answer.
+    pub(crate) quiet: u8,
+    /// When packets were last seen to be lost; 0: never.
+    pub(crate) lost_at: u64,
+    /// When the probe clock was last restarted.
+    pub(crate) probe_from: u64,
+    pub(crate) mtu: Mtu,
+    /// A ping must leave, to hear what the peer has room for.
+    pub(crate) ping_owed: bool,
+    /// The next packet of chunks is a probe: it leaves whatever the window
+    /// says, and asks for an answer.
+    pub(crate) probe_owed: bool,
+    /// Lowest and highest number that was given up and may still turn out to
+    /// have arrived; `u64::MAX` and anything: none.
+    pub(crate) lost_from: u64,
+    pub(crate) lost_last: u64,
+
+    // Receiver.
+    /// One above the largest number received; and the lowest that is missing.
+    pub(crate) rx_next: u64,
+    pub(crate) base: u64,
+    /// Below it nobody remembers what was received: as replays such numbers
+    /// are dropped, as acknowledged they are not.
+    pub(crate) unsure_to: u64,
+    /// When the largest arrived, ns.
+    pub(crate) largest_at: u64,
+    pub(crate) ce: u32,
+    pub(crate) owed: Owed,
+    /// Chunk-bearing packets since the last acknowledgement left.
+    pub(crate) unacked: u32,
+    /// Limit of packet numbers that was granted, in full.
+    pub(crate) granted: u64,
+    pub(crate) inflow: Inflow,
+    /// First number of the peer's current key phase that was seen.
+    pub(crate) phase_rx_first: u64,
+    pub(crate) seen: [u64; REPLAY_BITS as usize / 64],
+    /// By packet number modulo [`WINDOW_SPAN`].
+    pub(crate) slots: [FrameIndex; WINDOW_SPAN],
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self {
+            conn: ConnIndex::NONE,
+            id: 0,
+            mate: 0,
+            to: NetAddress::default(),
+            leads: true,
+            usable: true,
+            proven: true,
+            proof_from: 0,
+            trial_at: 0,
+            trials: 0,
+            next_number: 0,
+            packet_limit: 0,
+            lowest: 0,
+            acked_to: 0,
+            flying: 0,
+            flying_bytes: 0,
+            since_ask: 0,
+            phase_first: 0,
+            reordering: Reordering::NONE,
+            rtt: Rtt::new(),
+            congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
+            pacer: Pacer::new(),
+            rerouting: Rerouting::NONE,
+            ce_seen: 0,
+            backoff: 0,
+            asks: 0,
+            quiet: 0,
+            lost_at: 0,
+            probe_from: 0,
+            mtu: Mtu::BASE,
+            ping_owed: false,
+            probe_owed: false,
+            lost_from: u64::MAX,
+            lost_last: 0,
+            rx_next: 0,
+            base: 0,
+            unsure_to: 0,
+            largest_at: 0,
+            ce: 0,
+            owed: Owed::Nothing,
+            unacked: 0,
+            granted: 0,
+            inflow: Inflow::default(),
+            phase_rx_first: 0,
+            seen: [0; REPLAY_BITS as usize / 64],
+            slots: [SLOT_NOTHING; WINDOW_SPAN],
+        }
+    }
+}
+
+impl Path {
+    /// Of a connection, from what was kept of it.
+    pub(crate) fn resume(
+        conn: ConnIndex,
+        kept: &KeptPath,
+        marks: u32,
+        congestion: Congestion,
+    ) -> Self {
+        Self {
+            conn,
+            next_number: kept.next_number,
+            packet_limit: kept.packet_limit,
+            lowest: kept.next_number,
+            phase_first: kept.next_number,
+            acked_to: kept.next_number,
+            rx_next: kept.received,
+            base: kept.received - u64::from(kept.missing),
+            unsure_to: kept.received,
+            phase_rx_first: kept.received,
+            granted: kept.received,
+            ce: marks,
+            seen: [u64::MAX; REPLAY_BITS as usize / 64],
+            congestion,
+            ..Self::default()
+        }
+    }
+
+    /// What must be kept of it.
+    pub(crate) const fn kept(&self) -> KeptPath {
+        KeptPath {
+            next_number: self.next_number,
+            received: self.rx_next,
+            packet_limit: self.packet_limit,
+            missing: (self.rx_next - self.base) as u16,
+            packet_max: self.mtu.current(),
+        }
+    }
+
+    /// The slot of a packet number.
+    pub(crate) const fn slot(&mut self, number: u64) -> &mut FrameIndex {
+        &mut self.slots[(number % WINDOW_SPAN as u64) as usize]
+    }
+
+    /// Whether round trips are long.
+    pub(crate) fn is_long(&self) -> bool {
+        self.rtt.smoothed().is_some_and(|rtt| rtt >= LONG_NS)
+    }
+
+    /// How long an answer may take, ns: see [`Rtt::probe_after`]; what comes out
+    /// of order may be later.
+    #[inline]
+    pub(crate) fn answer_after(&self, slack_ns: u64, backoff: u8) -> u64 {
+        let slack = slack_ns.saturating_add(self.reordering.late_ns());
+        self.rtt.probe_after(slack, backoff)
+    }
+
+    /// Packets marked since the last acknowledgement, by the peer's count.
+    pub(crate) fn new_marks(&mut self, ce: u32, largest: u64) -> u32 {
+        let new = ce.wrapping_sub(self.ce_seen);
+        if new <= WINDOW_SPAN as u32 {
+            self.ce_seen = ce;
+            return new;
+        }
+        // An older acknowledgement came late; or it is the first, or the peer
+        // gave its state back and counts anew.
+        if largest >= self.acked_to {
+            self.ce_seen = ce;
+        }
+        0
+    }
+}
+
+/// What must outlive the active state of a path. Plain data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct KeptPath {
+    pub next_number: u64,
+    /// Numbers below this are settled for the replay window.
+    pub received: u64,
+    pub packet_limit: u64,
+    /// So many before `received` may be missing.
+    pub missing: u16,
+    pub packet_max: u16,
+}
+
+impl KeptPath {
+    /// Of a path that nothing has used.
+    pub fn new(first_packet: u64) -> Self {
+        Self {
+            next_number: first_packet,
+            ..Self::default()
+        }
+    }
+}
+
+indexed!(Path, PathIndex);

@@ -1,0 +1,347 @@
+//! The path's packet size: both interfaces' limits are exchanged at connect,
+//! then padded probes confirm a size before anything else uses it (RFC 8899).
+//! Interfaces change: the search starts over when ours takes more or less, and
+//! when a probe of the peer shows that the path takes more than is in use.
+
+use crate::base::PACKET_BASE;
+
+/// Probes of one size before a smaller one is tried.
+const TRIES: u8 = 6;
+/// Probes of the size in use that are lost, though what left after them arrived,
+/// before it is given up, once it is suspected.
+const VERIFY_TRIES: u8 = 3;
+/// Half the first wait for a probe's acknowledgement, ns; doubled from try to
+/// try, so that all six outlast any queue in a LAN and a host that is late, and
+/// one that was merely lost costs little time with small packets.
+const PROBE_WAIT_NS: u64 = 2_000_000;
+/// A search that did not reach what the interfaces take is made again after so
+/// long, ns, doubled from one to the next: what cut the path short is mostly
+/// over soon, as is a silence or a burst of losses, where it was none.
+const RETRY_NS: u64 = 1_000_000_000;
+/// The longest wait until then, ns (RFC 8899's raise timer).
+const RAISE_NS: u64 = 600_000_000_000;
+/// Packets above [`PACKET_BASE`] lost in a row that make a black hole likely.
+const BLACK_HOLE: u8 = 24;
+
+/// Packet size of one path, and the search for a larger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Mtu {
+    pub(crate) confirmed: u16,
+    /// What our interface takes now, and the peer's as far as is known.
+    own: u16,
+    theirs: u16,
+    /// Size being tried; 0: none.
+    probing: u16,
+    /// Number of the first packet of that size; `u64::MAX`: none has left.
+    first: u64,
+    tries: u8,
+    /// Searches in a row that did not reach what both interfaces take.
+    in_vain: u8,
+    lost_in_row: u8,
+    /// The size tried is the one in use: it is given up if that fails.
+    verifying: bool,
+    missed: u8,
+    next_at: u64,
+}
+
+impl Mtu {
+    pub const BASE: Self = Self {
+        confirmed: PACKET_BASE,
+        own: PACKET_BASE,
+        theirs: PACKET_BASE,
+        probing: 0,
+        first: u64::MAX,
+        tries: 0,
+        in_vain: 0,
+        lost_in_row: 0,
+        verifying: false,
+        missed: 0,
+        next_at: u64::MAX,
+    };
+
+    /// Largest packet that may be sent.
+    pub const fn current(&self) -> u16 {
+        self.confirmed
+    }
+
+    /// What the peer's interface takes, as far as is known.
+    pub const fn theirs(&self) -> u16 {
+        self.theirs
+    }
+
+    /// What both interfaces take.
+    fn limit(&self) -> u16 {
+        self.own.min(self.theirs).max(PACKET_BASE)
+    }
+
+    /// Whether a larger size than the one in use is being looked for.
+    pub const fn is_searching(&self) -> bool {
+        self.probing != 0 && !self.verifying
+    }
+
+    /// When the next probe is due.
+    pub const fn due(&self) -> u64 {
+        self.next_at
+    }
+
+    /// A new path between interfaces that take so much.
+    pub fn begin(&mut self, now: u64, own: u16, theirs: u16) {
+        *self = Self {
+            own,
+            theirs,
+            ..Self::BASE
+        };
+        self.go_on(now);
+    }
+
+    /// A path that was in use before, with the size then confirmed.
+    pub fn resume(&mut self, confirmed: u16, own: u16, theirs: u16) {
+        *self = Self {
+            confirmed: confirmed.min(own).max(PACKET_BASE),
+            own,
+            theirs,
+            ..Self::BASE
+        };
+    }
+
+    /// If the path may take more than is confirmed, that is soon looked for.
+    pub fn search_soon(&mut self, now: u64) {
+        self.in_vain = 0;
+        self.end(now);
+    }
+
+    /// Sizes up to this one are tried from now on.
+    fn start(&mut self, now: u64, size: u16) {
+        self.probing = size;
+        self.first = u64::MAX;
+        self.tries = 0;
+        self.verifying = false;
+        self.next_at = now;
+    }
+
+    /// Nothing is tried any more; what the path may take beyond is, later.
+    fn end(&mut self, now: u64) {
+        self.probing = 0;
+        self.verifying = false;
+        if self.confirmed < self.limit() {
+            let wait = (RETRY_NS << self.in_vain).min(RAISE_NS);
+            self.in_vain = (self.in_vain + 1).min(10);
+            self.next_at = now.saturating_add(wait);
+        } else {
+            self.in_vain = 0;
+            self.next_at = u64::MAX;
+        }
+    }
+
+    /// Our interface takes packets of this size now.
+    pub fn set_own(&mut self, now: u64, own: u16) {
+        if own == self.own {
+            return;
+        }
+        self.own = own;
+        if self.confirmed > self.limit() {
+            self.shrink(own);
+        }
+        self.in_vain = 0;
+        self.go_on(now);
+    }
+
+    /// A probe of the peer has come, so large: its interface takes that, and so
+    /// does the path, at least towards us. Packets and not probes would say the
+    /// same again and again, where the other direction takes less. Says whether
+    /// that is tried now.
+    pub fn heard(&mut self, now: u64, bytes: usize) -> bool {
+        let bytes = bytes.min(usize::from(u16::MAX)) as u16;
+        self.theirs = self.theirs.max(bytes);
+        let size = bytes.min(self.own);
+        let news = size > self.confirmed && size != self.probing;
+        if news {
+            self.in_vain = 0;
+            self.start(now, size);
+        }
+        news
+    }
+
+    /// The link refused a packet of so many bytes: at most `max` can leave, or
+    /// if that is 0 nobody knows how many.
+    pub fn refused(&mut self, now: u64, bytes: u16, max: u16) {
+        let most = if max == 0 {
+            bytes.saturating_sub(1)
+        } else {
+            max
+        };
+        let shrinks = self.confirmed > most;
+        if shrinks {
+            self.shrink(if max == 0 { PACKET_BASE } else { max });
+            self.in_vain = 0;
+        }
+        // Several may be refused in a row that left before the first was.
+        if !shrinks && self.probing <= most {
+            return;
+        }
+        if most <= self.confirmed {
+            self.end(now);
+        } else {
+            self.start(now, most.min(self.limit()));
+            if max == 0 {
+                // Half way down at once.
+                self.tries = TRIES;
+            }
+        }
+    }
+
+    /// The size to probe now, by a packet of that number or a later one; the next
+    /// try is armed.
+    pub fn probe(&mut self, now: u64, number: u64) -> u16 {
+        if self.probing == 0 {
+            self.start(now, self.limit());
+        }
+        if self.verifying {
+            if self.missed >= VERIFY_TRIES {
+                self.give_up(now);
+                return 0;
+            }
+            self.first = self.first.min(number);
+            self.tries = (self.tries + 1).min(TRIES);
+            self.next_at = now + (PROBE_WAIT_NS << self.tries);
+            return self.probing;
+        }
+        if self.tries == TRIES {
+            // Half way down; small steps are not worth their probes.
+            self.tries = 0;
+            self.probing = self.confirmed + (self.probing - self.confirmed) / 2;
+            self.first = u64::MAX;
+            if self.probing - self.confirmed < 32 {
+                self.end(now);
+                return 0;
+            }
+        }
+        self.first = self.first.min(number);
+        self.tries += 1;
+        self.next_at = now + (PROBE_WAIT_NS << self.tries);
+        self.probing
+    }
+
+    /// The probe of that number was acknowledged. One of a size that was tried
+    /// before says nothing of the present one.
+    pub fn probe_acked(&mut self, now: u64, number: u64) {
+        if self.probing != 0 && number >= self.first {
+            self.confirmed = self.confirmed.max(self.probing);
+            self.lost_in_row = 0;
+            self.end(now);
+        }
+    }
+
+    /// A packet of a size was acknowledged.
+    pub fn acked(&mut self, now: u64, bytes: usize) {
+        if bytes > PACKET_BASE as usize {
+            self.lost_in_row = 0;
+            if self.verifying {
+                self.end(now);
+            }
+        }
+    }
+
+    /// The probe of that number was lost, and what left after it arrived.
+    pub const fn probe_lost(&mut self, number: u64) {
+        if number >= self.first {
+            self.missed = self.missed.saturating_add(1);
+        }
+    }
+
+    /// A packet of a size was lost; many in a row may mean that the path
+    /// shrank, or that a queue ran over or the peer had no room. Probes of the
+    /// size in use tell: they are few, and no receiver refuses them.
+    pub fn lost(&mut self, now: u64, bytes: usize) {
+        if bytes <= PACKET_BASE as usize || self.verifying {
+            return;
+        }
+        self.lost_in_row = self.lost_in_row.saturating_add(1);
+        if self.lost_in_row >= BLACK_HOLE && bytes <= self.confirmed as usize {
+            self.lost_in_row = 0;
+            self.start(now, self.confirmed);
+            self.verifying = true;
+            self.missed = 0;
+        }
+    }
+
+    /// Nothing answered for a while: perhaps because of the size. The search
+    /// starts over soon, for the peer may only have been stopped.
+    pub fn unanswered(&mut self, now: u64) {
+        if self.confirmed > PACKET_BASE {
+            self.give_up(now);
+        }
+    }
+
+    fn give_up(&mut self, now: u64) {
+        self.shrink(PACKET_BASE);
+        self.search_soon(now);
+    }
+
+    /// The path does not answer. It may have shrunk: what it takes must be
+    /// confirmed before it is used again.
+    pub const fn rest(&mut self) {
+        let (own, theirs) = (self.own, self.theirs);
+        *self = Self {
+            own,
+            theirs,
+            ..Self::BASE
+        };
+    }
+
+    /// The path answers again, or another size is possible: it is searched from
+    /// the largest on.
+    pub fn go_on(&mut self, now: u64) {
+        if self.confirmed < self.limit() {
+            self.start(now, self.limit());
+        } else {
+            self.end(now);
+        }
+    }
+
+    fn shrink(&mut self, to: u16) {
+        self.confirmed = self.confirmed.min(to).max(PACKET_BASE);
+        self.lost_in_row = 0;
+        self.probing = 0;
+        self.verifying = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes that are probed when none of them arrives.
+    fn probed(limit: u16) -> ([(u16, u8); 8], usize) {
+        let mut mtu = Mtu::BASE;
+        mtu.begin(0, limit, limit);
+        let (mut sizes, mut n) = ([(0, 0); 8], 0);
+        loop {
+            let size = mtu.probe(mtu.due(), 0);
+            if size == 0 {
+                assert_eq!(mtu.current(), PACKET_BASE);
+                return (sizes, n);
+            }
+            if n == 0 || sizes[n - 1].0 != size {
+                n += 1;
+            }
+            sizes[n - 1] = (size, sizes[n - 1].1 + 1);
+        }
+    }
+
+    #[test]
+    fn sizes_are_halved_down_to_steps_of_32() {
+        let (sizes, n) = probed(PACKET_BASE + 64);
+        assert_eq!(
+            sizes[..n],
+            [(PACKET_BASE + 64, TRIES), (PACKET_BASE + 32, TRIES)]
+        );
+        let (sizes, n) = probed(PACKET_BASE + 63);
+        assert_eq!(sizes[..n], [(PACKET_BASE + 63, TRIES)]);
+        let (sizes, n) = probed(9_000);
+        assert_eq!(
+            (sizes[..n].len(), sizes[1].0),
+            (8, PACKET_BASE + (9_000 - PACKET_BASE) / 2)
+        );
+    }
+}

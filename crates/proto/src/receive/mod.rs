@@ -1,0 +1,314 @@
+//! Taking packets apart: which connection, which key, seen before, authentic?
+
+mod reassembly;
+mod rx;
+
+use portolan_seal::{Seal, Tag};
+use portolan_wire::{
+    Ack, Chunk, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES, WireError,
+};
+
+use crate::base::{
+    ConnIndex, DeathReason, Heard, NetAddress, PATHS_MAX, PathIndex, PeerEvent, PeerId,
+};
+use crate::connection::{nonce, rx_slot};
+use crate::endpoint::Endpoint;
+use crate::path::Path;
+use crate::tables::{DETOURS, PEER_BITS, PeerState};
+
+pub(crate) use reassembly::Took;
+pub use rx::{Rx, Spare};
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Takes a packet from the network, decrypting it in place. `ce`: it
+    /// carried the congestion mark. Nothing of it is believed before its tag
+    /// was checked, but what picks connection, key and replay window. What came
+    /// of it is handed out by [`Rx`]; of connect packets, and of those that
+    /// were not taken, nothing does.
+    #[inline]
+    pub fn handle_packet<'p>(
+        &mut self,
+        now: u64,
+        from: NetAddress,
+        ce: bool,
+        packet: &'p mut [u8],
+        spare: &'p mut Spare,
+    ) -> Option<Rx<'p>> {
+        let header = match Header::parse(packet) {
+            Ok(header) => header,
+            Err(WireError::Version(_)) => {
+                self.core.counters.drops.version += 1;
+                return None;
+            }
+            Err(_) => {
+                self.core.counters.drops.malformed += 1;
+                return None;
+            }
+        };
+        match header.kind {
+            PacketType::Connect => {
+                self.handle_connect(now, from, packet);
+                None
+            }
+            PacketType::Data => self.handle_data(now, from, header, ce, packet, spare),
+        }
+    }
+
+    /// Tells of each packet of a peer whether it came by a detour. If several in
+    /// a row did, the peer hears it, which may know another way.
+    #[inline]
+    pub fn note_detour(&mut self, peer: PeerId, detour: bool) {
+        let conn = self
+            .peers
+            .get(peer.index())
+            .map_or(ConnIndex::NONE, |p| p.conn);
+        if let Some(c) = self.conns.get_mut(conn.index()) {
+            let count = c.detours.saturating_add(1).min(DETOURS);
+            c.detours = if detour { count } else { 0 };
+        }
+    }
+
+    /// The connection that a number of ours stands for.
+    fn find_connection(&mut self, now: u64, connection: u32) -> Option<ConnIndex> {
+        let peer = PeerId(connection & ((1 << PEER_BITS) - 1));
+        if peer.0 >= self.core.peer_count {
+            return None;
+        }
+        let p = &self.peers[peer];
+        if p.connection(peer) != connection {
+            return None;
+        }
+        match p.state {
+            PeerState::Up | PeerState::Dead(DeathReason::Closed) => {
+                // Keys must be derived to check the tag: not at any rate.
+                if p.conn.is_none() && !self.core.connect_tokens.spend(now) {
+                    self.core.counters.drops.limited += 1;
+                    return None;
+                }
+                self.activate(now, peer)
+            }
+            PeerState::New | PeerState::Connecting if p.conn.is_some() => {
+                self.conns[p.conn].keyed.then_some(p.conn)
+            }
+            _ => None,
+        }
+    }
+
+    /// The phase whose key sealed a packet, by its bit and number.
+    const fn phase_of(current: u32, p: &Path, bit: bool, number: u64) -> u32 {
+        if (current & 1 == 1) == bit {
+            current
+        } else if number < p.phase_rx_first && current > 0 {
+            current - 1
+        } else {
+            current + 1
+        }
+    }
+
+    fn handle_data<'p>(
+        &mut self,
+        now: u64,
+        from: NetAddress,
+        header: Header,
+        ce: bool,
+        packet: &'p mut [u8],
+        spare: &'p mut Spare,
+    ) -> Option<Rx<'p>> {
+        let length = packet.len();
+        let Some(conn) = self.find_connection(now, header.connection) else {
+            self.core.counters.drops.unknown += 1;
+            return None;
+        };
+        if length < HEADER_BYTES + TAG_BYTES || usize::from(header.path) >= PATHS_MAX {
+            self.core.counters.drops.malformed += 1;
+            return None;
+        }
+        let known = self.path_of(conn, header.path);
+        let Some(path) = known.or_else(|| self.open_path(conn, header.path)) else {
+            self.core.counters.drops.no_room += 1;
+            return None;
+        };
+        let p = &self.paths[path];
+        let number = PacketNo(p.rx_next).nearest(header.number).0;
+        if p.is_replay(number) {
+            self.core.counters.drops.replay += 1;
+            return None;
+        }
+        let current = self.conns[conn].kept.phase_rx;
+        let phase = Self::phase_of(current, p, header.flags.has(Flags::KEY_PHASE), number);
+        let (clear, rest) = packet.split_at_mut(HEADER_BYTES);
+        let (body, tag) = rest.split_at_mut(length - HEADER_BYTES - TAG_BYTES);
+        let tag: &Tag = (&*tag).try_into().expect("the length was checked");
+        if self
+            .seal
+            .open(
+                rx_slot(conn, phase),
+                nonce(header.path, number),
+                clear,
+                body,
+                tag,
+            )
+            .is_err()
+        {
+            self.core.counters.drops.bad_tag += 1;
+            if known.is_none() {
+                self.release_path(path);
+            }
+            if !self.conns[conn].proven && self.is_quiet(conn) {
+                self.deactivate(conn);
+            }
+            return None;
+        }
+        if !self.conns[conn].proven {
+            self.conns[conn].proven = true;
+            self.core.connect_tokens.refund();
+        }
+        self.core.counters.packets_received += 1;
+        self.core.counters.bytes_received += length as u64;
+        if phase == current + 1 {
+            self.conns[conn].kept.phase_rx = phase;
+            for other in self.paths_of(conn) {
+                self.path_mut(other).phase_rx_first = u64::MAX;
+            }
+            self.path_mut(path).phase_rx_first = number;
+            self.install_rx(conn, phase + 1);
+        }
+        if known.is_none() {
+            self.keep_path(conn, header.path);
+        }
+        self.note_source(conn, path, from);
+        let p = self.path_mut(path);
+        if p.phase_rx_first == u64::MAX && phase == current {
+            p.phase_rx_first = number;
+        }
+        let heard = Heard {
+            peer: self.conns[conn].peer,
+            path: header.path,
+            detour: header.flags.has(Flags::DETOUR),
+        };
+        let wanted = header.flags.has(Flags::ACK_WANTED);
+        let at = self.take_header(now, path, header, number, ce, body)?;
+        let place = (conn, path, number);
+        let chunks = &body[at..];
+        Some(Rx::of_packet(now, heard, place, wanted, chunks, spare))
+    }
+
+    /// Takes in what an opened packet says beside its chunks, which begin at the
+    /// place that it gives; `None` if that contradicts itself.
+    #[inline]
+    fn take_header(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        header: Header,
+        number: u64,
+        ce: bool,
+        body: &[u8],
+    ) -> Option<usize> {
+        let p = &mut self.paths[path];
+        let conn = p.conn;
+        let c = &mut self.conns[conn];
+        c.heard_at = now;
+        c.heard_by = path;
+        c.used_at = now;
+        c.confirmed = true;
+        c.busy = true;
+        let peer = c.peer;
+        p.ce = p.ce.wrapping_add(u32::from(ce));
+        if matches!(
+            self.peers[peer].state,
+            PeerState::New | PeerState::Connecting
+        ) {
+            self.become_up(now, conn);
+        }
+        if number >= self.paths[path].rx_next {
+            let full = [Flags::REQUESTS_FULL, Flags::REPLIES_FULL].map(|f| header.flags.has(f));
+            self.peer_full(now, conn, full);
+        }
+        if !header.flags.has(Flags::HAS_ACK) {
+            return Some(0);
+        }
+        let Ok((ack, bytes)) = Ack::parse(body) else {
+            self.core.counters.drops.malformed += 1;
+            self.conns[conn].busy = false;
+            return None;
+        };
+        self.take_ack(now, conn, &ack);
+        self.go_on_after_refusals(conn);
+        Some(bytes)
+    }
+
+    /// Takes a chunk that is no part of a message, out of a packet of so many
+    /// bytes.
+    pub(crate) fn handle_control(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        bytes: usize,
+        chunk: &Chunk<'_>,
+    ) -> Took {
+        let conn = self.paths[path].conn;
+        match *chunk {
+            Chunk::Refuse {
+                priority,
+                flow,
+                message,
+            } => return self.handle_refuse(now, conn, priority, flow, message),
+            Chunk::Close => self.handle_close(path),
+            Chunk::Ping => {
+                if self.path_mut(path).mtu.heard(now, bytes) {
+                    self.make_ready(conn);
+                }
+            }
+            Chunk::Networks(networks) => self.handle_networks(now, conn, networks),
+            Chunk::Stopped { serial, flows } => {
+                return self.handle_stopped(now, conn, serial, flows);
+            }
+            Chunk::Head(_) | Chunk::Body(_) => return Took::Bad,
+        }
+        Took::Yes
+    }
+
+    /// The peer closes: it is dead from now on, but its close is acknowledged.
+    fn handle_close(&mut self, path: PathIndex) {
+        let conn = self.paths[path].conn;
+        let peer = self.conns[conn].peer;
+        if matches!(self.peers[peer].state, PeerState::Dead(_)) {
+            self.owe_now(path);
+            return;
+        }
+        // What it acknowledged before has arrived.
+        self.settle_deferred_ack(conn);
+        self.drop_sending(conn);
+        self.peers[peer].state = PeerState::Dead(DeathReason::Closed);
+        self.owe_now(path);
+        self.tell_peer(peer, PeerEvent::Dead(DeathReason::Closed));
+        self.go_on_after_refusals(conn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_packet_follows_from_bit_and_number() {
+        let phase_of = Endpoint::<portolan_seal::Checksum>::phase_of;
+        let p = Path {
+            phase_rx_first: 100,
+            ..Path::default()
+        };
+        for (current, bit) in [(0, false), (1, true), (2, false), (3, true)] {
+            for number in [0, 99, 100, 101, 5_000] {
+                assert_eq!(phase_of(current, &p, bit, number), current);
+                // The other bit: older ones come late, newer ones begin a phase.
+                let other = if number >= 100 || current == 0 {
+                    current + 1
+                } else {
+                    current - 1
+                };
+                assert_eq!(phase_of(current, &p, !bit, number), other);
+            }
+        }
+    }
+}

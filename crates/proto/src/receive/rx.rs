@@ -1,0 +1,464 @@
+//! What came of a packet, handed out part by part.
+//!
+//! A [`Delivery`] borrows the packet, or [`Spare`] for a chunk that was held, and
+//! never the endpoint: who gets it may send meanwhile.
+
+use portolan_seal::Seal;
+use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES};
+
+use super::reassembly::{Meet, Piece, Placing, Took};
+use crate::base::{
+    ConnIndex, Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, PathIndex, PeerId, Verdict,
+};
+use crate::endpoint::Endpoint;
+use crate::tables::{bit, flow_of};
+
+/// Flows of replies, in a set of flows.
+const REPLIES: u32 = u32::MAX << FLOWS_MAX;
+
+/// Room for one held chunk while it is handed out: its frame may be used
+/// meanwhile. One is enough for all endpoints of a thread.
+#[derive(Clone, Debug)]
+pub struct Spare {
+    bytes: [u8; FRAME_BYTES_MAX],
+    len: usize,
+}
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self {
+            bytes: [0; FRAME_BYTES_MAX],
+            len: 0,
+        }
+    }
+}
+
+impl Spare {
+    /// Copies a chunk here.
+    pub(crate) fn set(&mut self, chunk: &[u8]) {
+        self.len = chunk.len();
+        self.bytes[..self.len].copy_from_slice(chunk);
+    }
+
+    pub(crate) fn chunk(&self) -> Option<Chunk<'_>> {
+        Chunks::new(&self.bytes[..self.len]).next()?.ok()
+    }
+}
+
+/// What came of one packet, or of held chunks. Until [`Rx::next`] has returned
+/// `None` the packet is not counted, nor acknowledged, and its connection is
+/// kept for its peer; of one that is dropped before, the rest comes again.
+#[derive(Debug)]
+#[must_use = "a packet counts once `next` has returned `None`"]
+pub struct Rx<'p> {
+    now: u64,
+    heard: Option<Heard>,
+    /// The connection whose turn it is.
+    conn: ConnIndex,
+    peer: PeerId,
+    /// Of a packet: its path, its number there, whether it asks for an answer.
+    path: PathIndex,
+    number: u64,
+    ack_wanted: bool,
+    /// Some chunk was in it.
+    eliciting: bool,
+    bytes: usize,
+    chunks: Chunks<'p>,
+    /// Without a packet: the connection that is looked at next.
+    next: u32,
+    part: Part<'p>,
+    spare: &'p mut Spare,
+}
+
+/// What was handed out last, and how far. A frame's chunk is in [`Spare`].
+#[derive(Debug)]
+enum Part<'p> {
+    Nothing,
+    Head(Head<'p>),
+    Body(Body<'p>, Placing),
+    HeldHead(FrameIndex),
+    HeldBody(FrameIndex, Placing),
+    /// There is no room for what was not wanted.
+    NoRoom(Priority),
+}
+
+/// What is handed out next.
+enum Found<'p> {
+    Head(Head<'p>),
+    Body(Body<'p>, Piece),
+    /// In [`Spare`].
+    Held(Piece),
+}
+
+fn first_part<'a>(peer: PeerId, head: &Head<'a>) -> Delivery<'a> {
+    Delivery {
+        peer,
+        priority: head.priority,
+        flow: head.flow,
+        message: head.message,
+        port: head.port,
+        args: head.args,
+        total: head.total,
+        offset: 0,
+        payload: head.payload,
+        last: head.payload.len() as u64 == head.total,
+        cookie: 0,
+    }
+}
+
+fn further_part<'a>(peer: PeerId, body: &Body<'a>, piece: &Piece) -> Delivery<'a> {
+    let start = u64::from(body.fragment) * Body::UNIT;
+    let (from, to) = (piece.from - start, piece.to - start);
+    Delivery {
+        peer,
+        priority: body.priority,
+        flow: body.flow,
+        message: body.message,
+        port: piece.port,
+        args: &[],
+        total: piece.total,
+        offset: piece.from,
+        payload: &body.payload[from as usize..to as usize],
+        last: piece.last,
+        cookie: piece.cookie,
+    }
+}
+
+impl<'p> Rx<'p> {
+    /// Of a packet that was opened, with the chunks in it.
+    #[inline]
+    pub(crate) fn of_packet(
+        now: u64,
+        heard: Heard,
+        (conn, path, number): (ConnIndex, PathIndex, u64),
+        ack_wanted: bool,
+        chunks: &'p [u8],
+        spare: &'p mut Spare,
+    ) -> Self {
+        Self {
+            now,
+            heard: Some(heard),
+            conn,
+            peer: heard.peer,
+            path,
+            number,
+            ack_wanted,
+            eliciting: false,
+            bytes: HEADER_BYTES + chunks.len() + TAG_BYTES,
+            chunks: Chunks::new(chunks),
+            next: u32::MAX,
+            part: Part::Nothing,
+            spare,
+        }
+    }
+
+    /// Whom the packet is from; `None` if there is none.
+    #[inline]
+    #[must_use]
+    pub const fn heard(&self) -> Option<Heard> {
+        self.heard
+    }
+
+    /// The next part of a message. One with `offset` 0 and no
+    /// [cookie](Delivery::cookie) is the first of its message: an
+    /// [answer](Rx::answer) to it is due before the next.
+    ///
+    /// The endpoint may be used to send, and [`Endpoint::poll_event`] to hear
+    /// what happened before this part came.
+    #[inline]
+    pub fn next<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> Option<Delivery<'_>> {
+        match self.find(proto)? {
+            Found::Head(head) => Some(first_part(self.peer, &head)),
+            Found::Body(body, piece) => Some(further_part(self.peer, &body, &piece)),
+            Found::Held(piece) => match self.spare.chunk()? {
+                Chunk::Head(head) => Some(first_part(self.peer, &head)),
+                Chunk::Body(body) => Some(further_part(self.peer, &body, &piece)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether the connection is still that of the peer.
+    #[inline]
+    fn is_on<S: Seal>(&self, proto: &Endpoint<'_, S>) -> bool {
+        let conn = proto.conns.get(self.conn.index());
+        conn.is_some_and(|c| c.busy && c.peer == self.peer)
+    }
+
+    #[inline]
+    fn find<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> Option<Found<'p>> {
+        loop {
+            if !self.is_on(proto) {
+                // All is done, or the peer was given up meanwhile.
+                if !self.go_on(proto) {
+                    return None;
+                }
+            }
+            let conn = self.conn;
+            match core::mem::replace(&mut self.part, Part::Nothing) {
+                Part::Nothing => {}
+                Part::Body(body, mut at) => match proto.place(conn, &body, &mut at) {
+                    Ok(Some(piece)) => {
+                        self.part = Part::Body(body, at);
+                        return Some(Found::Body(body, piece));
+                    }
+                    Ok(None) => proto.placed(conn, &body, &at),
+                    Err(took) => {
+                        if self.took(proto, took) {
+                            return None;
+                        }
+                    }
+                },
+                Part::NoRoom(priority) => {
+                    self.took(proto, Took::NoRoom(priority));
+                    return None;
+                }
+                Part::HeldBody(frame, at) => {
+                    if let Some(found) = self.go_on_with_held(proto, frame, at) {
+                        return Some(found);
+                    }
+                    continue;
+                }
+                head @ (Part::Head(_) | Part::HeldHead(_)) => {
+                    self.part = head;
+                    self.answer(proto, Verdict::NotNow);
+                    continue;
+                }
+            }
+            if proto.conns[conn].resumable != 0 {
+                if let Some(found) = self.find_held(proto) {
+                    return Some(found);
+                }
+                continue;
+            }
+            if self.path.is_none() {
+                self.leave(proto);
+                continue;
+            }
+            let Some(chunk) = self.chunks.next() else {
+                self.settle(proto, true);
+                return None;
+            };
+            self.eliciting = true;
+            let took = match chunk {
+                Ok(Chunk::Head(head)) => {
+                    proto.conns[conn].last_data_at = self.now.max(1);
+                    match proto.meet_head(conn, &head) {
+                        Meet::Offer => {
+                            self.part = Part::Head(head);
+                            return Some(Found::Head(head));
+                        }
+                        Meet::Place(body, at) => {
+                            self.part = Part::Body(body, at);
+                            continue;
+                        }
+                        Meet::Took(took) => took,
+                    }
+                }
+                Ok(Chunk::Body(body)) => {
+                    proto.conns[conn].last_data_at = self.now.max(1);
+                    match proto.meet_body(conn, &body) {
+                        Ok(at) => {
+                            self.part = Part::Body(body, at);
+                            continue;
+                        }
+                        Err(took) => took,
+                    }
+                }
+                Ok(chunk) => proto.handle_control(self.now, self.path, self.bytes, &chunk),
+                Err(_) => Took::Bad,
+            };
+            if self.took(proto, took) {
+                return None;
+            }
+        }
+    }
+
+    /// What became of a chunk of the packet; says whether it was the last: what
+    /// contradicts itself is not read on, and a packet of which a chunk found no
+    /// room counts as lost.
+    #[inline]
+    fn took<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, took: Took) -> bool {
+        match took {
+            Took::Yes => false,
+            Took::Bad => {
+                proto.core.counters.drops.malformed += 1;
+                self.settle(proto, true);
+                true
+            }
+            Took::NoRoom(priority) => {
+                proto.core.counters.drops.no_room += 1;
+                proto.note_full(self.conn, priority);
+                self.settle(proto, false);
+                true
+            }
+        }
+    }
+
+    /// The packet has been looked at: it counts, and is acknowledged in time.
+    #[inline]
+    fn settle<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, taken: bool) {
+        let Self { now, path, .. } = *self;
+        let p = proto.path_mut(path);
+        let gap = p.note(now, self.number, taken);
+        if !taken {
+            // Who asks must hear that somebody lives here.
+            if gap || self.ack_wanted {
+                proto.owe_now(path);
+            }
+        } else {
+            p.unacked += u32::from(self.eliciting);
+            if gap || (self.eliciting && p.uses_up_grant()) {
+                proto.owe_now(path);
+            } else if self.ack_wanted {
+                proto.owe_delayed(path);
+            }
+        }
+        self.leave(proto);
+    }
+
+    /// Nothing more comes of the connection.
+    #[inline]
+    fn leave<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) {
+        proto.conns[self.conn].busy = false;
+        self.conn = ConnIndex::NONE;
+    }
+
+    /// Goes on to the next connection that holds what may be taken; says whether
+    /// there is any. Of a packet there is none.
+    #[cold]
+    fn go_on<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> bool {
+        self.part = Part::Nothing;
+        while self.next < proto.core.conns_used {
+            self.conn = ConnIndex::new(self.next as usize);
+            self.next += 1;
+            if let Some(peer) = proto.begin_resume(self.now, self.conn) {
+                self.peer = peer;
+                return true;
+            }
+        }
+        self.conn = ConnIndex::NONE;
+        false
+    }
+
+    /// The next held chunk whose turn has come.
+    #[cold]
+    fn find_held<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> Option<Found<'p>> {
+        let flows = proto.conns[self.conn].resumable;
+        let replies = flows & REPLIES;
+        let (priority, flow) = flow_of(if replies == 0 { flows } else { replies });
+        match proto.next_held(self.conn, priority, flow, self.spare) {
+            None => {
+                proto.conns[self.conn].resumable &= !bit(priority, flow);
+                None
+            }
+            Some((frame, None)) => {
+                self.part = Part::HeldHead(frame);
+                Some(Found::Held(Piece::FIRST))
+            }
+            Some((frame, Some(at))) => self.go_on_with_held(proto, frame, at),
+        }
+    }
+
+    #[cold]
+    fn go_on_with_held<S: Seal>(
+        &mut self,
+        proto: &mut Endpoint<'_, S>,
+        frame: FrameIndex,
+        mut at: Placing,
+    ) -> Option<Found<'p>> {
+        let Some(Chunk::Body(body)) = self.spare.chunk() else {
+            return None;
+        };
+        match proto.place(self.conn, &body, &mut at) {
+            Ok(Some(piece)) => {
+                self.part = Part::HeldBody(frame, at);
+                return Some(Found::Held(piece));
+            }
+            Ok(None) => {
+                if proto.drop_held(self.conn, body.priority, body.flow, frame) {
+                    proto.placed(self.conn, &body, &at);
+                }
+            }
+            Err(Took::NoRoom(_)) => {
+                proto.conns[self.conn].resumable &= !bit(body.priority, body.flow);
+            }
+            Err(_) => _ = proto.drop_held(self.conn, body.priority, body.flow, frame),
+        }
+        None
+    }
+
+    /// Answers to the first part of a message. To be called before the next part
+    /// is asked for; [`Verdict::NotNow`] if it is not. No answer is due to other
+    /// parts, and one to them does nothing.
+    #[inline]
+    pub fn answer<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, verdict: Verdict) {
+        match self.part {
+            Part::Head(head) => {
+                self.part = Part::Nothing;
+                if !self.is_on(proto) {
+                    return;
+                }
+                if proto.answered(self.conn, &head, verdict) {
+                    proto.note_taken(self.conn, head.priority, head.flow);
+                    proto.advance(self.conn, head.priority, head.flow);
+                } else if let Took::NoRoom(priority) = proto.hold(self.conn, Chunk::Head(head)) {
+                    self.part = Part::NoRoom(priority);
+                }
+            }
+            Part::HeldHead(frame) => self.answer_held(proto, frame, verdict),
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn answer_held<S: Seal>(
+        &mut self,
+        proto: &mut Endpoint<'_, S>,
+        frame: FrameIndex,
+        verdict: Verdict,
+    ) {
+        self.part = Part::Nothing;
+        let conn = self.conn;
+        let Some(Chunk::Head(head)) = self.spare.chunk().filter(|_| self.is_on(proto)) else {
+            return;
+        };
+        if !proto.answered(conn, &head, verdict) {
+            proto.conns[conn].resumable &= !bit(head.priority, head.flow);
+        } else if proto.drop_held(conn, head.priority, head.flow, frame) {
+            proto.note_taken(conn, head.priority, head.flow);
+        }
+    }
+}
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Hands out what is held and may be taken now, also what was not wanted
+    /// before. To be called when the caller has bound a port or freed memory, and
+    /// when [`Endpoint::is_resumable`].
+    pub fn resume<'p>(&mut self, now: u64, spare: &'p mut Spare) -> Rx<'p> {
+        self.core.resumable = false;
+        Rx {
+            now,
+            heard: None,
+            conn: ConnIndex::NONE,
+            peer: PeerId::NONE,
+            path: PathIndex::NONE,
+            number: 0,
+            ack_wanted: false,
+            eliciting: false,
+            bytes: 0,
+            chunks: Chunks::new(&[]),
+            next: 0,
+            part: Part::Nothing,
+            spare,
+        }
+    }
+
+    /// Whether something that is held may be taken now for which no packet
+    /// comes.
+    #[inline]
+    #[must_use]
+    pub const fn is_resumable(&self) -> bool {
+        self.core.resumable
+    }
+}

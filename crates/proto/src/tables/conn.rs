@@ -1,0 +1,243 @@
+//! Active state of a peer: what a connection needs while messages move.
+
+use portolan_wire::Ack;
+
+use super::{Intervals, Kept, Refusals, RxFlow, Stops};
+use crate::base::{
+    ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, PATHS_MAX, PathIndex, PeerId,
+    indexed,
+};
+
+/// Packets in a row that came by a detour before the peer hears it: one now and
+/// then takes it on purpose.
+pub(crate) const DETOURS: u8 = 4;
+
+/// Sender's queue of one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TxFlow {
+    /// Frames that wait for the first time, and how many.
+    pub queue: List<FrameIndex>,
+    pub frames: u32,
+    /// Long message that is being cut; it goes before the queue.
+    pub long: LongIndex,
+}
+
+/// Active state of a peer. Plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conn {
+    /// Link in the ready, deferred, starved or free list.
+    pub(crate) next: ConnIndex,
+    pub(crate) listed: Listed,
+    pub(crate) peer: PeerId,
+    /// What outlives this state.
+    pub(crate) kept: Kept,
+
+    // Sender.
+    pub(crate) tx: [[TxFlow; FLOWS_MAX]; 2],
+    /// Flows of each priority with something to send, a bit each.
+    pub(crate) pending_flows: [u16; 2],
+    /// Flow that goes next, of each priority.
+    pub(crate) turn: [u8; 2],
+    pub(crate) resend: List<FrameIndex>,
+    pub(crate) control: List<FrameIndex>,
+    /// Frames queued (also to be resent) or flying; and those of replies.
+    pub(crate) queued: u32,
+    pub(crate) queued_replies: u32,
+    /// A packet verified at this time.
+    pub(crate) heard_at: u64,
+    /// Since when something waits for the peer; `u64::MAX`: nothing does.
+    pub(crate) waiting_since: u64,
+    pub(crate) waiting_told: bool,
+    /// Last time that anything moved, for giving this state back.
+    pub(crate) used_at: u64,
+    /// Its paths beside the first, by number less 1.
+    pub(crate) more: [PathIndex; PATHS_MAX - 1],
+    /// The path that carries what is sent now, and how many packets in a row.
+    pub(crate) way: PathIndex,
+    pub(crate) striped: u8,
+    /// The path by which a packet came last.
+    pub(crate) heard_by: PathIndex,
+    /// The peer must be told of our networks: no frame was free for that yet.
+    pub(crate) networks_owed: bool,
+    /// The pacer lets the next packet leave at this time; `u64::MAX`: now.
+    pub(crate) paced_until: u64,
+    /// Message chunks since the last packet that asked for an acknowledgement.
+    pub(crate) chunks_since_ask: u32,
+    /// The peer has no room for chunks that come before their turn, by
+    /// priority: what it refused waits in `resend`.
+    pub(crate) peer_full: [bool; 2],
+    /// Packets of `resend` that may leave nevertheless.
+    pub(crate) round: u32,
+    /// The peer has acknowledged our close: it has dropped all that it had for
+    /// us, so what has come in part is never completed, and nothing more is
+    /// taken.
+    pub(crate) finished: bool,
+    /// In the midst of a packet: not to be given to another peer.
+    pub(crate) busy: bool,
+    /// Flows whose held chunks may be taken, a bit each.
+    pub(crate) resumable: u32,
+    /// An acknowledgement that nothing waits for, and when it came: it is
+    /// looked at in a pass that has nothing better to do.
+    pub(crate) deferred_ack: Option<(u64, Ack)>,
+
+    // Handshake.
+    pub(crate) connect_next: u64,
+    pub(crate) connect_tries: u8,
+    /// A data packet of the peer has verified: it has the keys.
+    pub(crate) confirmed: bool,
+    /// A packet verified since this state was made.
+    pub(crate) proven: bool,
+    /// Peer's offer is known, data keys are installed.
+    pub(crate) keyed: bool,
+
+    // Receiver.
+    /// Credit that was advertised last, by priority.
+    pub(crate) advertised: [u32; 2],
+    pub(crate) last_data_at: u64,
+    pub(crate) rx: [[RxFlow; FLOWS_MAX]; 2],
+    pub(crate) intervals: Intervals,
+    pub(crate) held: [u32; 2],
+    /// Chunks of the peer found no room here, by priority; it is told so until
+    /// there is some.
+    pub(crate) full: [bool; 2],
+    /// Packets of the peer in a row that came by a detour, as far as it
+    /// matters.
+    pub(crate) detours: u8,
+    /// Some held head was not wanted when offered.
+    pub(crate) refused_now: bool,
+    /// When the peer is asked for a sign of life because part of a message is
+    /// missing; `u64::MAX`: none is.
+    pub(crate) keepalive_at: u64,
+    pub(crate) refusals: Refusals,
+    pub(crate) stops: Stops,
+}
+
+/// Which list a connection is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Listed {
+    /// Not in use: the free list.
+    #[default]
+    Free,
+    /// In use, in no list.
+    None,
+    /// Ready to send.
+    Ready,
+    /// Owes an acknowledgement that may wait.
+    Deferred,
+    /// Found no frame for what it must send; goes on once there is one.
+    Starved,
+}
+
+impl TxFlow {
+    pub const EMPTY: Self = Self {
+        queue: List::EMPTY,
+        frames: 0,
+        long: LongIndex::NONE,
+    };
+
+    pub const fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.long.is_none()
+    }
+}
+
+impl Default for Conn {
+    fn default() -> Self {
+        Self {
+            next: ConnIndex::NONE,
+            listed: Listed::Free,
+            peer: PeerId::NONE,
+            kept: Kept::default(),
+            tx: [[TxFlow::EMPTY; FLOWS_MAX]; 2],
+            pending_flows: [0; 2],
+            turn: [0; 2],
+            resend: List::EMPTY,
+            control: List::EMPTY,
+            queued: 0,
+            queued_replies: 0,
+            heard_at: 0,
+            waiting_since: u64::MAX,
+            waiting_told: false,
+            used_at: 0,
+            more: [PathIndex::NONE; PATHS_MAX - 1],
+            way: PathIndex::NONE,
+            heard_by: PathIndex::NONE,
+            striped: 0,
+            networks_owed: false,
+            paced_until: u64::MAX,
+            chunks_since_ask: 0,
+            peer_full: [false; 2],
+            round: 0,
+            finished: false,
+            busy: false,
+            resumable: 0,
+            deferred_ack: None,
+            connect_next: u64::MAX,
+            connect_tries: 0,
+            confirmed: false,
+            proven: false,
+            keyed: false,
+            advertised: [0; 2],
+            last_data_at: 0,
+            rx: [[RxFlow::EMPTY; FLOWS_MAX]; 2],
+            intervals: Intervals::EMPTY,
+            held: [0; 2],
+            full: [false; 2],
+            detours: 0,
+            refused_now: false,
+            keepalive_at: u64::MAX,
+            refusals: Refusals::new(&[[portolan_wire::MessageNo(0); FLOWS_MAX]; 2]),
+            stops: Stops::default(),
+        }
+    }
+}
+
+impl Conn {
+    /// Flows of a priority with something to send that the peer has not stopped.
+    #[inline]
+    pub(crate) const fn open_flows(&self, priority: usize) -> u16 {
+        self.pending_flows[priority] & !self.stops.theirs[priority]
+    }
+
+    /// Whether any chunk waits to be sent, beside those of stopped flows.
+    #[inline]
+    pub(crate) const fn has_queue(&self) -> bool {
+        !self.resend.is_empty()
+            || !self.control.is_empty()
+            || self.open_flows(0) | self.open_flows(1) != 0
+    }
+
+    /// Whether all has left at least once.
+    pub(crate) const fn has_left(&self) -> bool {
+        !self.has_queue() && self.pending_flows[0] | self.pending_flows[1] == 0
+    }
+
+    /// Whether all that was sent is acknowledged.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.queued == 0 && self.has_left()
+    }
+
+    /// A flow has something to send.
+    pub(crate) const fn mark_pending(&mut self, priority: usize, flow: usize) {
+        self.pending_flows[priority] |= 1 << flow;
+    }
+
+    /// Frames that wait in stopped flows, of each priority.
+    pub(crate) fn count_stopped(&mut self) {
+        let waiting = |p: usize| {
+            let flows = self.tx[p].iter().enumerate();
+            let stopped = flows.filter(|(f, _)| self.stops.theirs[p] >> f & 1 != 0);
+            stopped.map(|(_, tx)| tx.frames).sum()
+        };
+        self.stops.frames = [waiting(0), waiting(1)];
+    }
+}
+
+impl Linked for Conn {
+    type Index = ConnIndex;
+
+    fn next(&mut self) -> &mut ConnIndex {
+        &mut self.next
+    }
+}
+
+indexed!(Conn, ConnIndex);

@@ -1,0 +1,155 @@
+//! What has happened and the caller has not asked for yet.
+//!
+//! A long message and a peer carry their own events in the tables, so none is
+//! lost, however late [`crate::Endpoint::poll_event`] is called. All other events are
+//! few: what would bring one too many is not taken, and comes again.
+
+use crate::base::{DeathReason, Event, FLOWS_MAX, List, LongIndex, PeerEvent, PeerId};
+
+/// Refused messages and congested ways that can wait to be told of: as many as
+/// one packet brings.
+const QUEUE: usize = 2 * FLOWS_MAX;
+
+/// Events that wait. Plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Events {
+    /// Long messages, queued events, and peers with events.
+    pub count: u32,
+    /// Long messages whose memory is the caller's again.
+    pub released: List<LongIndex>,
+    queue: [Option<Event>; QUEUE],
+    /// No peer before this one has an event.
+    pub peers_from: PeerId,
+}
+
+impl Events {
+    pub const NONE: Self = Self {
+        count: 0,
+        released: List::EMPTY,
+        queue: [None; QUEUE],
+        peers_from: PeerId::NONE,
+    };
+
+    /// Queues an event that stands in no table; false if too many wait.
+    pub fn push(&mut self, event: Event) -> bool {
+        let Some(free) = self.queue.iter_mut().find(|e| e.is_none()) else {
+            return false;
+        };
+        *free = Some(event);
+        self.count += 1;
+        true
+    }
+
+    /// The first queued event.
+    pub fn pop(&mut self) -> Option<Event> {
+        let event = self.queue[0]?;
+        self.count -= 1;
+        self.queue.copy_within(1.., 0);
+        self.queue[QUEUE - 1] = None;
+        Some(event)
+    }
+
+    /// Queued events.
+    pub fn queued(&self) -> u32 {
+        self.queue.iter().flatten().count() as u32
+    }
+}
+
+/// Events of one peer, in a byte. In each life of it they are at most a silence,
+/// its end and the death. Of a life that began and ended untold only the death is
+/// told of, as that of the life before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct PeerEvents(u8);
+
+impl PeerEvents {
+    const WAITING: u8 = 1;
+    const UP: u8 = 2;
+    const DEAD: u8 = 4;
+    /// The same of the life after the death.
+    const WAITING_AGAIN: u8 = 8;
+    const UP_AGAIN: u8 = 16;
+    const REASON_AT: u32 = 5;
+
+    const REASONS: [DeathReason; 5] = [
+        DeathReason::Closed,
+        DeathReason::Silent,
+        DeathReason::NoAnswer,
+        DeathReason::Restarted,
+        DeathReason::Told,
+    ];
+
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn add(&mut self, event: PeerEvent) {
+        let again = self.0 & Self::DEAD != 0;
+        match event {
+            PeerEvent::Waiting if again => self.0 |= Self::WAITING_AGAIN,
+            PeerEvent::Waiting => self.0 |= Self::WAITING,
+            PeerEvent::Up if again => self.0 |= Self::UP_AGAIN,
+            PeerEvent::Up => self.0 |= Self::UP,
+            PeerEvent::Dead(why) => {
+                self.0 &= Self::WAITING | Self::UP;
+                self.0 |= Self::DEAD | (why as u8) << Self::REASON_AT;
+            }
+        }
+    }
+
+    /// The first of them.
+    pub fn take(&mut self) -> Option<PeerEvent> {
+        let first = self.0 & self.0.wrapping_neg();
+        self.0 &= !first;
+        Some(match first {
+            Self::WAITING | Self::WAITING_AGAIN => PeerEvent::Waiting,
+            Self::UP | Self::UP_AGAIN => PeerEvent::Up,
+            Self::DEAD => {
+                let why = usize::from(self.0 >> Self::REASON_AT);
+                self.0 &= (1 << Self::REASON_AT) - 1;
+                PeerEvent::Dead(Self::REASONS[why])
+            }
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn told(events: &[PeerEvent]) -> Vec<PeerEvent> {
+        let mut waiting = PeerEvents::default();
+        events.iter().for_each(|&e| waiting.add(e));
+        let told = core::iter::from_fn(|| waiting.take()).collect();
+        assert!(waiting.is_empty());
+        told
+    }
+
+    #[test]
+    fn events_of_two_lives_come_in_their_order() {
+        use PeerEvent::{Dead, Up, Waiting};
+        for why in PeerEvents::REASONS {
+            for all in [
+                &[Waiting, Up, Dead(why), Waiting, Up][..],
+                &[Up, Dead(why), Up],
+                &[Dead(why), Waiting],
+                &[Dead(why)],
+                &[Waiting],
+            ] {
+                assert_eq!(told(all), all);
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_life_that_nobody_heard_of_the_death_is_told() {
+        use PeerEvent::{Dead, Up};
+        let (first, second) = (DeathReason::Silent, DeathReason::Closed);
+        let all = [Up, Dead(first), Up, Dead(second), Up];
+        assert_eq!(told(&all), [Up, Dead(second), Up]);
+    }
+}

@@ -1,0 +1,427 @@
+//! The memory that the caller gives: plain tables, linked by indices.
+
+mod conn;
+mod events;
+mod flow;
+mod frame;
+mod kept;
+mod long;
+mod network;
+mod peer;
+mod refusals;
+mod stops;
+mod tokens;
+
+use portolan_wire::{EndpointId, Life};
+
+use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
+use crate::path::Path;
+
+pub use conn::Conn;
+pub(crate) use conn::{DETOURS, Listed, TxFlow};
+pub(crate) use events::{Events, PeerEvents};
+pub(crate) use flow::{Intervals, RxFlow, key};
+pub use frame::FrameMeta;
+pub(crate) use frame::{CHUNKS_AT, CHUNKS_MAX, GivenUp, Use};
+pub(crate) use kept::{Kept, KeptFurther};
+pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
+pub use long::Long;
+pub(crate) use long::Memory;
+pub use network::LocalNetwork;
+pub(crate) use peer::{NO_PLACE, PEER_BITS, PeerBits};
+pub use peer::{Peer, PeerState};
+pub(crate) use refusals::{Refusals, bit, flow_of};
+pub(crate) use stops::Stops;
+pub(crate) use tokens::Tokens;
+
+/// Who an endpoint is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Unique among those that share the secret.
+    pub id: EndpointId,
+    /// Fresh random bits for this incarnation.
+    pub life: Life,
+}
+
+/// Packets that were dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Drops {
+    /// Another wire version: its sender runs another release.
+    pub version: u64,
+    /// Not a packet of ours at all, or one whose fields contradict each other.
+    pub malformed: u64,
+    /// Unknown connection number or endpoint id, or another life of ours.
+    pub unknown: u64,
+    /// The tag does not fit: another secret, another suite, or forged.
+    pub bad_tag: u64,
+    /// Seen before, or too old to tell.
+    pub replay: u64,
+    /// No frame or hold budget was left; the sender sends it again.
+    pub no_room: u64,
+    /// More unverified connect packets than are looked at per second.
+    pub limited: u64,
+}
+
+impl Drops {
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.version
+            + self.malformed
+            + self.unknown
+            + self.bad_tag
+            + self.replay
+            + self.no_room
+            + self.limited
+    }
+}
+
+/// What an endpoint has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counters {
+    /// Packets handed to the link, of every kind.
+    pub packets_sent: u64,
+    /// Bytes in them.
+    pub bytes_sent: u64,
+    /// Packets with message chunks among them, resends included.
+    pub data_packets_sent: u64,
+    /// Packets sent again.
+    pub resent: u64,
+    /// Packets without chunks: acknowledgements alone.
+    pub acks_sent: u64,
+    /// Tail-loss and credit probes.
+    pub probes_sent: u64,
+    /// Paths that did not answer while others did.
+    pub paths_given_up: u64,
+    /// How often a path took another way because the one that it had stayed
+    /// congested.
+    pub rerouted: u64,
+    /// Chunks cut in two that had been sent, or counted, as one: the receiver
+    /// counts both parts.
+    pub cut: u64,
+    /// Resends that turned out to be needless.
+    pub spurious: u64,
+    /// Packets that verified.
+    pub packets_received: u64,
+    /// Bytes in them.
+    pub bytes_received: u64,
+    /// Messages accepted for sending.
+    pub messages_sent: u64,
+    /// Messages delivered whole.
+    pub messages_delivered: u64,
+    /// Message parts that had been seen before.
+    pub duplicates: u64,
+    /// Chunks held because something before them was missing or not wanted yet.
+    pub held: u64,
+    /// Message parts that came though their sender knew that their flow was stopped,
+    /// beyond what can have been under way.
+    pub unstopped: u64,
+    /// Key phases begun.
+    pub rekeys: u64,
+    /// Packets dropped, by reason.
+    pub drops: Drops,
+}
+
+/// State of the endpoint as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Core {
+    pub(crate) config: Config,
+    pub(crate) me: Identity,
+    /// Largest UDP payload that the interface of the first network takes now.
+    pub(crate) packet_max: u16,
+    /// Our networks, by number; the first may be unknown.
+    pub(crate) networks: [LocalNetwork; PATHS_MAX],
+    pub(crate) secret: SecretCell,
+    pub(crate) random: u64,
+    pub(crate) peer_count: u32,
+    /// Number of the next connect packet: one space for all peers.
+    pub(crate) connect_number: u64,
+    pub(crate) free: List<FrameIndex>,
+    pub(crate) free_count: u32,
+    /// Frames that hold received chunks, of all peers.
+    pub(crate) held_count: u32,
+    pub(crate) free_longs: LongIndex,
+    pub(crate) free_long_count: u32,
+    pub(crate) free_conns: ConnIndex,
+    /// Places for parked state that were given to peers; they keep them.
+    pub(crate) parked_used: u32,
+    /// No connection at or above this was ever in use: the rest is not looked at.
+    pub(crate) conns_used: u32,
+    /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
+    pub(crate) connects: List<FrameIndex>,
+    /// Connections that may have something to send.
+    pub(crate) ready: List<ConnIndex>,
+    /// Connections that owe only an acknowledgement which may wait.
+    pub(crate) deferred: List<ConnIndex>,
+    /// Connections that found no frame for what they must send.
+    pub(crate) starved: List<ConnIndex>,
+    /// With more frames free than this, one of them can go on.
+    pub(crate) starved_above: u32,
+    /// The smallest reserve that kept a frame from the connection whose turn
+    /// it is; `u32::MAX`: it found all that it needed.
+    pub(crate) refused_above: u32,
+    /// Some connection's peer may have been told that there is no room for it.
+    pub(crate) full: bool,
+    /// Earliest deadline of any connection; may be early.
+    pub(crate) next_deadline: u64,
+    /// Peers from which data came lately share the receive buffer.
+    pub(crate) senders: u32,
+    pub(crate) senders_counted_at: u64,
+    /// Unverified connect packets that may still be looked at.
+    pub(crate) connect_tokens: Tokens,
+    /// Connect packets whose sender may still be looked for among all peers.
+    pub(crate) search_tokens: Tokens,
+    /// Restarted peers whose new life is not proven yet.
+    pub(crate) pending: [Pending; PENDING],
+    pub(crate) pending_next: u32,
+    pub(crate) events: Events,
+    /// Some held chunk may be taken: [`crate::Endpoint::resume`] hands it out.
+    pub(crate) resumable: bool,
+    /// The link can change the way of a path.
+    pub(crate) reroutes: bool,
+    pub(crate) counters: Counters,
+    pub(crate) closing: bool,
+    /// Peers with `close_owed`.
+    pub(crate) closes_owed: u32,
+    /// Packets in a row of the connection that is first in `ready`.
+    pub(crate) burst: u32,
+}
+
+/// Handshakes with new lives that can be under way at once.
+pub(crate) const PENDING: usize = 16;
+
+/// A peer's new life that has not shown our nonce yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pending {
+    pub peer: PeerId,
+    pub life: Life,
+    pub nonce: u64,
+    pub connection: u32,
+}
+
+impl Pending {
+    /// None: it has no nonce.
+    pub const NONE: Self = Self {
+        peer: PeerId::NONE,
+        life: Life(0),
+        nonce: 0,
+        connection: 0,
+    };
+}
+
+/// The job secret, kept out of `Debug` output. Plain bytes, as the tables are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SecretCell(pub [u8; 32]);
+
+impl core::fmt::Debug for SecretCell {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("..")
+    }
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self {
+            config: Config::default(),
+            me: Identity::default(),
+            packet_max: 0,
+            networks: [LocalNetwork::default(); PATHS_MAX],
+            secret: SecretCell([0; 32]),
+            random: 1,
+            peer_count: 0,
+            connect_number: 0,
+            free: List::EMPTY,
+            free_count: 0,
+            held_count: 0,
+            free_longs: LongIndex::NONE,
+            free_long_count: 0,
+            free_conns: ConnIndex::NONE,
+            parked_used: 0,
+            conns_used: 0,
+            connects: List::EMPTY,
+            ready: List::EMPTY,
+            deferred: List::EMPTY,
+            starved: List::EMPTY,
+            starved_above: u32::MAX,
+            refused_above: u32::MAX,
+            full: false,
+            next_deadline: u64::MAX,
+            senders: 1,
+            senders_counted_at: 0,
+            connect_tokens: Tokens::FULL,
+            search_tokens: Tokens::FULL,
+            pending: [Pending::NONE; PENDING],
+            pending_next: 0,
+            events: Events::NONE,
+            resumable: false,
+            reroutes: false,
+            counters: Counters::default(),
+            closing: false,
+            closes_owed: 0,
+            burst: 0,
+        }
+    }
+}
+
+impl Core {
+    /// The next random number, never 0 (splitmix64 over the caller's seed).
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)).max(1)
+    }
+}
+
+/// How many entries each table needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Entries of `peers`.
+    pub peers: usize,
+    /// Entries of `parked`.
+    pub parked: usize,
+    /// Entries of `parked_paths`.
+    pub parked_paths: usize,
+    /// Entries of `conns`.
+    pub conns: usize,
+    /// Entries of `paths`.
+    pub paths: usize,
+    /// Entries of `meta`.
+    pub meta: usize,
+    /// Entries of `longs`.
+    pub longs: usize,
+    /// Bytes of `frames`.
+    pub frame_bytes: usize,
+}
+
+impl Layout {
+    /// The layout that a configuration asks for.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self {
+            peers: config.peers as usize,
+            // Anybody may have been talked to.
+            parked: config.peers as usize,
+            parked_paths: match config.more_paths {
+                0 => 0,
+                _ => config.peers as usize * (PATHS_MAX - 1),
+            },
+            conns: config.active as usize,
+            paths: config.active as usize + config.more_paths as usize,
+            meta: config.frames as usize,
+            longs: config.longs as usize,
+            frame_bytes: config.frames as usize * config.frame_bytes as usize,
+        }
+    }
+}
+
+/// The tables of one endpoint, borrowed for one call.
+#[derive(Debug)]
+pub struct Tables<'m> {
+    /// The endpoint as a whole.
+    pub core: &'m mut Core,
+    /// Every peer that was added.
+    pub peers: &'m mut [Peer],
+    /// What is kept of peers that were talked to, while they are quiet. Not
+    /// touched before it is needed: fresh memory costs nothing until then.
+    pub parked: &'m mut [PeerSnapshot],
+    /// The same of their further paths.
+    pub parked_paths: &'m mut [PathSnapshot],
+    /// State of peers that are active.
+    pub conns: &'m mut [Conn],
+    /// State of their paths.
+    pub paths: &'m mut [Path],
+    /// What is in each frame.
+    pub meta: &'m mut [FrameMeta],
+    /// Long messages under way.
+    pub longs: &'m mut [Long],
+    /// The frames' bytes.
+    pub frames: &'m mut [u8],
+}
+
+impl Tables<'_> {
+    /// Makes an endpoint of default entries. `seed` must be fresh random bits:
+    /// connection numbers and handshake nonces come from it. `secret` is what all
+    /// members share: the tables keep a copy, and must not be dumped.
+    ///
+    /// # Panics
+    /// If the tables are not of [`Layout::of`] the configuration, or it is out
+    /// of range: both are the caller's own doing.
+    pub fn init(&mut self, config: &Config, me: Identity, secret: &[u8; 32], seed: u64) {
+        let layout = Layout::of(config);
+        assert_eq!(self.peers.len(), layout.peers);
+        assert_eq!(self.parked.len(), layout.parked);
+        assert_eq!(self.parked_paths.len(), layout.parked_paths);
+        assert_eq!(self.conns.len(), layout.conns);
+        assert_eq!(self.paths.len(), layout.paths);
+        assert_eq!(self.meta.len(), layout.meta);
+        assert_eq!(self.longs.len(), layout.longs);
+        assert_eq!(self.frames.len(), layout.frame_bytes);
+        config.assert_valid();
+        *self.core = Core {
+            config: *config,
+            me,
+            packet_max: config.packet_max,
+            random: seed,
+            connect_number: config.first_packet,
+            ..Core::default()
+        };
+        // In its place at once: a `Core` on the stack would leave it there.
+        self.core.secret.0 = *secret;
+        self.peers.fill(Peer::default());
+        self.conns.fill(Conn::default());
+        self.paths.fill(Path::default());
+        self.meta.fill(FrameMeta::default());
+        self.longs.fill(Long::default());
+        for i in (0..layout.meta).rev().map(FrameIndex::new) {
+            self.core.free.push_front(self.meta, i);
+        }
+        self.core.free_count = config.frames;
+        for i in (0..layout.longs).rev().map(LongIndex::new) {
+            self.longs[i].next = self.core.free_longs;
+            self.core.free_longs = i;
+            self.core.free_long_count += 1;
+        }
+        for i in (0..layout.conns).rev().map(ConnIndex::new) {
+            self.conns[i].next = self.core.free_conns;
+            self.core.free_conns = i;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn random_numbers_are_those_of_splitmix64() {
+        let mut core = Core {
+            random: 1_234_567,
+            ..Core::default()
+        };
+        // As its reference implementation gives them for this seed.
+        for expected in [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ] {
+            assert_eq!(core.random(), expected);
+        }
+    }
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        let core = Core {
+            secret: SecretCell([0xab; 32]),
+            ..Core::default()
+        };
+        let text = std::format!("{core:?}");
+        assert!(text.contains("secret: .."), "{text}");
+        assert!(!text.contains("171") && !text.contains("ab, ab"), "{text}");
+    }
+}

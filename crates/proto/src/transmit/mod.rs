@@ -1,0 +1,630 @@
+//! Turning queues into packets. Everything that can change until then is
+//! written when the packet leaves: number, acknowledgement, key phase, tag.
+
+mod ready;
+mod send;
+
+use portolan_seal::Seal;
+use portolan_wire::{
+    BODY_BYTES, Body, Chunk, Flags, HEADER_BYTES, Head, Header, PacketNo, PacketType, Priority,
+    TAG_BYTES,
+};
+
+use crate::base::{
+    ConnIndex, FLOWS_MAX, FrameIndex, LongIndex, Outcome, PathIndex, PeerId, Release, Sources,
+    Transmit, WINDOW_SPAN,
+};
+use crate::connection::{nonce, tx_slot};
+use crate::endpoint::{Endpoint, Need};
+use crate::path::{Owed, SLOT_PROBE};
+use crate::tables::{CHUNKS_AT, DETOURS, Listed, Long, PeerState, Use};
+
+/// Packets in a row to one peer before another has its turn: one unit of
+/// segmentation offload.
+const BURST: u32 = 44;
+/// How often an acknowledgement is asked for in a window; where round trips are
+/// long, though packets come in order, so that half of it does not wait for an
+/// answer that takes its time; and where packets were lost lately.
+const ASKS: u32 = 2;
+const ASKS_LONG: u32 = 8;
+const ASKS_LOSSY: u32 = 16;
+/// Packets of replies that may fly beyond the window: requests that find no
+/// room at the peer must not keep them back.
+const SPARE: u32 = 4;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// The next packet to leave, sealed in its frame; call until `None` after
+    /// sending and after receiving, and [`Endpoint::transmitted`] for each.
+    ///
+    /// `flush_delayed_acks`: acknowledgements that might ride on an answer of the
+    /// application leave too. Pass false in a pass that delivered something,
+    /// so that the application gets to answer, and true in the next.
+    #[inline]
+    pub fn poll_transmit(
+        &mut self,
+        now: u64,
+        flush_delayed_acks: bool,
+        sources: &impl Sources,
+    ) -> Option<Transmit> {
+        if self.may_transmit(flush_delayed_acks) {
+            self.transmit_ready(now, flush_delayed_acks, sources)
+        } else {
+            None
+        }
+    }
+
+    fn transmit_ready(
+        &mut self,
+        now: u64,
+        flush_delayed_acks: bool,
+        sources: &impl Sources,
+    ) -> Option<Transmit> {
+        if let Some(frame) = self.core.connects.pop_front(self.meta) {
+            let meta = &mut self.meta[frame];
+            meta.in_link = true;
+            let (peer, len) = (meta.peer(), meta.len as usize);
+            let start = self.frame_at(frame) + CHUNKS_AT;
+            return Some(Transmit {
+                connect: true,
+                ..self.transmit(peer, PathIndex::new(0), frame, start, len)
+            });
+        }
+        if flush_delayed_acks {
+            while let Some(conn) = self.core.deferred.pop_front(self.conns) {
+                self.conns[conn].listed = Listed::None;
+                self.make_ready(conn);
+            }
+        }
+        self.wake_starved();
+        self.tell_room();
+        loop {
+            let conn = self.core.ready.head;
+            if conn.is_none() {
+                return None;
+            }
+            self.core.refused_above = u32::MAX;
+            let found = if self.has_nothing(now, conn, flush_delayed_acks) {
+                None
+            } else {
+                self.next_packet(now, conn, flush_delayed_acks, sources)
+            };
+            if found.is_some() {
+                self.core.burst += 1;
+                if self.core.burst >= BURST {
+                    self.core.burst = 0;
+                    self.core.ready.pop_front(self.conns);
+                    self.core.ready.push_back(self.conns, conn);
+                    return found;
+                }
+                // Mostly it was all that there is: no call need find that out.
+                if !self.has_nothing(now, conn, flush_delayed_acks) {
+                    return found;
+                }
+            }
+            self.core.burst = 0;
+            self.core.ready.pop_front(self.conns);
+            let c = &self.conns[conn];
+            if c.has_queue() {
+                // What waits for credit is asked about.
+                self.arm_probe(now, c.way);
+            }
+            let c = &self.conns[conn];
+            if self.owed(conn) == Owed::Delayed || c.deferred_ack.is_some() {
+                self.conns[conn].listed = Listed::Deferred;
+                self.core.deferred.push_back(self.conns, conn);
+            } else if self.core.refused_above != u32::MAX {
+                self.conns[conn].listed = Listed::Starved;
+                self.core.starved.push_back(self.conns, conn);
+                let above = &mut self.core.starved_above;
+                *above = self.core.refused_above.min(*above);
+            } else {
+                self.conns[conn].listed = Listed::None;
+                let due = self.sizes_due(conn);
+                self.arm(due);
+            }
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+
+    /// Whether [`Endpoint::poll_transmit`] may have a packet; what is false is
+    /// sure, and found at once.
+    #[inline]
+    #[must_use]
+    pub const fn may_transmit(&self, flush_delayed_acks: bool) -> bool {
+        let core = &self.core;
+        let waits = !core.ready.is_empty() || (flush_delayed_acks && !core.deferred.is_empty());
+        waits || core.full || !core.starved.is_empty() || !core.connects.is_empty()
+    }
+
+    fn transmit(
+        &mut self,
+        peer: PeerId,
+        path: PathIndex,
+        frame: FrameIndex,
+        start: usize,
+        len: usize,
+    ) -> Transmit {
+        self.core.counters.packets_sent += 1;
+        self.core.counters.bytes_sent += len as u64;
+        let p = &self.paths[path];
+        let to = match p.id {
+            0 => self.peers[peer].to,
+            _ => p.to,
+        };
+        Transmit {
+            to,
+            peer,
+            path: p.id,
+            network: self.network_of(peer, p.id),
+            frame,
+            start,
+            len,
+            ecn: true,
+            connect: false,
+        }
+    }
+
+    /// The next packet of one connection.
+    fn next_packet(
+        &mut self,
+        now: u64,
+        conn: ConnIndex,
+        flush_delayed_acks: bool,
+        sources: &impl Sources,
+    ) -> Option<Transmit> {
+        let state = self.peers[self.conns[conn].peer].state;
+        let late = self.conns[conn].deferred_ack.is_some();
+        if late && (flush_delayed_acks || !self.window_open(self.conns[conn].way, 0)) {
+            self.settle_deferred_ack(conn);
+        }
+        if state == PeerState::Up {
+            self.maybe_rekey(conn);
+            if self.core.closes_owed > 0 {
+                self.queue_close(now, conn);
+            }
+            if self.conns[conn].networks_owed {
+                self.tell_networks(now, conn);
+            }
+            if self.conns[conn].stops.are_owed() {
+                self.tell_stops(now, conn);
+            }
+            if self.conns[conn].has_queue()
+                && let Some(data) = self.next_data(now, conn, sources)
+            {
+                return Some(data);
+            }
+        } else if !matches!(state, PeerState::Dead(_)) {
+            return None;
+        }
+        if !self.has_more(conn) {
+            return self.next_bare(now, conn.first_path(), state, flush_delayed_acks);
+        }
+        let mut paths = self.paths_of(conn);
+        paths.find_map(|path| self.next_bare(now, path, state, flush_delayed_acks))
+    }
+
+    /// The next packet with messages of one connection that has some.
+    #[inline]
+    fn next_data(&mut self, now: u64, conn: ConnIndex, sources: &impl Sources) -> Option<Transmit> {
+        let path = self.way(now, conn);
+        let probe = self.paths[path].probe_owed;
+        let open = probe || self.window_open(path, 0);
+        if !open && !self.window_open(path, SPARE) {
+            return None;
+        }
+        let at = self.paths[path].pacer.ready_at(now);
+        if at > now && !probe {
+            self.conns[conn].paced_until = at;
+            self.arm(at);
+            return None;
+        }
+        let frame = self.pick(path, !open, sources)?;
+        Some(self.depart_data(now, path, frame))
+    }
+
+    /// The next packet without messages that concerns one path.
+    #[inline]
+    fn next_bare(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        state: PeerState,
+        flush_delayed_acks: bool,
+    ) -> Option<Transmit> {
+        if state == PeerState::Up && !self.paths[path].usable {
+            self.try_path(now, path);
+        }
+        let p = &self.paths[path];
+        if p.owed == Owed::Now || (flush_delayed_acks && p.owed == Owed::Delayed) {
+            let by = self.ack_way(p.conn, path);
+            return self.depart_bare(now, by, path, 0);
+        }
+        if state != PeerState::Up {
+            return None;
+        }
+        if p.ping_owed
+            && let Some(ping) = self.depart_bare(now, path, path, 1)
+        {
+            return Some(ping);
+        }
+        let size = self.mtu_probe_due(now, path)?;
+        self.depart_bare(now, path, path, size as usize - HEADER_BYTES - TAG_BYTES)
+    }
+
+    /// When the packet size of one of a connection's paths is to be probed.
+    #[inline]
+    pub(crate) fn sizes_due(&self, conn: ConnIndex) -> u64 {
+        let first = self.paths[conn.first_path()].mtu.due();
+        if !self.has_more(conn) {
+            return first;
+        }
+        let due = |path: PathIndex| self.paths[path].mtu.due();
+        self.paths_of(conn).map(due).min().unwrap_or(first)
+    }
+
+    /// Whether something waits that credit allows to leave.
+    fn has_allowed(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
+        let fresh = |p: usize| c.open_flows(p) != 0 && c.kept.has_credit(p);
+        self.may_resend(conn) || !c.control.is_empty() || fresh(0) || fresh(1)
+    }
+
+    /// Whether window and so many packets more, receive buffer and bitmap
+    /// allow one more packet.
+    pub(crate) fn window_open(&self, path: PathIndex, spare: u32) -> bool {
+        let p = &self.paths[path];
+        p.flying < p.congestion.window() + spare
+            // Acknowledgements take numbers too, and are not held back by the
+            // limit: those of a busy other direction must not use it up.
+            && (p.next_number < p.packet_limit || p.flying == 0)
+            && p.next_number - p.lowest.min(p.next_number) < WINDOW_SPAN as u64
+    }
+
+    /// The frame that goes next by a path, with its chunks complete; of replies
+    /// only if so asked.
+    fn pick(
+        &mut self,
+        path: PathIndex,
+        replies: bool,
+        sources: &impl Sources,
+    ) -> Option<FrameIndex> {
+        let p = &self.paths[path];
+        let conn = p.conn;
+        let room = self.chunk_room(p.mtu.current());
+        if let Some(frame) = self.pick_again(conn, replies) {
+            self.meta[frame].again = true;
+            self.core.counters.resent += u64::from(self.meta[frame].counted);
+            self.fit(conn, frame, room);
+            self.count_sent(conn, frame);
+            return Some(frame);
+        }
+        let c = &mut self.conns[conn];
+        if !replies && let Some(frame) = c.control.pop_front(self.meta) {
+            return Some(frame);
+        }
+        let urgent = if replies { 1 } else { 2 };
+        for priority in Priority::BY_URGENCY.into_iter().take(urgent) {
+            let p = priority.index();
+            let c = &self.conns[conn];
+            let mut flows = c.open_flows(p);
+            if flows == 0 || !c.kept.has_credit(p) {
+                continue;
+            }
+            let turn = u32::from(c.turn[p]);
+            while flows != 0 {
+                let ahead = flows.rotate_right(turn).trailing_zeros();
+                let f = ((turn + ahead) % FLOWS_MAX as u32) as usize;
+                flows &= !(1 << f);
+                let Some(frame) = self.pick_from(conn, priority, f, room, sources) else {
+                    continue;
+                };
+                let c = &mut self.conns[conn];
+                c.turn[p] = ((f + 1) % FLOWS_MAX) as u8;
+                if c.tx[p][f].is_empty() {
+                    c.pending_flows[p] &= !(1 << f);
+                }
+                self.fit(conn, frame, room);
+                self.count_sent(conn, frame);
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// Counts a frame's chunks against the receiver's credit as it leaves for
+    /// the first time: after it was cut, for then the receiver sees the parts
+    /// alone. What is cut later was counted as one, which may have arrived.
+    fn count_sent(&mut self, conn: ConnIndex, frame: FrameIndex) {
+        let meta = &mut self.meta[frame];
+        if !meta.counted && meta.chunks > 0 {
+            meta.counted = true;
+            let sent = &mut self.conns[conn].kept.sent[meta.priority.index()];
+            *sent = sent.wrapping_add(u32::from(meta.chunks));
+        }
+    }
+
+    /// The next frame of a flow: a part of the long message that is being
+    /// cut, or the first that waits.
+    fn pick_from(
+        &mut self,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: usize,
+        room: usize,
+        sources: &impl Sources,
+    ) -> Option<FrameIndex> {
+        let tx = &mut self.conns[conn].tx[priority.index()][flow];
+        if tx.long.is_some() {
+            let long = tx.long;
+            return self.cut_body(conn, priority, flow, long, room, sources);
+        }
+        let frame = tx.queue.pop_front(self.meta)?;
+        tx.frames -= 1;
+        if self.meta[frame].long.is_some() {
+            self.fill_head(conn, priority, flow, frame, room, sources);
+        }
+        Some(frame)
+    }
+
+    /// Reads the first bytes of a long message into its head.
+    fn fill_head(
+        &mut self,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: usize,
+        frame: FrameIndex,
+        room: usize,
+        sources: &impl Sources,
+    ) {
+        let long = self.meta[frame].long;
+        let at = self.meta[frame].len as usize;
+        let left = self.longs[long].total;
+        let unit = Body::UNIT as usize;
+        let free = room.saturating_sub(at);
+        let bytes = if left <= free as u64 {
+            left as usize
+        } else {
+            free / unit * unit
+        };
+        let source = self.longs[long].source;
+        let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
+        sources.read(source, 0, &mut chunk[at..at + bytes]);
+        Head::set_length(chunk, bytes as u16);
+        self.meta[frame].len += bytes as u32;
+        self.longs[long].cut = bytes as u64;
+        if bytes as u64 == left {
+            self.cut_through(long);
+        } else {
+            self.conns[conn].tx[priority.index()][flow].long = long;
+        }
+    }
+
+    /// Cuts the next part of a long message into a frame of its own.
+    fn cut_body(
+        &mut self,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: usize,
+        long: LongIndex,
+        room: usize,
+        sources: &impl Sources,
+    ) -> Option<FrameIndex> {
+        let need = match priority {
+            Priority::Request => Need::RequestPart,
+            Priority::Reply => Need::ReplyPart,
+        };
+        let frame = self.take_frame(need, Use::Queued, conn)?;
+        let Long {
+            source,
+            total,
+            cut,
+            message,
+            ..
+        } = self.longs[long];
+        let unit = Body::UNIT as usize;
+        let bytes = ((room - BODY_BYTES) / unit * unit).min((total - cut) as usize);
+        let body = Body {
+            priority,
+            flow: flow as u16,
+            message,
+            fragment: (cut / Body::UNIT) as u32,
+            payload: &[],
+        };
+        let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
+        body.write_header(chunk);
+        sources.read(source, cut, &mut chunk[BODY_BYTES..BODY_BYTES + bytes]);
+        let meta = &mut self.meta[frame];
+        meta.len = (BODY_BYTES + bytes) as u32;
+        meta.chunks = 1;
+        meta.long = long;
+        meta.priority = priority;
+        meta.flow = flow as u16;
+        let l = &mut self.longs[long];
+        l.cut += bytes as u64;
+        l.frames += 1;
+        let c = &mut self.conns[conn];
+        c.queued += 1;
+        c.queued_replies += u32::from(priority == Priority::Reply);
+        if cut + bytes as u64 == total {
+            self.conns[conn].tx[priority.index()][flow].long = LongIndex::NONE;
+            self.cut_through(long);
+        }
+        Some(frame)
+    }
+
+    /// The last byte of a long message is in a frame.
+    fn cut_through(&mut self, long: LongIndex) {
+        if self.longs[long].release == Release::Copied {
+            self.release_long(long, Outcome::Done);
+        }
+    }
+
+    /// Sends a frame of chunks.
+    fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
+        let chunks = u32::from(self.meta[frame].chunks);
+        let conn = self.paths[path].conn;
+        let more = self.has_allowed(conn);
+        if !more {
+            self.ask_others(conn, path);
+        }
+        let hold = self.hold_limit();
+        let c = &mut self.conns[conn];
+        let p = &mut self.paths[path];
+        c.striped = c.striped.saturating_add(1);
+        p.since_ask += 1;
+        c.chunks_since_ask += chunks;
+        let granted = p.packet_limit.saturating_sub(p.acked_to);
+        let granted = granted.min(u64::from(u32::MAX)) as u32;
+        let window = p.congestion.window().min(granted).max(1);
+        // Where packets get lost, so do questions and answers, and a stall costs
+        // a probe: ask more often.
+        let lossy = p.lost_from != u64::MAX;
+        let parts = if lossy {
+            ASKS_LOSSY
+        } else if p.is_long() && p.reordering.late_ns() == 0 {
+            ASKS_LONG
+        } else {
+            ASKS
+        };
+        let ask = core::mem::take(&mut p.probe_owed)
+            || !more
+            || p.flying + 1 >= window
+            || p.since_ask * parts >= window
+            || c.chunks_since_ask * 2 >= hold;
+        if ask {
+            p.since_ask = 0;
+            c.chunks_since_ask = 0;
+        }
+        let first = p.flying == 0;
+        // It runs since the first that flies, or since the last answer. Where the peer
+        // has refused something, that this leaves may make it run faster.
+        let runs = !first && p.backoff == 0 && c.peer_full == [false; 2];
+        if first {
+            p.probe_from = now;
+        }
+        c.waiting_since = c.waiting_since.min(now);
+        p.flying += 1;
+        let about = self.told_by(conn, path);
+        let t = self.depart(now, path, about, frame, ask);
+        let meta = &mut self.meta[frame];
+        meta.usage = Use::Flying;
+        meta.sent_at = now;
+        let number = meta.number;
+        let p = self.path_mut(path);
+        *p.slot(number) = frame;
+        p.flying_bytes += t.len as u64;
+        p.pacer.sent(now, t.len as u32);
+        p.congestion.on_sent(now, t.len as u32, p.flying);
+        self.core.counters.data_packets_sent += 1;
+        if !runs {
+            self.arm_probe(now, path);
+        }
+        t
+    }
+
+    /// Sends a packet without messages: an acknowledgement (`chunks` 0) of what
+    /// came by the path `about`, a ping (1), or a probe of packet size with so
+    /// many bytes of chunks.
+    fn depart_bare(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        about: PathIndex,
+        chunks: usize,
+    ) -> Option<Transmit> {
+        let conn = self.paths[path].conn;
+        let frame = self.take_frame(Need::Control, Use::Passing, conn)?;
+        if chunks > 0 {
+            let out = &mut self.frame_mut(frame)[CHUNKS_AT..];
+            let ping = Chunk::Ping.write(out);
+            let len = chunks.max(ping);
+            out[ping..len].fill(0);
+            self.meta[frame].len = len as u32;
+        } else {
+            self.core.counters.acks_sent += 1;
+        }
+        let t = self.depart(now, path, about, frame, chunks > 0);
+        let number = self.meta[frame].number;
+        let p = self.path_mut(path);
+        match chunks {
+            0 => {}
+            1 => p.ping_owed = false,
+            _ => *p.slot(number) = SLOT_PROBE,
+        }
+        Some(t)
+    }
+
+    /// Gives a frame its number on a path, header, tag, and an acknowledgement
+    /// of what came by the path `about`, if one is owed there.
+    fn depart(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        about: PathIndex,
+        frame: FrameIndex,
+        ask: bool,
+    ) -> Transmit {
+        let conn = self.paths[path].conn;
+        let peer = self.conns[conn].peer;
+        let mut number = self.paths[path].next_number;
+        while !self.clear_slot(now, path, number) {
+            number += 1;
+        }
+        let p = &mut self.paths[path];
+        p.next_number = number + 1;
+        let (id, packet) = (p.id, p.mtu.current());
+        let len = self.meta[frame].len as usize;
+        let mut ack_len = 0;
+        let bare = len == 0;
+        let told = &self.paths[about];
+        if bare || told.owed != Owed::Nothing || told.unacked > 0 {
+            let room = self.chunk_room(packet);
+            let ack = self.make_ack(now, about);
+            if bare || len + ack.bytes() <= room {
+                ack_len = ack.bytes();
+                let at = self.frame_at(frame) + CHUNKS_AT - ack_len;
+                ack.write(&mut self.frames[at..at + ack_len]);
+                self.ack_left(about, ack.credit);
+            }
+        }
+        let c = &mut self.conns[conn];
+        let (full, detour) = (c.full, c.detours == DETOURS);
+        let k = &mut c.kept;
+        k.sealed_in_phase = k.sealed_in_phase.saturating_add(1);
+        let phase = k.phase_tx;
+        let header = Header {
+            kind: PacketType::Data,
+            flags: Flags::NONE
+                .with(Flags::ACK_WANTED, ask)
+                .with(Flags::KEY_PHASE, phase & 1 == 1)
+                .with(Flags::HAS_ACK, ack_len > 0)
+                .with(Flags::REQUESTS_FULL, full[0])
+                .with(Flags::REPLIES_FULL, full[1])
+                .with(Flags::DETOUR, detour),
+            path: id,
+            connection: k.connection_theirs,
+            number: PacketNo(number).low(),
+        }
+        .to_bytes();
+        let start = self.frame_at(frame) + CHUNKS_AT - ack_len - HEADER_BYTES;
+        let total = HEADER_BYTES + ack_len + len + TAG_BYTES;
+        let packet = &mut self.frames[start..start + total];
+        let (head, rest) = packet.split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&header);
+        let (body, tag) = rest.split_at_mut(ack_len + len);
+        let sealed = self
+            .seal
+            .seal(tx_slot(conn, phase), nonce(id, number), &header, body);
+        tag.copy_from_slice(&sealed);
+        let meta = &mut self.meta[frame];
+        meta.in_link = true;
+        meta.number = number;
+        meta.path = path;
+        meta.phase = phase;
+        meta.header = header;
+        meta.ack_len = ack_len as u16;
+        self.transmit(peer, path, frame, start, total)
+    }
+}

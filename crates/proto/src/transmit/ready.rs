@@ -1,0 +1,78 @@
+//! Which connections are looked at for something to send.
+
+use portolan_seal::Seal;
+
+use crate::base::ConnIndex;
+use crate::endpoint::Endpoint;
+use crate::path::Owed;
+use crate::tables::Listed;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Puts a connection in the list of those that may have something to send.
+    #[inline]
+    pub(crate) fn make_ready(&mut self, conn: ConnIndex) {
+        match self.conns[conn].listed {
+            Listed::Ready => return,
+            // Rare: few connections wait there, and only for one pass.
+            Listed::Deferred => _ = self.core.deferred.remove(self.conns, conn),
+            Listed::Starved => _ = self.core.starved.remove(self.conns, conn),
+            Listed::None | Listed::Free => {}
+        }
+        self.conns[conn].listed = Listed::Ready;
+        self.core.ready.push_back(self.conns, conn);
+    }
+
+    /// Whether a connection is sure to have no packet now. False says nothing.
+    #[inline(always)]
+    pub(crate) fn has_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
+        !self.conns[conn].has_queue() && self.owes_nothing(now, conn, flush_delayed_acks)
+    }
+
+    #[inline(never)]
+    fn owes_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
+        let c = &self.conns[conn];
+        let p = &self.paths[conn.first_path()];
+        let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
+        (p.owed == Owed::Nothing || p.owed == Owed::Delayed && !flush_delayed_acks)
+            && (c.deferred_ack.is_none()
+                || !flush_delayed_acks && self.window_open(conn.first_path(), 0))
+            && !p.ping_owed
+            && p.usable
+            && now < p.mtu.due()
+            && !self.has_more(conn)
+            && !c.networks_owed
+            && !c.stops.are_owed()
+            && self.core.closes_owed == 0
+            && u64::from(c.kept.sealed_in_phase) < limit
+    }
+
+    /// Something has come up on a connection that may wait for an answer of the
+    /// application, or for the next pass that sends no answer.
+    #[inline]
+    pub(crate) fn make_deferred(&mut self, conn: ConnIndex) {
+        let c = &self.conns[conn];
+        match c.listed {
+            Listed::Deferred => {}
+            Listed::None if !c.has_queue() => {
+                self.conns[conn].listed = Listed::Deferred;
+                self.core.deferred.push_back(self.conns, conn);
+            }
+            _ => self.make_ready(conn),
+        }
+    }
+
+    /// Gives connections that found no frame another try, in the order in which
+    /// they failed, once there are frames for one of them. Whoever freed them
+    /// is mostly another connection, or the link.
+    #[inline]
+    pub(crate) fn wake_starved(&mut self) {
+        if self.core.free_count <= self.core.starved_above || self.core.starved.is_empty() {
+            return;
+        }
+        self.core.starved_above = u32::MAX;
+        while let Some(conn) = self.core.starved.pop_front(self.conns) {
+            self.conns[conn].listed = Listed::Ready;
+            self.core.ready.push_back(self.conns, conn);
+        }
+    }
+}
