@@ -150,7 +150,7 @@ fn what_is_not_shared_lands_as_well() {
     // There is no room in the table.
     let room = SegmentConfig::default().regions as usize;
     let more: Vec<_> = (0..room)
-        .map(|_| b.register(vec![0; 8], None, Rights::Put).unwrap().unwrap())
+        .map(|_| b.register(vec![0; 8], None, Rights::Put).unwrap())
         .collect();
     let mut memory = vec![0; LONG];
     send_and(ends, &bytes, true, |b| {
@@ -158,7 +158,7 @@ fn what_is_not_shared_lands_as_well() {
     });
     assert!(memory == bytes && shared(&a) == before + 2);
     for id in more {
-        b.deregister(id).unwrap().unwrap();
+        b.deregister(id).unwrap();
     }
     // It is forbidden.
     b.forbid_one_sided().unwrap();

@@ -109,7 +109,7 @@ fn regions_are_their_spaces_own() {
         let mut keys = Vec::new();
         for (at, (_, b)) in ends.iter().enumerate() {
             let memory = Scatter::from(vec![at as u8; 64]);
-            let region = b.register(memory, Some(5), Rights::Both).unwrap().unwrap();
+            let region = b.register(memory, Some(5), Rights::Both).unwrap();
             keys.push(b.remote_key(region).unwrap().unwrap());
         }
         let get = |space: &Space, key: RemoteKey| {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use portolan_exchange::RegisterRefused;
 use portolan_ring::Refused;
 
 /// The call is wrong where it stands; nothing was done.
@@ -232,4 +233,53 @@ impl From<SendError> for WaitError {
             _ => Self::Refused,
         }
     }
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum RegisterError {
+    /// One-sided access is forbidden here: by the program, or by the node's configuration.
+    #[error(
+        "one-sided access is forbidden here: by the program, or by no_one_sided in the host's \
+         node.conf"
+    )]
+    Forbidden,
+    /// The key names another region.
+    #[error("the key names another region")]
+    KeyTaken,
+    /// As many regions are open as there can be: deregister one.
+    #[error("no more regions can be registered")]
+    Full,
+    /// The part does not lie in the memory.
+    #[error("the part does not lie in the memory")]
+    OutOfBounds,
+    /// The region whose memory was meant is not open.
+    #[error("there is no such region")]
+    NoSuchRegion,
+    /// See [`Misuse`].
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+}
+
+impl From<RegisterRefused> for RegisterError {
+    fn from(refused: RegisterRefused) -> Self {
+        match refused {
+            RegisterRefused::Forbidden => Self::Forbidden,
+            RegisterRefused::KeyTaken => Self::KeyTaken,
+            RegisterRefused::Full => Self::Full,
+            RegisterRefused::OutOfBounds => Self::OutOfBounds,
+            RegisterRefused::NoSuchRegion => Self::NoSuchRegion,
+        }
+    }
+}
+
+/// Why a region was not deregistered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum DeregisterError {
+    /// There is none, or no longer.
+    #[error("there is no such region")]
+    NoSuchRegion,
+    /// See [`Misuse`].
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
 }

@@ -179,6 +179,7 @@ impl From<RegisterError> for Errno {
             RegisterError::Full => ENOSPC,
             RegisterError::OutOfBounds => ERANGE,
             RegisterError::NoSuchRegion => ENOENT,
+            RegisterError::Misuse(m) => m.into(),
         }
     }
 }
@@ -186,8 +187,8 @@ impl From<RegisterError> for Errno {
 impl From<DeregisterError> for Errno {
     fn from(e: DeregisterError) -> Self {
         match e {
-            DeregisterError::InUse(_) => EBUSY,
             DeregisterError::NoSuchRegion => ENOENT,
+            DeregisterError::Misuse(m) => m.into(),
         }
     }
 }
