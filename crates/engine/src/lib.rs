@@ -54,7 +54,7 @@ mod sleep;
 mod space;
 mod state;
 
-pub use calls::{Arrival, Ended, MatchError};
+pub use calls::{Arrival, Ended};
 pub use config::{Agreement, Config, Notice, OpenError, PeerConfig, Threads, Watch};
 pub use observe::Table;
 pub use open::{MappedHostPort, Opening, ShmAttachment};

@@ -8,8 +8,7 @@ use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno as Kernel;
 
 use crate::{
-    Death, DeregisterError, MatchError, Misuse, OpError, OpenError, RegisterError, SendError,
-    WaitError,
+    Death, DeregisterError, Misuse, OpError, OpenError, RegisterError, SendError, WaitError,
 };
 
 /// A positive errno value.
@@ -135,21 +134,10 @@ impl From<WaitError> for Errno {
         match e {
             WaitError::PeerDead { why, .. } => why.into(),
             WaitError::Refused => ECONNREFUSED,
+            WaitError::Truncated(_) | WaitError::TooLong => EMSGSIZE,
+            WaitError::NoSuchOperation => ENOENT,
             WaitError::TimedOut => ETIMEDOUT,
             WaitError::Misuse(m) => m.into(),
-        }
-    }
-}
-
-impl From<MatchError> for Errno {
-    #[cold]
-    fn from(e: MatchError) -> Self {
-        match e {
-            MatchError::PeerDead { why, .. } => why.into(),
-            MatchError::Truncated(_) | MatchError::TooLong => EMSGSIZE,
-            MatchError::NoSuchOperation => ENOENT,
-            MatchError::TimedOut => ETIMEDOUT,
-            MatchError::Misuse(m) => m.into(),
         }
     }
 }
