@@ -107,7 +107,7 @@ unsafe fn open(
     // SAFETY: the region is closed before the registration ends.
     let memory = unsafe { Buffer::lent(start as *mut u8, bytes as usize) };
     let region = endpoint
-        .register(memory, None, rights)?
+        .register(memory, None, rights)
         .map_err(|(e, _)| e)?;
     let key = endpoint.remote_key(region)?.ok_or(ENOENT)?;
     Ok(Some((region, key)))
@@ -157,7 +157,7 @@ impl Port {
         }
         drop(table);
         if let Some((region, _)) = region {
-            self.endpoint.deregister(region)??;
+            self.endpoint.deregister(region)?;
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl Port {
         let regions: Vec<_> = regions.filter_map(|it| it.region.take()).collect();
         drop(table);
         for (region, _) in regions {
-            self.endpoint.deregister(region)??;
+            self.endpoint.deregister(region)?;
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use portolan::c_edge::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, Errno, failure};
 use portolan::{
-    Buffer, Ended, Endpoint, MatchError, MessageId, Notify, OpId, QueueId, Scatter, Selector,
-    TaggedOptions,
+    Buffer, Ended, Endpoint, MessageId, Notify, OpId, QueueId, Scatter, Selector, TaggedOptions,
+    WaitError,
 };
 
 use crate::lock;
@@ -176,7 +176,7 @@ impl Port {
             match self.endpoint.wait_completion(self.sends.queue, None) {
                 Ok(ended) => self.consumed(&mut held, &ended)?,
                 // Those that were sent to it end as well.
-                Err(MatchError::PeerDead { why, .. }) => {
+                Err(WaitError::PeerDead { why, .. }) => {
                     lock(&self.missed).push_back(why.into());
                 }
                 Err(e) => return Err(e.into()),
@@ -264,7 +264,7 @@ impl Port {
         let c = loop {
             match self.endpoint.wait_end(op, None) {
                 Ok(ended) => break ended.completion,
-                Err(MatchError::PeerDead { why, .. }) => {
+                Err(WaitError::PeerDead { why, .. }) => {
                     // What has met a message goes on.
                     if self.endpoint.cancel(op)? {
                         self.endpoint.wait_end(op, None)?;

@@ -119,6 +119,7 @@ fn main() {
             flow: m.flow,
             priority: m.priority,
             args: &m.words,
+            ..SendOptions::default()
         };
         for _ in 0..copies {
             ep.send_with(other, PORT, &options, &m.payload).unwrap();

@@ -85,7 +85,8 @@ pub use net::{NetLane, PACKET_MIN};
 pub use out::{Credentials, NetTx, Out, ProtoTables};
 pub use shm::ShmLane;
 pub use values::{
-    Buffer, Counters, Death, Event, FLOWS_MAX, Failure, Message, Meta, Misuse, PORTS_RESERVED,
-    Payload, PortId, SPACES, SendError, SendOptions, Settings, Source, SpaceId, WaitError,
+    Buffer, Counters, Death, DeregisterError, Event, FLOWS_MAX, Failure, Message, Meta, Misuse,
+    PORTS_RESERVED, Payload, PortId, RegisterError, SPACES, SendError, SendOptions, Settings,
+    Source, SpaceId, WaitError,
 };
 pub use waiting::Row as UnboundRow;

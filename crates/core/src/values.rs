@@ -10,7 +10,9 @@ mod settings;
 mod space;
 
 pub use self::counters::Counters;
-pub use self::error::{Death, Failure, Misuse, SendError, WaitError};
+pub use self::error::{
+    Death, DeregisterError, Failure, Misuse, RegisterError, SendError, WaitError,
+};
 pub use self::memory::{Buffer, Payload, Source, read_pieces};
 pub use self::message::{Event, Message, SendOptions};
 pub use self::port::{Charge, FlowOf, Meta, PORTS_RESERVED, PortId};

@@ -16,7 +16,7 @@ use portolan_proto::Release;
 use portolan_wire::MessageNo;
 
 pub use self::future::{Arrival, Operation};
-pub use self::matched::{Ended, MatchError};
+pub use self::matched::Ended;
 use crate::network::First;
 use crate::sleep::{Call, Waiting};
 use crate::space::{Guard, Space};

@@ -54,20 +54,19 @@ mod sleep;
 mod space;
 mod state;
 
-pub use calls::{Arrival, Ended, MatchError, Operation};
+pub use calls::{Arrival, Ended, Operation};
 pub use config::{Agreement, Config, Notice, OpenError, PeerConfig, Threads, Watch};
 pub use observe::Table;
 pub use open::{MappedHostPort, Opening, ShmAttachment};
 pub use portolan_core::{
-    Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
-    Group, Handler, Message, Misuse, PORTS_RESERVED, Payload, Placement, Placing, Restarted,
-    Scatter, SendError, SendOptions, SpaceId, WaitError,
+    Binding, Buffer, Context, Counters, Death, DeregisterError, ErrorHandler, Event, FLOWS_MAX,
+    Failure, Gather, Group, Handler, Message, Misuse, PORTS_RESERVED, Payload, Placement, Placing,
+    RegisterError, Restarted, Scatter, SendError, SendOptions, SpaceId, WaitError,
 };
 pub use portolan_exchange::{
-    Action, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError, Memory,
-    MessageId, Notify, OpError, OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions, QueueId,
-    RegionId, RegisterError, RemoteKey, Rights, SHARE_MIN, Selector, SendOptions as TaggedOptions,
-    Signal, Statistics,
+    Action, Completion, Config as ExchangeConfig, Count, CounterId, Memory, MessageId, Notify,
+    OpError, OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions, QueueId, RegionId,
+    RemoteKey, Rights, SHARE_MIN, Selector, SendOptions as TaggedOptions, Signal, Statistics,
 };
 pub use portolan_link::xdp::{
     HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,

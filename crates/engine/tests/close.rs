@@ -261,7 +261,7 @@ fn who_is_asked_without_end_closes_all_the_same() {
         let (a, b) = pair(By::Udp, &helped());
         b.close_port(HOLD).unwrap();
         let region = b.register(vec![0; WORDS], None, Rights::Both);
-        let key = b.remote_key(region.unwrap().unwrap()).unwrap().unwrap();
+        let key = b.remote_key(region.unwrap()).unwrap().unwrap();
         let asked = AtomicBool::new(false);
         thread::scope(|s| {
             s.spawn(|| {

@@ -26,7 +26,7 @@ fn place(key: RemoteKey, offset: u64) -> Place {
 }
 
 fn published(e: &Space, memory: impl Into<Scatter>, rights: Rights) -> (RegionId, RemoteKey) {
-    let id = e.register(memory, None, rights).unwrap().unwrap();
+    let id = e.register(memory, None, rights).unwrap();
     (id, e.remote_key(id).unwrap().unwrap())
 }
 
@@ -111,7 +111,7 @@ fn a_target_that_does_nothing_is_put_to_and_got_from() {
         }
         assert_eq!(bytes_of(&b, id, 99_990, 10), [0; 10]);
         assert_eq!(directly(&a), 3);
-        b.deregister(id).unwrap().unwrap();
+        b.deregister(id).unwrap();
         let op = put(&a, key, 0, vec![9]);
         assert_eq!(ended(&a, op), Some(Err(OpError::BadKey)));
     }
@@ -212,7 +212,7 @@ fn what_is_not_in_the_table_is_asked_for() {
     // While there are such, those in the table are still reached.
     let op = put(&a, key, 0, vec![4; 8]);
     assert_eq!(ended(&a, op), Some(Ok(())));
-    b.deregister(withdrawn).unwrap().unwrap();
+    b.deregister(withdrawn).unwrap();
     let op = put(&a, in_pieces, 0, vec![4]);
     assert_eq!(ended(&a, op), Some(Err(OpError::BadKey)));
     // More than the table holds.
@@ -224,7 +224,7 @@ fn what_is_not_in_the_table_is_asked_for() {
     assert_eq!(by_messages(last, 0, vec![5; 8]), Ok(()));
     assert_eq!(bytes_of(&b, more[room].0, 0, 8), [5; 8]);
     for (id, _) in more {
-        b.deregister(id).unwrap().unwrap();
+        b.deregister(id).unwrap();
     }
     let op = put(&a, last, 0, vec![6]);
     assert_eq!(ended(&a, op), Some(Err(OpError::BadKey)));
@@ -276,7 +276,7 @@ fn nobody_writes_to_memory_that_came_back() {
             let (id, new) = published(&b, lent, Rights::Put);
             *key.lock().unwrap() = Some(new);
             thread::sleep(Duration::from_micros(300));
-            b.deregister(id).unwrap().unwrap();
+            b.deregister(id).unwrap();
             touched += i32::from(read(0) == 1);
             for at in 0..BYTES {
                 // SAFETY: within the vector.
@@ -307,7 +307,7 @@ fn a_stopped_target_is_put_to_and_got_from() {
         e.send_tagged(0, 1, &key.to_bytes()).unwrap();
         next(&e, 0, &mut [0; 4]);
         let right = bytes_of(&e, id, 0, BYTES) == pattern(BYTES, 4);
-        e.deregister(id).unwrap().unwrap();
+        e.deregister(id).unwrap();
         e.send_tagged(0, 1, &[right.into()]).unwrap();
         next(&e, 0, &mut [0; 4]);
         return;
@@ -357,7 +357,7 @@ fn a_killed_initiator_holds_nothing_up() {
         process.signal(Kill::KILL);
         drop(process);
         e.peer_died(1).unwrap();
-        let memory = e.deregister(id).unwrap().unwrap().expect("the last");
+        let memory = e.deregister(id).unwrap().expect("the last");
         tell.send(memory.into_buffers()[0].len()).unwrap();
     });
     let bytes = told.recv_timeout(PATIENCE);

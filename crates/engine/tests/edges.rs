@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use common::processes::attach;
 use common::{ALL, By, Count, config, job, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Buffer, Config, Context, Death, Event, MatchError, Message, MessageNo, Misuse,
-    OpError, SendError, SendOptions, Space, Threads, WaitError,
+    Binding, Buffer, Config, Context, Death, Event, Message, MessageNo, Misuse, OpError, SendError,
+    SendOptions, Space, Threads, WaitError,
 };
 use portolan_link::shm::{PeerState, Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
@@ -390,7 +390,7 @@ fn a_dead_peer_ends_all_that_depends_on_it() {
         };
         assert_eq!(told.lock().unwrap()[..], [dead]);
         assert_eq!(of_port.lock().unwrap()[..], [dead]);
-        let error = MatchError::PeerDead {
+        let error = WaitError::PeerDead {
             rank: 1,
             why: Death::Ended,
         };
@@ -402,7 +402,7 @@ fn a_dead_peer_ends_all_that_depends_on_it() {
         assert_eq!(a.try_send(1, 1, b"x").unwrap_err(), refused);
         assert_eq!(a.send(1, 1, &[0; 100_000]).unwrap_err(), refused);
         assert_eq!(
-            MatchError::from(a.wait_until(|| false).unwrap_err()),
+            a.wait_until(|| false).unwrap_err(),
             error,
             "{by:?}: no hang"
         );

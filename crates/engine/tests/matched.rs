@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use common::{ALL, By, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Action, Buffer, Config, Death, Gather, MatchError, Misuse, Notify, OpError, OpId, PUSHED_MIN,
-    Push, Scatter, Selector, SendError, Space, Statistics, TaggedOptions,
+    Action, Buffer, Config, Death, Gather, Misuse, Notify, OpError, OpId, PUSHED_MIN, Push,
+    Scatter, Selector, SendError, Space, Statistics, TaggedOptions, WaitError,
 };
 
 const LENGTHS: [usize; 14] = [
@@ -281,7 +281,7 @@ fn probes_claims_and_cancels() {
         let receive = b.post_receive(&all, Vec::new(), Notify::default()).unwrap();
         let ended = b.poll_op(receive).unwrap().unwrap();
         assert_eq!(ended.completion.tag, 3);
-        assert_eq!(b.poll_op(receive).unwrap_err(), MatchError::NoSuchOperation);
+        assert_eq!(b.poll_op(receive).unwrap_err(), WaitError::NoSuchOperation);
 
         let receive = b.post_receive(&all, vec![0; 4], Notify::default()).unwrap();
         assert!(b.cancel(receive).unwrap());
@@ -327,7 +327,7 @@ fn completions_come_in_queues_and_are_counted() {
         let short = Some(Duration::from_millis(1));
         assert_eq!(
             b.wait_completion(queue, short).unwrap_err(),
-            MatchError::TimedOut
+            WaitError::TimedOut
         );
         b.close_counter(counter).unwrap();
         b.close_queue(queue).unwrap();
@@ -452,7 +452,7 @@ fn a_death_ends_what_depends_on_it() {
         let mut bytes = vec![0; 100];
         a.receive_tagged(&Selector::from(1, 1), &mut bytes).unwrap();
         assert_eq!(bytes, pattern(100, 4));
-        let dead = MatchError::PeerDead {
+        let dead = WaitError::PeerDead {
             rank: 1,
             why: Death::Ended,
         };
@@ -492,12 +492,12 @@ fn wrong_calls_are_told() {
     assert_eq!(receive, Err(Misuse::BadRank.into()));
     let posted = a.post_receive(&Selector::from(2, 0), vec![0; 4], Notify::default());
     assert_eq!(posted, Err(Misuse::BadRank));
-    assert_eq!(a.poll_op(OpId(5)).unwrap_err(), MatchError::NoSuchOperation);
+    assert_eq!(a.poll_op(OpId(5)).unwrap_err(), WaitError::NoSuchOperation);
     assert_eq!(
         a.wait_end(OpId(5), None).unwrap_err(),
-        MatchError::NoSuchOperation
+        WaitError::NoSuchOperation
     );
-    assert_eq!(a.cancel(OpId(5)), Err(MatchError::NoSuchOperation));
+    assert_eq!(a.cancel(OpId(5)), Err(WaitError::NoSuchOperation));
     let posted = a
         .post_receive(
             &Selector::any(0),
@@ -537,7 +537,7 @@ fn queues_counters_and_claimed_messages_that_are_not_there_are_told() {
     assert_eq!(a.count(counter).unwrap().failed, 1);
     a.close_queue(queue).unwrap();
     a.close_counter(counter).unwrap();
-    assert_eq!(a.poll_op(late).unwrap_err(), MatchError::NoSuchOperation);
+    assert_eq!(a.poll_op(late).unwrap_err(), WaitError::NoSuchOperation);
     for (wrong, why) in [
         (
             Notify {
@@ -585,7 +585,7 @@ fn queues_counters_and_claimed_messages_that_are_not_there_are_told() {
     let next = a.next_completion(queue).unwrap().unwrap();
     assert_eq!(next.completion.op, ops[2]);
     assert_eq!(a.wait_count(counter, 3, None).unwrap().done, 3);
-    assert_eq!(a.wait_count(counter, 4, none), Err(MatchError::TimedOut));
+    assert_eq!(a.wait_count(counter, 4, none), Err(WaitError::TimedOut));
 
     // Messages wait that nobody has claimed; one is, once.
     let other = portolan_engine::MessageId(1 << 32);

@@ -20,7 +20,7 @@ fn place(key: RemoteKey, offset: u64) -> Place {
 
 /// A region of so many zeros.
 fn region(e: &Space, bytes: usize, rights: Rights) -> (portolan_engine::RegionId, RemoteKey) {
-    let id = e.register(vec![0; bytes], None, rights).unwrap().unwrap();
+    let id = e.register(vec![0; bytes], None, rights).unwrap();
     (id, e.remote_key(id).unwrap().unwrap())
 }
 
@@ -75,7 +75,7 @@ fn what_is_put_is_there_and_is_got_back() {
             let got = sink.into_buffers().remove(0).into_vec().unwrap();
             assert!(got == bytes, "{by:?} {len}");
         }
-        let memory = b.deregister(id).unwrap().unwrap().expect("it was the last");
+        let memory = b.deregister(id).unwrap().expect("it was the last");
         assert_eq!(memory.into_buffers()[0].len(), BYTES);
         for e in [&a, &b] {
             assert_eq!(e.statistics().unwrap(), Statistics::default());
@@ -242,30 +242,24 @@ fn what_is_not_allowed_is_told_and_touches_nothing() {
         assert_eq!(get(RemoteKey::from_bytes(bytes), 0, 1), Ok(()));
         assert_eq!(bytes_of(&b, id, 0, 100), [0; 100]);
         // A key whose region is gone reaches nothing, nor a later one under it.
-        let first = b
-            .register(vec![0; 10], Some(77), Rights::Both)
-            .unwrap()
-            .unwrap();
+        let first = b.register(vec![0; 10], Some(77), Rights::Both).unwrap();
         let old = b.remote_key(first).unwrap().unwrap();
-        let taken = b.register(vec![0; 10], Some(77), Rights::Both).unwrap();
+        let taken = b.register(vec![0; 10], Some(77), Rights::Both);
         assert_eq!(taken.unwrap_err().0, RegisterError::KeyTaken);
-        b.deregister(first).unwrap().unwrap();
+        b.deregister(first).unwrap();
         assert_eq!(
-            b.deregister(first).unwrap().unwrap_err(),
+            b.deregister(first).unwrap_err(),
             DeregisterError::NoSuchRegion
         );
         assert_eq!(put(old, 0, 1), Err(OpError::BadKey));
-        let second = b
-            .register(vec![0; 10], Some(77), Rights::Both)
-            .unwrap()
-            .unwrap();
+        let second = b.register(vec![0; 10], Some(77), Rights::Both).unwrap();
         assert_eq!(put(old, 0, 1), Err(OpError::BadKey));
         assert_eq!(put(b.remote_key(second).unwrap().unwrap(), 0, 1), Ok(()));
         assert_eq!(b.read_region(second, 5, &mut [0; 6]).unwrap(), None);
         b.forbid_one_sided().unwrap();
         assert_eq!(get(key, 0, 1), Err(OpError::Forbidden));
         assert_eq!(put(write_only, 0, 1), Err(OpError::Forbidden));
-        let forbidden = b.register(vec![0; 10], None, Rights::Both).unwrap();
+        let forbidden = b.register(vec![0; 10], None, Rights::Both);
         assert_eq!(forbidden.unwrap_err().0, RegisterError::Forbidden);
         let wrong = a.post_put(7, place(key, 0), vec![1], &PutOptions::default());
         assert_eq!(wrong.unwrap_err().0, SendError::Misuse(Misuse::BadRank));
@@ -279,8 +273,7 @@ fn memory_that_is_registered_twice_comes_back_with_the_last() {
     for by in ALL {
         let (a, b) = pair(by, &config());
         let (all, whole) = region(&b, 1_000, Rights::Get);
-        let again =
-            |start, bytes, key, rights| b.register_again(all, start, bytes, key, rights).unwrap();
+        let again = |start, bytes, key, rights| b.register_again(all, start, bytes, key, rights);
         let part = again(200, 300, Some(5), Rights::Put).unwrap();
         let key = b.remote_key(part).unwrap().unwrap();
         // The same once more is the same region.
@@ -305,15 +298,11 @@ fn memory_that_is_registered_twice_comes_back_with_the_last() {
         assert_eq!(bytes_of(&b, part, 290, 10), pattern(10, 4));
         assert_eq!(b.read_region(part, 291, &mut [0; 10]).unwrap(), None);
         // The first of two takes nothing from the other.
-        assert!(b.deregister(part).unwrap().unwrap().is_none());
+        assert!(b.deregister(part).unwrap().is_none());
         assert_eq!(put(place(key, 0), vec![7; 10]), Ok(()));
-        assert!(b.deregister(all).unwrap().unwrap().is_none());
+        assert!(b.deregister(all).unwrap().is_none());
         assert_eq!(put(place(key, 10), vec![8; 10]), Ok(()));
-        let memory = b
-            .deregister(part)
-            .unwrap()
-            .unwrap()
-            .expect("it was the last");
+        let memory = b.deregister(part).unwrap().expect("it was the last");
         let memory = memory.into_buffers().pop().unwrap();
         assert_eq!(memory.as_slice()[200..220], [[7; 10], [8; 10]].concat());
         assert_eq!(put(place(key, 0), vec![9]), Err(OpError::BadKey));
@@ -333,7 +322,7 @@ fn what_was_registered_is_found_again_until_it_is_forgotten() {
         let register = |at: usize, rights| {
             // SAFETY: the memory is there until the endpoints are closed, and what
             // is registered is looked at by `read_region` alone.
-            unsafe { b.register_cached(start.wrapping_add(at), 100, rights) }.unwrap()
+            unsafe { b.register_cached(start.wrapping_add(at), 100, rights) }
         };
         let put = |key, byte: u8| {
             let bytes = vec![byte; 100];
@@ -344,9 +333,9 @@ fn what_was_registered_is_found_again_until_it_is_forgotten() {
         let key = b.remote_key(first).unwrap().unwrap();
         assert_eq!(register(0, Rights::Both), Ok(first));
         assert_ne!(register(0, Rights::Put), Ok(first));
-        assert!(b.deregister(first).unwrap().unwrap().is_none());
-        assert!(b.deregister(first).unwrap().unwrap().is_none());
-        let wrong = b.deregister(first).unwrap().unwrap_err();
+        assert!(b.deregister(first).unwrap().is_none());
+        assert!(b.deregister(first).unwrap().is_none());
+        let wrong = b.deregister(first).unwrap_err();
         assert_eq!(wrong, DeregisterError::NoSuchRegion);
         // Others reach it all the same, and it is the one that is found.
         assert_eq!(put(key, 1), Ok(()));
@@ -356,11 +345,11 @@ fn what_was_registered_is_found_again_until_it_is_forgotten() {
         // Not while it is registered, only then is there no place for it.
         let others = [100, 200].map(|at| register(at, Rights::Both).unwrap());
         for id in others {
-            assert!(b.deregister(id).unwrap().unwrap().is_none());
+            assert!(b.deregister(id).unwrap().is_none());
         }
         assert_eq!(register(100, Rights::Both), Ok(others[0]));
-        assert!(b.deregister(first).unwrap().unwrap().is_none());
-        assert!(b.deregister(others[0]).unwrap().unwrap().is_none());
+        assert!(b.deregister(first).unwrap().is_none());
+        assert!(b.deregister(others[0]).unwrap().is_none());
         assert_eq!(b.remote_key(others[1]).unwrap(), None);
         assert_eq!(put(key, 2), Ok(()));
         // One byte of it is enough, and then nobody reaches any.
@@ -372,22 +361,22 @@ fn what_was_registered_is_found_again_until_it_is_forgotten() {
         let key = b.remote_key(again).unwrap().unwrap();
         b.forget_memory(start, 400).unwrap();
         assert_eq!(put(key, 4), Ok(()));
-        assert!(b.deregister(again).unwrap().is_ok());
+        assert!(b.deregister(again).is_ok());
         assert_eq!(put(key, 5), Err(OpError::BadKey));
         // By its own key it is this region that is registered once more.
         let one = register(300, Rights::Both).unwrap();
         let key = b.remote_key(one).unwrap().unwrap();
         let same = b.register_again(one, 0, 100, Some(key.key()), Rights::Both);
-        assert_eq!(same.unwrap(), Ok(one));
-        assert!(b.deregister(one).unwrap().is_ok());
-        assert!(b.deregister(one).unwrap().is_ok());
+        assert_eq!(same, Ok(one));
+        assert!(b.deregister(one).is_ok());
+        assert!(b.deregister(one).is_ok());
         assert_eq!(b.remote_key(one).unwrap(), Some(key));
-        assert!(b.deregister(one).unwrap().is_err());
+        assert!(b.deregister(one).is_err());
         b.forget_memory(start.wrapping_add(300), 100).unwrap();
         assert_eq!(b.remote_key(one).unwrap(), None);
         // What would be found is refused as well.
         let kept = register(300, Rights::Both).unwrap();
-        assert!(b.deregister(kept).unwrap().is_ok());
+        assert!(b.deregister(kept).is_ok());
         b.forbid_one_sided().unwrap();
         let forbidden = register(300, Rights::Both);
         assert_eq!(forbidden, Err(RegisterError::Forbidden));
@@ -409,9 +398,9 @@ fn nobody_writes_to_what_was_forgotten() {
             // SAFETY: it is there until the endpoints are closed, and looked at as a
             // whole only when nobody writes to it.
             let id = unsafe { b.register_cached(start, LEN, Rights::Put) };
-            let id = id.unwrap().unwrap();
+            let id = id.unwrap();
             let key = b.remote_key(id).unwrap().unwrap();
-            assert!(b.deregister(id).unwrap().is_ok());
+            assert!(b.deregister(id).is_ok());
             let put = || {
                 let bytes = vec![round; LEN];
                 (a.post_put(1, place(key, 0), bytes, &PutOptions::default())).unwrap()
@@ -466,13 +455,13 @@ fn what_is_only_kept_to_be_found_leaves_its_place_to_others() {
     let start = memory.as_mut_ptr();
     let register = |at: usize| {
         // SAFETY: nobody has the keys.
-        unsafe { b.register_cached(start.wrapping_add(at), 1, Rights::Both) }.unwrap()
+        unsafe { b.register_cached(start.wrapping_add(at), 1, Rights::Both) }
     };
     let kept = [0, 1, 2].map(|at| register(at).unwrap());
     for id in kept {
-        assert!(b.deregister(id).unwrap().is_ok());
+        assert!(b.deregister(id).is_ok());
     }
-    let small = || b.register(vec![0], None, Rights::None).unwrap();
+    let small = || b.register(vec![0], None, Rights::None);
     let of = small().unwrap();
     let mut free = 65_536 - kept.len() - 1;
     let mut last = of;
@@ -484,7 +473,7 @@ fn what_is_only_kept_to_be_found_leaves_its_place_to_others() {
     // One way and the other, and by the cache itself.
     assert!(small().is_ok());
     assert_eq!(b.remote_key(kept[0]).unwrap(), None);
-    let again = || b.register_again(of, 0, 1, None, Rights::None).unwrap();
+    let again = || b.register_again(of, 0, 1, None, Rights::None);
     assert!(again().is_ok());
     assert_eq!(b.remote_key(kept[1]).unwrap(), None);
     assert!(register(1).is_ok());
@@ -492,7 +481,7 @@ fn what_is_only_kept_to_be_found_leaves_its_place_to_others() {
     assert_eq!(small().unwrap_err().0, RegisterError::Full);
     assert_eq!(again().unwrap_err(), RegisterError::Full);
     assert_eq!(register(0).unwrap_err(), RegisterError::Full);
-    assert!(b.deregister(last).unwrap().is_ok());
+    assert!(b.deregister(last).is_ok());
     assert!(register(0).is_ok());
 }
 
@@ -504,7 +493,7 @@ fn where_it_is_forbidden_nothing_is_registered_or_reached() {
             ..config()
         };
         let (a, b) = pair(by, &settings);
-        let refused = b.register(vec![0; 8], None, Rights::Both).unwrap();
+        let refused = b.register(vec![0; 8], None, Rights::Both);
         assert_eq!(refused.unwrap_err().0, RegisterError::Forbidden);
         let key = RemoteKey::from_bytes([7; 16]);
         let put = a
@@ -513,6 +502,25 @@ fn where_it_is_forbidden_nothing_is_registered_or_reached() {
         let ended = end(&[&a, &b], &a, put).completion.result;
         assert_eq!(ended, Err(OpError::Forbidden), "{by:?}");
     }
+}
+
+#[test]
+fn a_call_that_is_wrong_where_it_stands_gives_memory_back() {
+    let (_a, b) = pair(By::Shm, &config());
+    let (id, _) = region(&b, 8, Rights::Both);
+    let wrong = Misuse::WrongThread;
+    let from_another = || {
+        let (why, memory) = b.register(vec![7; 8], None, Rights::Both).unwrap_err();
+        assert_eq!(why, RegisterError::Misuse(wrong));
+        assert_eq!(memory.into_buffers()[0].as_slice(), [7; 8]);
+        let again = b.register_again(id, 0, 8, None, Rights::Both);
+        assert_eq!(again, Err(RegisterError::Misuse(wrong)));
+        let ended = b.deregister(id).unwrap_err();
+        assert_eq!(ended, DeregisterError::Misuse(wrong));
+        assert_eq!(ended.to_string(), wrong.to_string());
+    };
+    thread::scope(|s| s.spawn(from_another).join().unwrap());
+    b.deregister(id).unwrap();
 }
 
 #[test]
@@ -584,7 +592,7 @@ fn a_death_ends_what_depends_on_it_and_gives_memory_back() {
                 c.action
             );
         }
-        let memory = a.deregister(mine).unwrap().unwrap();
+        let memory = a.deregister(mine).unwrap();
         assert!(memory.is_some(), "a put of the dead does not hold it");
         assert_eq!(a.statistics().unwrap(), Statistics::default());
         drop((before.unwrap(), theirs, b));
@@ -599,7 +607,7 @@ fn lent_memory_is_read_where_it_lies() {
     // SAFETY: the vector outlives the registration, and is looked at by volatile
     // reads only meanwhile.
     let lent = unsafe { Buffer::lent(start, 4096) };
-    let id = b.register(lent, None, Rights::Put).unwrap().unwrap();
+    let id = b.register(lent, None, Rights::Put).unwrap();
     let key = b.remote_key(id).unwrap().unwrap();
     let options = PutOptions {
         end: PutEnd::Local,
@@ -614,6 +622,6 @@ fn lent_memory_is_read_where_it_lies() {
         || unsafe { start.add(8).cast::<u64>().read_volatile() } == 42,
     );
     end(&[&a, &b], &a, put);
-    b.deregister(id).unwrap().unwrap();
+    b.deregister(id).unwrap();
     assert_eq!(memory[8], 42);
 }

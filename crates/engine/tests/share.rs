@@ -11,8 +11,8 @@ use common::processes::{Kill, child, two};
 use common::published::{LONG, VAST, Watched, in_time, possible};
 use common::{By, config, helped, pair, pattern};
 use portolan_engine::{
-    Config, Gather, MatchError, Notify, OpError, OpId, Push, Rights, Scatter, Selector, Space,
-    Statistics, TaggedOptions, Threads,
+    Config, Gather, Notify, OpError, OpId, Push, Rights, Scatter, Selector, Space, Statistics,
+    TaggedOptions, Threads, WaitError,
 };
 use portolan_link::shm::SegmentConfig;
 
@@ -144,13 +144,13 @@ fn what_is_not_shared_lands_as_well() {
     let cut = send_and(ends, &bytes, true, |b| {
         b.receive_tagged(&Selector::any(5), &mut memory[..room])
     });
-    assert!(matches!(cut, Err(MatchError::Truncated { .. })), "{cut:?}");
+    assert!(matches!(cut, Err(WaitError::Truncated { .. })), "{cut:?}");
     assert!(memory[..room] == bytes[..room] && memory[room..].iter().all(|byte| *byte == 0xaa));
     assert_eq!(shared(&a), before + 2);
     // There is no room in the table.
     let room = SegmentConfig::default().regions as usize;
     let more: Vec<_> = (0..room)
-        .map(|_| b.register(vec![0; 8], None, Rights::Put).unwrap().unwrap())
+        .map(|_| b.register(vec![0; 8], None, Rights::Put).unwrap())
         .collect();
     let mut memory = vec![0; LONG];
     send_and(ends, &bytes, true, |b| {
@@ -158,7 +158,7 @@ fn what_is_not_shared_lands_as_well() {
     });
     assert!(memory == bytes && shared(&a) == before + 2);
     for id in more {
-        b.deregister(id).unwrap().unwrap();
+        b.deregister(id).unwrap();
     }
     // It is forbidden.
     b.forbid_one_sided().unwrap();
@@ -191,7 +191,7 @@ fn receive_for(e: &Space, memory: &Watched, time: Duration) -> OpId {
         let op = post_receive(e, 5, memory.lend());
         let left = until.map(|until: Instant| until.saturating_duration_since(Instant::now()));
         match e.wait_end(op, left) {
-            Err(MatchError::TimedOut) => return op,
+            Err(WaitError::TimedOut) => return op,
             ended => assert_eq!(ended.unwrap().completion.result, Ok(())),
         }
         until = until.or_else(|| Some(Instant::now() + time));
@@ -259,7 +259,7 @@ fn a_receive_waits_for_a_sender_that_was_stopped() {
             let op = post_receive(&e, 5, vec![0; VAST]);
             let limit = Some(Duration::from_millis(round));
             let ended = match e.wait_end(op, limit) {
-                Err(MatchError::TimedOut) => {
+                Err(WaitError::TimedOut) => {
                     process.stop();
                     let again = e.wait_end(op, Some(Duration::from_millis(30)));
                     // It has met its message, mostly.
@@ -356,7 +356,7 @@ fn a_receiver_that_is_killed_ends_the_send() {
                 e.peer_died(1).unwrap();
                 let error = sender.join().unwrap();
                 assert!(
-                    matches!(error, MatchError::PeerDead { rank: 1, .. }),
+                    matches!(error, WaitError::PeerDead { rank: 1, .. }),
                     "{error:?}"
                 );
             });

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use common::{ALL, By, Count, config, helped, job, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Config, Context, Death, Ended, Event, MatchError, Memory, Misuse, Notify, Place,
-    RemoteKey, Rights, Scatter, Selector, SendError, SendOptions, Space, SpaceId, TaggedOptions,
-    Threads, WaitError,
+    Binding, Config, Context, Death, Ended, Event, Memory, Misuse, Notify, Place, RemoteKey,
+    Rights, Scatter, Selector, SendError, SendOptions, Space, SpaceId, TaggedOptions, Threads,
+    WaitError,
 };
 
 const PORT: u16 = 3;
@@ -109,7 +109,7 @@ fn regions_are_their_spaces_own() {
         let mut keys = Vec::new();
         for (at, (_, b)) in ends.iter().enumerate() {
             let memory = Scatter::from(vec![at as u8; 64]);
-            let region = b.register(memory, Some(5), Rights::Both).unwrap().unwrap();
+            let region = b.register(memory, Some(5), Rights::Both).unwrap();
             keys.push(b.remote_key(region).unwrap().unwrap());
         }
         let get = |space: &Space, key: RemoteKey| {
@@ -418,7 +418,7 @@ fn each_hears_of_a_death() {
     assert_eq!(*told.lock().unwrap(), [(0, 1), (7, 1), (8, 1)]);
     let dead = others[1].receive_tagged(&Selector::from(1, 0), &mut []);
     assert!(
-        matches!(dead, Err(MatchError::PeerDead { rank: 1, .. })),
+        matches!(dead, Err(WaitError::PeerDead { rank: 1, .. })),
         "{dead:?}"
     );
     drop(b);

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Cluster, Net, Pieces};
 use portolan_exchange::{
-    Action, Completion, Config, DeregisterError, Incoming, Kind, Memory, Notify, OpError, OpId,
-    Place, PutEnd, PutOptions, RegionId, RegisterError, RemoteKey, Rights, Selector, SendOptions,
+    Action, Completion, Config, DeregisterRefused, Incoming, Kind, Memory, Notify, OpError, OpId,
+    Place, PutEnd, PutOptions, RegionId, RegisterRefused, RemoteKey, Rights, Selector, SendOptions,
     SendRefused, Signal, Statistics, Took,
 };
 
@@ -87,11 +87,11 @@ fn a_key_is_told_in_16_bytes_and_a_stale_one_reaches_nothing() {
     else {
         panic!("the key is taken");
     };
-    assert_eq!((why, memory.bytes()), (RegisterError::KeyTaken, vec![9]));
+    assert_eq!((why, memory.bytes()), (RegisterRefused::KeyTaken, vec![9]));
     assert!(c.ranks[1].deregister(id).expect("unused").is_some());
     assert_eq!(
         c.ranks[1].deregister(id),
-        Err(DeregisterError::NoSuchRegion)
+        Err(DeregisterRefused::NoSuchRegion)
     );
     let (id, new) = register(&mut c, 1, 8, Rights::Both);
     let stale = put(&mut c, 0, 1, at(key, 0), &[1; 8], &PutOptions::default());
@@ -112,10 +112,10 @@ fn what_is_forbidden_is_not_registered_and_not_reached() {
     let (id, key) = register(&mut c, 1, 8, Rights::Both);
     c.ranks[1].forbid();
     let refused = c.ranks[1].register(Pieces::default(), None, Rights::Both);
-    assert!(matches!(refused, Err((RegisterError::Forbidden, _))));
+    assert!(matches!(refused, Err((RegisterRefused::Forbidden, _))));
     let again = |c: &mut Cluster, key| c.ranks[1].register_again(id, 0, 8, key, Rights::Both);
-    assert_eq!(again(&mut c, None), Err(RegisterError::Forbidden));
-    assert_eq!(again(&mut c, Some(7)), Err(RegisterError::Forbidden));
+    assert_eq!(again(&mut c, None), Err(RegisterRefused::Forbidden));
+    assert_eq!(again(&mut c, Some(7)), Err(RegisterRefused::Forbidden));
     let op = put(&mut c, 0, 1, at(key, 0), &[1; 8], &PutOptions::default());
     carry(&mut c);
     assert_eq!(take(&mut c, 0, op).result, Err(OpError::Forbidden));
@@ -374,7 +374,7 @@ fn what_is_read_for_the_dead_keeps_its_region() {
     c.with(1, |x| x.peer_back(0));
     // It is counted for nobody, so its end is nobody's.
     for _ in 0..2 {
-        assert_eq!(c.ranks[1].deregister(id), Err(DeregisterError::InUse(1)));
+        assert_eq!(c.ranks[1].deregister(id), Err(DeregisterRefused::InUse(1)));
     }
     c.ranks[1].released(lent.expect("it was lent"));
     assert!(c.ranks[1].deregister(id).expect("unused").is_some());
@@ -483,7 +483,10 @@ fn a_close_gives_all_memory_back() {
         assert_eq!(done.result, Err(OpError::Closed));
         assert!(matches!(memory, Some(Memory::Sink(_) | Memory::Source(_))));
     }
-    assert_eq!(c.ranks[0].deregister(mine), Err(DeregisterError::InUse(1)));
+    assert_eq!(
+        c.ranks[0].deregister(mine),
+        Err(DeregisterRefused::InUse(1))
+    );
     let lent = answer.and_then(|answer| answer.lent).expect("it was lent");
     c.ranks[0].released(lent);
     assert!(c.ranks[0].deregister(mine).expect("unused").is_some());

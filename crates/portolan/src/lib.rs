@@ -77,9 +77,8 @@
 //! | access memory of other ranks | [`register`](portolan_engine::Space::register), [`post_put`](portolan_engine::Space::post_put), [`post_get`](portolan_engine::Space::post_get) |
 //! | close | [`close`](portolan_engine::Space::close) |
 //!
-//! Handlers use a [`Context`] instead of the endpoint. Each kind of call has a
-//! small error type of its own: [`OpenError`], [`SendError`], [`WaitError`],
-//! [`MatchError`], [`OpError`]. [`Misuse`] is a call that is wrong where it stands.
+//! Handlers use a [`Context`] instead of the endpoint. [`OpenError`] says why nothing was
+//! opened. The errors of all other calls are one family, which [`WaitError`] describes.
 //!
 //! `docs/native.md` describes the rest: edge cases, the helper thread, and the
 //! interface in C.
@@ -121,9 +120,9 @@ pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
     ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Completion, Context, Count, CounterId,
     Counters, Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
-    Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, OpError,
-    OpId, Operation, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Placement, Placing, Priority,
-    Probed, Push, PutEnd, PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter,
+    Group, Handler, Memory, Message, MessageId, MessageNo, Misuse, Notify, OpError, OpId,
+    Operation, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Placement, Placing, Priority, Probed,
+    Push, PutEnd, PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter,
     Selector, SendError, SendOptions, Signal, SpaceId, Statistics, TaggedOptions, Threads,
     WaitError,
 };

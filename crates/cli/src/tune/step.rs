@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use portolan::{Endpoint, MatchError, Notify, OpId, Selector, TaggedOptions};
+use portolan::{Endpoint, Notify, OpId, Selector, TaggedOptions};
 use portolan_bench::{compute_until, ours};
 use portolan_hosts::failure::{Failure, Result};
 use portolan_sys::clock::now_ns;
@@ -265,6 +265,6 @@ pub fn heard<T: serde::de::DeserializeOwned>(
     let mut room = vec![0; ORDER_BYTES_MAX];
     let done = endpoint
         .receive_tagged(&Selector::from(from, tag), &mut room)
-        .map_err(|error: MatchError| ours(error))?;
+        .map_err(ours)?;
     Ok(serde_json::from_slice(&room[..done.bytes as usize])?)
 }

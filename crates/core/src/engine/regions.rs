@@ -1,7 +1,7 @@
 //! Memory that others may access: registered, shown to the processes of this host, taken
 //! back.
 
-use portolan_exchange::{DeregisterError, RegionId, RegisterError, Rights};
+use portolan_exchange::{DeregisterRefused, RegionId, RegisterRefused, Rights};
 use portolan_link::shm::Terms;
 
 use super::Engine;
@@ -18,7 +18,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         memory: Scatter,
         key: Option<u64>,
         rights: Rights,
-    ) -> Result<RegionId, (RegisterError, Scatter)> {
+    ) -> Result<RegionId, (RegisterRefused, Scatter)> {
         let mut memory = memory;
         loop {
             match self.exchange(space).register(memory, key, rights) {
@@ -26,7 +26,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                     self.show_region(space, id);
                     return Ok(id);
                 }
-                Err((RegisterError::Full, back)) if self.make_place(space) => memory = back,
+                Err((RegisterRefused::Full, back)) if self.make_place(space) => memory = back,
                 Err(error) => return Err(error),
             }
         }
@@ -41,14 +41,14 @@ impl<N: Network, C: Clock> Engine<N, C> {
         bytes: u64,
         key: Option<u64>,
         rights: Rights,
-    ) -> Result<RegionId, RegisterError> {
+    ) -> Result<RegionId, RegisterRefused> {
         let id = loop {
             match self
                 .exchange(space)
                 .register_again(of, start, bytes, key, rights)
             {
                 Ok(id) => break id,
-                Err(RegisterError::Full) if self.make_place(space) => {}
+                Err(RegisterRefused::Full) if self.make_place(space) => {}
                 Err(error) => return Err(error),
             }
         };
@@ -82,7 +82,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         &mut self,
         space: SpaceId,
         id: RegionId,
-    ) -> Result<Option<Scatter>, DeregisterError> {
+    ) -> Result<Option<Scatter>, DeregisterRefused> {
         let (exchange, published) = self.matched.of(space).regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
         // Whoever comes by messages is told as whoever looks in the table is.
@@ -95,7 +95,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             None => !published.entries.contains_key(&id),
         };
         if !withdrawn {
-            return Err(DeregisterError::InUse(1));
+            return Err(DeregisterRefused::InUse(1));
         }
         let ended = exchange.deregister(id);
         if let Some(shm) = &mut self.shm {
@@ -110,10 +110,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
         space: SpaceId,
         memory: Scatter,
         extent: Extent,
-    ) -> Result<RegionId, RegisterError> {
+    ) -> Result<RegionId, RegisterRefused> {
         self.close_leaving(space);
         if self.matched.of(space).published.forbidden {
-            return Err(RegisterError::Forbidden);
+            return Err(RegisterRefused::Forbidden);
         }
         if let Some(id) = self.matched.of(space).cache.find(&extent) {
             return Ok(id);
@@ -139,7 +139,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let mut cache = std::mem::take(&mut self.matched.of(space).cache);
         cache.close_leaving(|id| {
             let closed = self.deregister_region(space, id);
-            !matches!(closed, Err(DeregisterError::InUse(_)))
+            !matches!(closed, Err(DeregisterRefused::InUse(_)))
         });
         self.matched.of(space).cache = cache;
     }

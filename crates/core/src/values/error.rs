@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use portolan_exchange::{Completion, RegisterRefused};
 use portolan_ring::Refused;
 
 /// The call is wrong where it stands; nothing was done.
@@ -201,10 +202,22 @@ pub enum SendError {
     Misuse(#[from] Misuse),
 }
 
-/// How a wait for others ended otherwise than well.
+/// How a call that blocks, or a wait, ended otherwise than well.
+///
+/// The errors of the program's calls are one family:
+///
+/// | error | says |
+/// | --- | --- |
+/// | [`Misuse`] | The call is wrong where it stands: nothing was done. All but [`OpError`] hold it. |
+/// | [`SendError`] | Nothing was begun; memory that was given away comes back. |
+/// | [`RegisterError`], [`DeregisterError`] | Nothing was registered, or deregistered. |
+/// | [`WaitError`] | Something was begun, or waited for, and did not end well, or not yet. |
+/// | [`OpError`] | How an operation itself ended. It is in the [`Completion`]: to wait for that has gone well. |
+///
+/// [`OpError`]: portolan_exchange::OpError
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum WaitError {
-    /// A peer that the wait depends on is dead.
+    /// A peer that the call depends on is dead.
     #[error("rank {rank} is dead: {why}")]
     PeerDead {
         /// Which.
@@ -215,7 +228,20 @@ pub enum WaitError {
     /// The receiver refused the message: it closed the port or its endpoint.
     #[error("the receiver has closed the port")]
     Refused,
-    /// The time was up.
+    /// The message was longer than the buffer, which is full of its beginning.
+    #[error(
+        "the message has {} bytes and the buffer {}: probe for it first, or give it room",
+        .0.total,
+        .0.bytes
+    )]
+    Truncated(Completion),
+    /// Longer than any message can be: nothing was begun.
+    #[error("a message is at most 2^38 bytes long")]
+    TooLong,
+    /// There is no such operation, or its end was taken already.
+    #[error("there is no such operation, or its end was taken already")]
+    NoSuchOperation,
+    /// The time was up; what was waited for goes on.
     #[error("the time was up")]
     TimedOut,
     /// See [`Misuse`].
@@ -228,8 +254,58 @@ impl From<SendError> for WaitError {
     fn from(e: SendError) -> Self {
         match e {
             SendError::PeerDead { rank, why } => Self::PeerDead { rank, why },
+            SendError::TooLong => Self::TooLong,
             SendError::Misuse(m) => Self::Misuse(m),
             _ => Self::Refused,
         }
     }
+}
+
+/// Why memory was not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum RegisterError {
+    /// One-sided access is forbidden here: by the program, or by the node's configuration.
+    #[error(
+        "one-sided access is forbidden here: by the program, or by no_one_sided in the host's \
+         node.conf"
+    )]
+    Forbidden,
+    /// The key names another region.
+    #[error("the key names another region")]
+    KeyTaken,
+    /// As many regions are open as there can be: deregister one.
+    #[error("no more regions can be registered")]
+    Full,
+    /// The part does not lie in the memory.
+    #[error("the part does not lie in the memory")]
+    OutOfBounds,
+    /// The region whose memory was meant is not open.
+    #[error("there is no such region")]
+    NoSuchRegion,
+    /// See [`Misuse`].
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+}
+
+impl From<RegisterRefused> for RegisterError {
+    fn from(refused: RegisterRefused) -> Self {
+        match refused {
+            RegisterRefused::Forbidden => Self::Forbidden,
+            RegisterRefused::KeyTaken => Self::KeyTaken,
+            RegisterRefused::Full => Self::Full,
+            RegisterRefused::OutOfBounds => Self::OutOfBounds,
+            RegisterRefused::NoSuchRegion => Self::NoSuchRegion,
+        }
+    }
+}
+
+/// Why a region was not deregistered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum DeregisterError {
+    /// There is none, or no longer.
+    #[error("there is no such region")]
+    NoSuchRegion,
+    /// See [`Misuse`].
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
 }

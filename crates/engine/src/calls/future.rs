@@ -4,10 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
-use portolan_core::Misuse;
+use portolan_core::{Misuse, WaitError};
 use portolan_exchange::OpId;
 
-use super::matched::{Ended, MatchError};
+use super::matched::Ended;
 use crate::space::Space;
 
 /// Ready when handlers have run; see [`Space::arrival`].
@@ -74,7 +74,7 @@ impl Space {
 }
 
 impl Future for Operation<'_> {
-    type Output = Result<Ended, MatchError>;
+    type Output = Result<Ended, WaitError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let Self { endpoint, op } = *self;
@@ -85,7 +85,7 @@ impl Future for Operation<'_> {
         s.begin();
         loop {
             match s.exchange(endpoint.id).is_done(op) {
-                None => return Poll::Ready(Err(MatchError::NoSuchOperation)),
+                None => return Poll::Ready(Err(WaitError::NoSuchOperation)),
                 Some(true) => {
                     if let Some(ended) = s.take_end(endpoint.id, op) {
                         return Poll::Ready(Ok(ended));

@@ -5,4 +5,4 @@ mod queues;
 mod remote;
 mod tagged;
 
-pub use self::completion::{Ended, MatchError};
+pub use self::completion::Ended;

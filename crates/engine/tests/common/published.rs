@@ -17,7 +17,7 @@ pub const VAST: usize = 64 << 20;
 /// Whether processes may write to each other's memory here; says so where they
 /// may not. Also the two come to know each other.
 pub fn possible(a: &Space, b: &Space) -> bool {
-    let id = b.register(vec![0; 8], None, Rights::Put).unwrap().unwrap();
+    let id = b.register(vec![0; 8], None, Rights::Put).unwrap();
     let key = b.remote_key(id).unwrap().unwrap();
     let place = Place { key, offset: 0 };
     a.post_put(1, place, vec![1; 8], &PutOptions::default())
@@ -26,7 +26,7 @@ pub fn possible(a: &Space, b: &Space) -> bool {
     if !possible {
         eprintln!("*** process_vm_writev IS NOT PERMITTED HERE: SHARED COPIES NOT TESTED ***");
     }
-    b.deregister(id).unwrap().unwrap();
+    b.deregister(id).unwrap();
     // From here on each knows that the other may copy from it.
     thread::scope(|s| {
         s.spawn(|| {

@@ -3,7 +3,7 @@
 use super::Exchange;
 use crate::state::{Region, Shared};
 use crate::values::{
-    DeregisterError, Opened, RegionId, RegisterError, RemoteKey, Rights, Sink, Source,
+    DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Rights, Sink, Source,
 };
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -12,14 +12,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// from the memory's first.
     ///
     /// # Errors
-    /// [`RegisterError`], with the memory: [`RegisterError::Forbidden`],
-    /// [`RegisterError::Full`] or [`RegisterError::KeyTaken`].
+    /// [`RegisterRefused`], with the memory: [`RegisterRefused::Forbidden`],
+    /// [`RegisterRefused::Full`] or [`RegisterRefused::KeyTaken`].
     pub fn register(
         &mut self,
         memory: K,
         key: Option<u64>,
         rights: Rights,
-    ) -> Result<RegionId, (RegisterError, K)> {
+    ) -> Result<RegionId, (RegisterRefused, K)> {
         let key = match self.regions.new_key(key) {
             Ok(key) => key,
             Err(why) => return Err((why, memory)),
@@ -35,7 +35,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// then to be deregistered once more.
     ///
     /// # Errors
-    /// [`RegisterError`]; nothing was registered.
+    /// [`RegisterRefused`]; nothing was registered.
     pub fn register_again(
         &mut self,
         of: RegionId,
@@ -43,11 +43,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         bytes: u64,
         key: Option<u64>,
         rights: Rights,
-    ) -> Result<RegionId, RegisterError> {
+    ) -> Result<RegionId, RegisterRefused> {
         let all = &mut self.regions;
-        let of = *all.opened(of).ok_or(RegisterError::NoSuchRegion)?;
+        let of = *all.opened(of).ok_or(RegisterRefused::NoSuchRegion)?;
         if start.checked_add(bytes).is_none_or(|end| end > of.bytes) {
-            return Err(RegisterError::OutOfBounds);
+            return Err(RegisterRefused::OutOfBounds);
         }
         let start = of.start + start;
         if let Some(number) = key.and_then(|key| all.keys.get(&key).copied())
@@ -56,7 +56,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 == (of.memory, start, bytes, rights)
         {
             if all.forbidden {
-                return Err(RegisterError::Forbidden);
+                return Err(RegisterRefused::Forbidden);
             }
             there.count += 1;
             return Ok(RegionId(number));
@@ -109,19 +109,19 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// more than once.
     ///
     /// # Errors
-    /// - [`DeregisterError::InUse`]: the region is closed, but is
+    /// - [`DeregisterRefused::InUse`]: the region is closed, but is
     ///   still read or written: call again after progress.
-    /// - [`DeregisterError::NoSuchRegion`].
-    pub fn deregister(&mut self, region: RegionId) -> Result<Option<K>, DeregisterError> {
+    /// - [`DeregisterRefused::NoSuchRegion`].
+    pub fn deregister(&mut self, region: RegionId) -> Result<Option<K>, DeregisterRefused> {
         self.shut(region);
         let all = &mut self.regions;
-        let it = (all.regions.get_mut(region.0)).ok_or(DeregisterError::NoSuchRegion)?;
+        let it = (all.regions.get_mut(region.0)).ok_or(DeregisterRefused::NoSuchRegion)?;
         if it.count > 1 {
             it.count -= 1;
             return Ok(None);
         }
         if it.uses > 0 {
-            return Err(DeregisterError::InUse(it.uses));
+            return Err(DeregisterRefused::InUse(it.uses));
         }
         let memory = it.memory;
         all.regions.remove(region.0);

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use super::Slab;
-use crate::values::{OpError, RegionId, RegisterError, RemoteKey, Rights, mixed};
+use crate::values::{OpError, RegionId, RegisterRefused, RemoteKey, Rights, mixed};
 
 #[derive(Debug)]
 pub(crate) struct Shared<K> {
@@ -83,16 +83,16 @@ impl<K> Regions<K> {
     }
 
     /// A region's key and salt, or why there is none.
-    pub fn new_key(&mut self, key: Option<u64>) -> Result<RemoteKey, RegisterError> {
+    pub fn new_key(&mut self, key: Option<u64>) -> Result<RemoteKey, RegisterRefused> {
         if self.forbidden {
-            return Err(RegisterError::Forbidden);
+            return Err(RegisterRefused::Forbidden);
         }
         if self.regions.len() >= self.max {
-            return Err(RegisterError::Full);
+            return Err(RegisterRefused::Full);
         }
         let salt = self.salt();
         let key = match key {
-            Some(key) if self.keys.contains_key(&key) => return Err(RegisterError::KeyTaken),
+            Some(key) if self.keys.contains_key(&key) => return Err(RegisterRefused::KeyTaken),
             Some(key) => key,
             None => {
                 let mut key = !salt;

@@ -1,7 +1,5 @@
 //! Memory that others may reach into, as the program and others name it.
 
-use core::fmt;
-
 /// What others may do with a region; nothing by default. Atomic operations
 /// need [`Rights::Both`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,45 +87,28 @@ impl RemoteKey {
 }
 
 /// Why memory was not registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum RegisterError {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RegisterRefused {
     /// One-sided access is forbidden here: see [`crate::Exchange::forbid`].
-    #[error(
-        "one-sided access is forbidden here: by the program, or by no_one_sided in the host's \
-         node.conf"
-    )]
     Forbidden,
     /// The key names another region.
-    #[error("the key names another region")]
     KeyTaken,
     /// As many regions are open as the configuration allows: deregister one.
-    #[error("no more regions can be registered")]
     Full,
     /// The part does not lie in the memory.
-    #[error("the part does not lie in the memory")]
     OutOfBounds,
     /// The region whose memory was meant is not open.
-    #[error("there is no such region")]
     NoSuchRegion,
 }
 
 /// Why a region was not deregistered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum DeregisterError {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeregisterRefused {
     /// So many accesses are under way. No new one is admitted: call again when
     /// progress was made.
-    #[error(fmt = in_use)]
     InUse(u32),
     /// There is none, or no longer.
-    #[error("there is no such region")]
     NoSuchRegion,
-}
-
-fn in_use(accesses: &u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match accesses {
-        1 => f.write_str("an access to the region is under way"),
-        n => write!(f, "{n} accesses to the region are under way"),
-    }
 }
 
 /// A region that is open, as it was registered.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan_exchange::{
-    Config, DeregisterError, Notify, OpError, OpId, Place, PutEnd, PutOptions, RegisterError,
+    Config, DeregisterRefused, Notify, OpError, OpId, Place, PutEnd, PutOptions, RegisterRefused,
     RemoteKey, Rights, Signal,
 };
 
@@ -138,11 +138,11 @@ impl Run {
             };
             let made = x.register_again(of.id, start, bytes, key, rights);
             if !of.open {
-                assert_eq!(made, Err(RegisterError::NoSuchRegion));
+                assert_eq!(made, Err(RegisterRefused::NoSuchRegion));
                 return;
             }
             if start + bytes > of.bytes {
-                assert_eq!(made, Err(RegisterError::OutOfBounds));
+                assert_eq!(made, Err(RegisterRefused::OutOfBounds));
                 return;
             }
             if let Some(at) = taken {
@@ -191,9 +191,9 @@ impl Run {
                     gone: false,
                 });
             }
-            Err(RegisterError::KeyTaken) => assert!(taken.is_some()),
-            Err(RegisterError::Full) => assert_eq!(held, 3),
-            Err(why) => panic!("{why}"),
+            Err(RegisterRefused::KeyTaken) => assert!(taken.is_some()),
+            Err(RegisterRefused::Full) => assert_eq!(held, 3),
+            Err(why) => panic!("{why:?}"),
         }
     }
 
@@ -201,14 +201,14 @@ impl Run {
         let region = &mut self.plain.regions[at];
         let made = self.cluster.ranks[region.rank as usize].deregister(region.id);
         if region.gone {
-            assert_eq!(made, Err(DeregisterError::NoSuchRegion));
+            assert_eq!(made, Err(DeregisterRefused::NoSuchRegion));
         } else if region.count > 1 {
             region.count -= 1;
             assert_eq!(made, Ok(None));
         } else {
             region.open = false;
             if region.uses > 0 {
-                assert_eq!(made, Err(DeregisterError::InUse(region.uses)));
+                assert_eq!(made, Err(DeregisterRefused::InUse(region.uses)));
                 return;
             }
             region.gone = true;

@@ -8,8 +8,7 @@ use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno as Kernel;
 
 use crate::{
-    Death, DeregisterError, MatchError, Misuse, OpError, OpenError, RegisterError, SendError,
-    WaitError,
+    Death, DeregisterError, Misuse, OpError, OpenError, RegisterError, SendError, WaitError,
 };
 
 /// A positive errno value.
@@ -135,22 +134,10 @@ impl From<WaitError> for Errno {
         match e {
             WaitError::PeerDead { why, .. } => why.into(),
             WaitError::Refused => ECONNREFUSED,
+            WaitError::Truncated(_) | WaitError::TooLong => EMSGSIZE,
+            WaitError::NoSuchOperation => ENOENT,
             WaitError::TimedOut => ETIMEDOUT,
             WaitError::Misuse(m) => m.into(),
-        }
-    }
-}
-
-impl From<MatchError> for Errno {
-    #[cold]
-    fn from(e: MatchError) -> Self {
-        match e {
-            MatchError::PeerDead { why, .. } => why.into(),
-            MatchError::Truncated(_) | MatchError::TooLong => EMSGSIZE,
-            MatchError::Refused => ECONNREFUSED,
-            MatchError::NoSuchOperation => ENOENT,
-            MatchError::TimedOut => ETIMEDOUT,
-            MatchError::Misuse(m) => m.into(),
         }
     }
 }
@@ -180,6 +167,7 @@ impl From<RegisterError> for Errno {
             RegisterError::Full => ENOSPC,
             RegisterError::OutOfBounds => ERANGE,
             RegisterError::NoSuchRegion => ENOENT,
+            RegisterError::Misuse(m) => m.into(),
         }
     }
 }
@@ -187,8 +175,8 @@ impl From<RegisterError> for Errno {
 impl From<DeregisterError> for Errno {
     fn from(e: DeregisterError) -> Self {
         match e {
-            DeregisterError::InUse(_) => EBUSY,
             DeregisterError::NoSuchRegion => ENOENT,
+            DeregisterError::Misuse(m) => m.into(),
         }
     }
 }

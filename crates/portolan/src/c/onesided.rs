@@ -137,12 +137,11 @@ unsafe extern "C" fn portolan_registerv(
         memory = scatter(memory, count);
         let RegionId(id) = match (which, pieces) {
             (Which::New(key), _) => {
-                let registered = endpoint.register(memory, key, rights)?;
-                registered.map_err(|(e, _)| e)?
+                (endpoint.register(memory, key, rights)).map_err(|(e, _)| e)?
             }
             (Which::Cached, [Piece { start, bytes }]) => {
                 // SAFETY: the caller lends the memory until it was forgotten.
-                unsafe { endpoint.register_cached(start.cast(), *bytes, rights) }??
+                unsafe { endpoint.register_cached(start.cast(), *bytes, rights) }?
             }
             (Which::Cached, _) => return Err(EINVAL),
         };
@@ -196,7 +195,7 @@ unsafe extern "C" fn portolan_region_read(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_deregister(handle: *mut Endpoint, region: u64) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.deregister(RegionId(region))??; }
+    edge! { endpoint = endpoint(handle); endpoint.deregister(RegionId(region))?; }
 }
 
 #[unsafe(no_mangle)]
@@ -230,7 +229,7 @@ unsafe extern "C" fn portolan_register_again(
         };
         let length = length as u64;
         let again = endpoint.register_again(RegionId(of), offset, length, key, rights)?;
-        region.store(again?.0);
+        region.store(again.0);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use portolan_exchange::{
     InlineReceive, MessageId, Notify, OpError, OpId, Place, PutEnd, PutOptions, RegionId,
-    RegisterError, RemoteKey, Rights, Selector, SendOptions, SendRefused, Signal,
+    RegisterRefused, RemoteKey, Rights, Selector, SendOptions, SendRefused, Signal,
 };
 
 use super::host::{Bytes, FILL, Permitted, SIZE, Use, mark};
@@ -228,7 +228,7 @@ impl Run<'_> {
                 match made {
                     // The same again is not another region.
                     Ok(id) => self.registered(id, number, rights),
-                    Err(RegisterError::OutOfBounds) => assert!(start + bytes > 0),
+                    Err(RegisterRefused::OutOfBounds) => assert!(start + bytes > 0),
                     Err(_) => {}
                 }
             }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use portolan_core::{Misuse, SpaceId};
+use portolan_core::{Misuse, SpaceId, WaitError};
 use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
 
-use super::completion::{Ended, MatchError};
+use super::completion::Ended;
 use super::tagged::deadline;
 use crate::sleep::{ANYBODY, Call, Waiting};
 use crate::space::Space;
@@ -55,14 +55,14 @@ impl Space {
     /// Waits for a completion in a queue, for `limit` at most, if there is one.
     ///
     /// # Errors
-    /// [`MatchError::TimedOut`]; [`MatchError::PeerDead`] once for each peer
+    /// [`WaitError::TimedOut`]; [`WaitError::PeerDead`] once for each peer
     /// whose process dies, for any operation may depend on it: call again to
-    /// wait on; [`MatchError::Misuse`], [`Misuse::NoSuchQueue`] among it.
+    /// wait on; [`WaitError::Misuse`], [`Misuse::NoSuchQueue`] among it.
     pub fn wait_completion(
         &self,
         queue: QueueId,
         limit: Option<Duration>,
-    ) -> Result<Ended, MatchError> {
+    ) -> Result<Ended, WaitError> {
         let mut s = self.enter()?;
         s.check_queue(self.id, queue)?;
         let why = Waiting::of(Call::Operation, ANYBODY);
@@ -114,7 +114,7 @@ impl Space {
         counter: CounterId,
         ended: u64,
         limit: Option<Duration>,
-    ) -> Result<Count, MatchError> {
+    ) -> Result<Count, WaitError> {
         let s = self.enter()?;
         let why = Waiting::of(Call::Operation, ANYBODY);
         self.wait_loop(s, limit.map(deadline), true, why, |s| {

@@ -2,11 +2,11 @@
 //! reach.
 
 use portolan_core::{
-    Buffer, Exchange, Extent, Gather, Misuse, Released, Scatter, SendError, WaitError,
+    Buffer, DeregisterError, Exchange, Extent, Gather, Misuse, RegisterError, Released, Scatter,
+    SendError, WaitError,
 };
 use portolan_exchange::{
-    DeregisterError, Notify, OpId, Place, PutOptions, RegionId, RegisterError, RemoteKey, Rights,
-    SendRefused,
+    DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId, RemoteKey, Rights, SendRefused,
 };
 use portolan_sys::clock::now_ns;
 
@@ -29,17 +29,20 @@ impl Space {
     /// deregistered: look at it with volatile or atomic reads only.
     ///
     /// # Errors
-    /// [`RegisterError`], with the memory; [`Misuse`] as
-    /// [`RegisterError::Forbidden`] does not stand for it.
+    /// [`RegisterError`], with the memory.
     pub fn register(
         &self,
         memory: impl Into<Scatter>,
         key: Option<u64>,
         rights: Rights,
-    ) -> Result<Result<RegionId, (RegisterError, Scatter)>, Misuse> {
-        Ok(self
-            .enter()?
-            .register_region(self.id, memory.into(), key, rights))
+    ) -> Result<RegionId, (RegisterError, Scatter)> {
+        let memory = memory.into();
+        let mut s = match self.enter() {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), memory)),
+        };
+        s.register_region(self.id, memory, key, rights)
+            .map_err(|(refused, memory)| (refused.into(), memory))
     }
 
     /// Registers memory of a region once more: all of it or a part, `bytes` bytes
@@ -49,7 +52,7 @@ impl Space {
     /// has then to be deregistered once more.
     ///
     /// # Errors
-    /// [`RegisterError`]: nothing was registered; [`Misuse`].
+    /// [`RegisterError`]: nothing was registered.
     pub fn register_again(
         &self,
         of: RegionId,
@@ -57,9 +60,9 @@ impl Space {
         bytes: u64,
         key: Option<u64>,
         rights: Rights,
-    ) -> Result<Result<RegionId, RegisterError>, Misuse> {
+    ) -> Result<RegionId, RegisterError> {
         let mut s = self.enter()?;
-        Ok(s.register_again(self.id, of, start, bytes, key, rights))
+        Ok(s.register_again(self.id, of, start, bytes, key, rights)?)
     }
 
     /// Registers memory that the program uses again and again: a registration with
@@ -77,18 +80,18 @@ impl Space {
     /// key reach into the memory until then.
     ///
     /// # Errors
-    /// [`RegisterError`]; [`Misuse`].
+    /// [`RegisterError`]: nothing was registered.
     pub unsafe fn register_cached(
         &self,
         start: *mut u8,
         bytes: usize,
         rights: Rights,
-    ) -> Result<Result<RegionId, RegisterError>, Misuse> {
+    ) -> Result<RegionId, RegisterError> {
         let mut s = self.enter()?;
         if bytes == 0 {
             // Whatever `start` is: there is nothing to be found again.
             let nothing = s.register_region(self.id, Vec::new().into(), None, rights);
-            return Ok(nothing.map_err(|(error, _)| error));
+            return nothing.map_err(|(refused, _)| refused.into());
         }
         // SAFETY: promised by the caller.
         let memory = Scatter::from(unsafe { Buffer::lent(start, bytes) });
@@ -97,7 +100,7 @@ impl Space {
             bytes,
             rights,
         };
-        Ok(s.register_cached(self.id, memory, extent))
+        Ok(s.register_cached(self.id, memory, extent)?)
     }
 
     /// Closes the regions of [`Space::register_cached`] that any of these bytes is
@@ -154,19 +157,17 @@ impl Space {
     /// that is stopped in the middle of an access is waited for until it goes on.
     ///
     /// # Errors
-    /// [`Misuse`]; the inner [`DeregisterError::NoSuchRegion`].
-    pub fn deregister(
-        &self,
-        region: RegionId,
-    ) -> Result<Result<Option<Scatter>, DeregisterError>, Misuse> {
+    /// [`DeregisterError`].
+    pub fn deregister(&self, region: RegionId) -> Result<Option<Scatter>, DeregisterError> {
         let released = self.enter()?.release_cached(self.id, region);
         match released {
-            Released::Kept => Ok(Ok(None)),
-            Released::NotRegistered => Ok(Err(DeregisterError::NoSuchRegion)),
+            Released::Kept => Ok(None),
+            Released::NotRegistered => Err(DeregisterError::NoSuchRegion),
             Released::Close => self.until_left(|s| match s.deregister_region(self.id, region) {
-                Err(DeregisterError::InUse(_)) => None,
-                ended => Some(ended),
-            }),
+                Ok(memory) => Some(Ok(memory)),
+                Err(DeregisterRefused::InUse(_)) => None,
+                Err(DeregisterRefused::NoSuchRegion) => Some(Err(DeregisterError::NoSuchRegion)),
+            })?,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_core::{Buffer, Gather, Misuse, Scatter, SendError, SpaceId};
+use portolan_core::{Buffer, Gather, Misuse, Scatter, SendError, SpaceId, WaitError};
 use portolan_exchange::{
     Completion, InlineReceive, Memory, MessageId, Notify, OpId, Probed, Selector,
     SendOptions as TaggedOptions,
@@ -10,7 +10,7 @@ use portolan_exchange::{
 use portolan_ring::LentMut;
 use portolan_sys::clock::now_ns;
 
-use super::completion::{Ended, MatchError, check};
+use super::completion::{Ended, check};
 use crate::sleep::{ANYBODY, Call, Waiting};
 use crate::space::{Guard, Space};
 use crate::state::State;
@@ -42,10 +42,10 @@ impl Space {
     /// its receiver has it. Makes progress and runs handlers meanwhile.
     ///
     /// # Errors
-    /// [`MatchError::PeerDead`], [`MatchError::TooLong`],
-    /// [`MatchError::Misuse`].
+    /// [`WaitError::PeerDead`], [`WaitError::TooLong`],
+    /// [`WaitError::Misuse`].
     #[inline]
-    pub fn send_tagged(&self, rank: u32, tag: u64, payload: &[u8]) -> Result<(), MatchError> {
+    pub fn send_tagged(&self, rank: u32, tag: u64, payload: &[u8]) -> Result<(), WaitError> {
         let mut s = self.enter()?;
         if s.push_now(self.id, rank, tag, payload) {
             s.end();
@@ -65,7 +65,7 @@ impl Space {
         tag: u64,
         options: &TaggedOptions,
         payload: &[u8],
-    ) -> Result<(), MatchError> {
+    ) -> Result<(), WaitError> {
         let options = TaggedOptions {
             notify: Notify::default(),
             ..*options
@@ -81,7 +81,7 @@ impl Space {
         tag: u64,
         options: &TaggedOptions,
         payload: &[u8],
-    ) -> Result<(), MatchError> {
+    ) -> Result<(), WaitError> {
         // SAFETY: the operation has ended, and with it every use of this
         // memory, before this function returns or unwinds: the wait ends with
         // its end only, and a handler's panic waits for that as well.
@@ -101,7 +101,7 @@ impl Space {
         tag: u64,
         options: &TaggedOptions,
         from: impl Into<Gather>,
-    ) -> Result<Ended, MatchError> {
+    ) -> Result<Ended, WaitError> {
         let options = TaggedOptions {
             notify: Notify::default(),
             ..*options
@@ -120,34 +120,30 @@ impl Space {
         options: &TaggedOptions,
         from: Gather,
         end: impl Fn(&mut State, SpaceId, OpId) -> Option<(Completion, M)>,
-    ) -> Result<(Completion, M), MatchError> {
+    ) -> Result<(Completion, M), WaitError> {
         let posted = s.post_tagged(self.id, rank, tag, options, from.waiting());
-        let id = posted.map_err(|(e, _)| match e {
-            SendError::PeerDead { rank, why } => MatchError::PeerDead { rank, why },
-            SendError::Misuse(m) => m.into(),
-            _ => MatchError::TooLong,
-        })?;
+        let id = posted.map_err(|(e, _)| e)?;
         let why = Waiting::of(Call::Send, rank);
         // Without a deadline only misuse is left: the endpoint was closed, and
         // with it all operations.
-        Ok(self.wait_loop(s, None, false, why, |s| end(s, self.id, id))?)
+        self.wait_loop(s, None, false, why, |s| end(s, self.id, id))
     }
 
     /// Receives the first message that fits `selector`, in `into`. Makes
     /// progress and runs handlers meanwhile.
     ///
     /// # Errors
-    /// - [`MatchError::Truncated`]: it was longer; its beginning is there.
-    /// - [`MatchError::PeerDead`]: its sender died. Of a receive from anybody
+    /// - [`WaitError::Truncated`]: it was longer; its beginning is there.
+    /// - [`WaitError::PeerDead`]: its sender died. Of a receive from anybody
     ///   this is told once for each peer whose process dies: call again to wait
     ///   for others.
-    /// - [`MatchError::Misuse`].
+    /// - [`WaitError::Misuse`].
     #[inline]
     pub fn receive_tagged(
         &self,
         selector: &Selector,
         into: &mut [u8],
-    ) -> Result<Completion, MatchError> {
+    ) -> Result<Completion, WaitError> {
         // SAFETY: as for sends, the operation has ended before this function
         // returns or unwinds; `into` is borrowed until then.
         let lent = Buffer::of(unsafe { LentMut::new(into.as_mut_ptr(), into.len()) });
@@ -169,14 +165,14 @@ impl Space {
     /// back, and tells how it ended, of a message that was too long too.
     ///
     /// # Errors
-    /// - [`MatchError::PeerDead`]: of a receive from anybody, as there.
-    /// - [`MatchError::Misuse`].
+    /// - [`WaitError::PeerDead`]: of a receive from anybody, as there.
+    /// - [`WaitError::Misuse`].
     #[inline]
     pub fn receive_pieces(
         &self,
         selector: &Selector,
         into: impl Into<Scatter>,
-    ) -> Result<Ended, MatchError> {
+    ) -> Result<Ended, WaitError> {
         let s = self.enter()?;
         let ended = self.receive_and_wait(s, selector, into.into(), State::take_both);
         ended.map(|(completion, memory)| Ended { completion, memory })
@@ -184,7 +180,7 @@ impl Space {
 
     /// Waits for a receive that stands.
     #[inline]
-    fn wait_standing(&self, s: Guard<'_>, selector: &Selector) -> Result<Completion, MatchError> {
+    fn wait_standing(&self, s: Guard<'_>, selector: &Selector) -> Result<Completion, WaitError> {
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
         let mut became = None;
         self.wait_loop(s, None, false, why, |s| {
@@ -215,7 +211,7 @@ impl Space {
         selector: &Selector,
         into: Scatter,
         end: impl Fn(&mut State, SpaceId, OpId) -> Option<(Completion, M)>,
-    ) -> Result<(Completion, M), MatchError> {
+    ) -> Result<(Completion, M), WaitError> {
         let id = s.post_receive(self.id, selector, into, Notify::default())?;
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
         let mut report = None;
@@ -237,7 +233,7 @@ impl Space {
             None
         })?;
         if let (Some((rank, why)), Err(_)) = (report, ended.0.result) {
-            return Err(MatchError::PeerDead { rank, why });
+            return Err(WaitError::PeerDead { rank, why });
         }
         Ok(ended)
     }
@@ -285,12 +281,12 @@ impl Space {
     /// if it has met one, or is a send: then it goes on.
     ///
     /// # Errors
-    /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
-    pub fn cancel(&self, op: OpId) -> Result<bool, MatchError> {
+    /// [`WaitError::NoSuchOperation`], [`WaitError::Misuse`].
+    pub fn cancel(&self, op: OpId) -> Result<bool, WaitError> {
         let mut s = self.enter()?;
         let state = &mut s.exchange(self.id);
         if state.is_done(op).is_none() {
-            return Err(MatchError::NoSuchOperation);
+            return Err(WaitError::NoSuchOperation);
         }
         Ok(state.cancel(op))
     }
@@ -300,11 +296,11 @@ impl Space {
     /// told.
     ///
     /// # Errors
-    /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
-    pub fn poll_op(&self, op: OpId) -> Result<Option<Ended>, MatchError> {
+    /// [`WaitError::NoSuchOperation`], [`WaitError::Misuse`].
+    pub fn poll_op(&self, op: OpId) -> Result<Option<Ended>, WaitError> {
         let mut s = self.enter()?;
         match s.exchange(self.id).is_done(op) {
-            None => return Err(MatchError::NoSuchOperation),
+            None => return Err(WaitError::NoSuchOperation),
             Some(true) => return Ok(s.take_end(self.id, op)),
             Some(false) => {}
         }
@@ -320,15 +316,15 @@ impl Space {
     /// one. Makes progress and runs handlers.
     ///
     /// # Errors
-    /// [`MatchError::NoSuchOperation`], [`MatchError::TimedOut`],
-    /// [`MatchError::Misuse`]; [`MatchError::PeerDead`] once for each peer whose
+    /// [`WaitError::NoSuchOperation`], [`WaitError::TimedOut`],
+    /// [`WaitError::Misuse`]; [`WaitError::PeerDead`] once for each peer whose
     /// process dies while a receive from anybody is waited for: it goes on.
-    pub fn wait_end(&self, op: OpId, limit: Option<Duration>) -> Result<Ended, MatchError> {
+    pub fn wait_end(&self, op: OpId, limit: Option<Duration>) -> Result<Ended, WaitError> {
         let s = self.enter()?;
         let why = Waiting::of(Call::Operation, ANYBODY);
         self.wait_loop(s, limit.map(deadline), true, why, |s| {
             match s.exchange(self.id).is_done(op) {
-                None => return Some(Err(MatchError::NoSuchOperation)),
+                None => return Some(Err(WaitError::NoSuchOperation)),
                 Some(true) => return s.take_end(self.id, op).map(Ok),
                 Some(false) => {}
             }
@@ -340,9 +336,9 @@ impl Space {
     /// reports as an error that it has not ended well. Its memory is then freed.
     ///
     /// # Errors
-    /// As there; [`MatchError::PeerDead`], [`MatchError::Refused`] or
-    /// [`MatchError::Truncated`] where it ended so.
-    pub fn wait(&self, op: OpId) -> Result<Ended, MatchError> {
+    /// As there; [`WaitError::PeerDead`], [`WaitError::Refused`] or
+    /// [`WaitError::Truncated`] where it ended so.
+    pub fn wait(&self, op: OpId) -> Result<Ended, WaitError> {
         let ended = self.wait_end(op, None)?;
         let peer = ended.completion.peer;
         check(&ended.completion, self.enter()?.core.lanes.dead(peer))?;
@@ -352,10 +348,10 @@ impl Space {
     /// Whether an operation has ended, without making progress.
     ///
     /// # Errors
-    /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
-    pub fn has_ended(&self, op: OpId) -> Result<bool, MatchError> {
+    /// [`WaitError::NoSuchOperation`], [`WaitError::Misuse`].
+    pub fn has_ended(&self, op: OpId) -> Result<bool, WaitError> {
         let ended = self.enter()?.exchange(self.id).is_done(op);
-        ended.ok_or(MatchError::NoSuchOperation)
+        ended.ok_or(WaitError::NoSuchOperation)
     }
 
     /// Nobody will ask how an operation ended, nor want its memory back.
@@ -442,17 +438,17 @@ pub(super) fn deadline(limit: Duration) -> u64 {
 
 impl State {
     /// A death that ends waits which may depend on anybody.
-    pub(super) fn report(&mut self, space: SpaceId) -> Option<MatchError> {
+    pub(super) fn report(&mut self, space: SpaceId) -> Option<WaitError> {
         // Error handlers are told first, so that they can say who it was.
         if !self.core.lanes.has_reports() || !self.core.events.is_empty() {
             return None;
         }
         let (rank, why) = self.core.lanes.next_report(space)?;
-        Some(MatchError::PeerDead { rank, why })
+        Some(WaitError::PeerDead { rank, why })
     }
 
     /// Likewise, if an operation is a receive from anybody.
-    fn report_to(&mut self, space: SpaceId, op: OpId) -> Option<MatchError> {
+    fn report_to(&mut self, space: SpaceId, op: OpId) -> Option<WaitError> {
         if self.exchange(space).is_from_anybody(op) {
             self.report(space)
         } else {
