@@ -138,6 +138,8 @@ pub struct Core {
     pub(crate) incoming: Incomings,
     /// Messages that could not be taken when they came.
     pub(crate) aside: Aside,
+    /// How often senders were told to stop a flow, and to go on.
+    pub told: [u64; 2],
     /// Parts of long messages that have come by the network.
     pub long_parts: u64,
     pub(crate) ops: Ops,
@@ -195,6 +197,7 @@ impl Core {
             others: Others::default(),
             incoming: Incomings::default(),
             aside: Aside::default(),
+            told: [0; 2],
             long_parts: 0,
             ops: Ops::new(settings.copy_bytes),
             ready: VecDeque::new(),
@@ -415,6 +418,7 @@ impl Core {
             args: a.args.to_vec(),
             body,
             in_buffer: None,
+            placed: false,
             charge,
             charged,
         };
@@ -552,6 +556,7 @@ impl Core {
                     args,
                     body: Vec::new(),
                     in_buffer: Some(filled),
+                    placed,
                     charge: Charge::Queued,
                     charged: 0,
                 };
@@ -571,6 +576,7 @@ impl Core {
                     args,
                     body,
                     in_buffer: None,
+                    placed: charge == Charge::Queued,
                     charge,
                     charged,
                 };
