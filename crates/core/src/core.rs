@@ -106,8 +106,9 @@ pub struct Core {
     /// Something was left with its lane.
     pub starved: bool,
     pub(crate) resume: bool,
-    /// A reply has found no memory here. Then what is kept goes on though the outbox is
-    /// full: two who keep each other's requests would wait for each other for ever.
+    /// A reply has found no memory here, or has to wait behind what is kept. Then that goes on
+    /// though the outbox is full: two who keep each other's requests would wait for each other
+    /// for ever.
     pub(crate) reply_waits: bool,
     /// Messages wait for a port's placing function, which the helper thread may not call.
     pub unasked: bool,
@@ -585,7 +586,8 @@ impl Core {
                     return;
                 }
                 let slot = self.ports.get_or_make(meta.port_id());
-                let free = slot.state == PortState::Bound && !slot.busy && slot.held.is_empty();
+                let free = !slot.busy && !slot.paused && slot.held.is_empty();
+                let free = free && slot.state == PortState::Bound;
                 if free && self.may_run(meta.port_id()) {
                     self.deliver(out, held);
                 } else {

@@ -111,8 +111,9 @@ fn messages_to_oneself_are_placed_too() {
     };
     a.bind(PLACED, placing(&steps, place)).unwrap();
     for word in [0, 1] {
-        let (o, bytes) = (options(1, &[word]), pattern(100, word as u8));
-        a.send_with(0, PLACED, &o, &bytes).unwrap();
+        let bytes = pattern(100, word as u8);
+        a.send_with(0, PLACED, &options(1, &[word]), &bytes)
+            .unwrap();
     }
     settle(&[&a, &b]);
     a.resume_port(PLACED).unwrap();
