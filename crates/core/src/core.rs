@@ -106,8 +106,9 @@ pub struct Core {
     /// Something was left with its lane.
     pub starved: bool,
     pub(crate) resume: bool,
-    /// A reply has found no memory here. Then what is kept goes on though the outbox is
-    /// full: two who keep each other's requests would wait for each other for ever.
+    /// A reply has found no memory here, or has to wait behind what is kept. Then that goes on
+    /// though the outbox is full: two who keep each other's requests would wait for each other
+    /// for ever.
     pub(crate) reply_waits: bool,
     /// Messages wait for a port's placing function, which the helper thread may not call.
     pub unasked: bool,
@@ -138,6 +139,8 @@ pub struct Core {
     pub(crate) incoming: Incomings,
     /// Messages that could not be taken when they came.
     pub(crate) aside: Aside,
+    /// How often senders were told to stop a flow, and to go on.
+    pub told: [u64; 2],
     /// Parts of long messages that have come by the network.
     pub long_parts: u64,
     pub(crate) ops: Ops,
@@ -195,6 +198,7 @@ impl Core {
             others: Others::default(),
             incoming: Incomings::default(),
             aside: Aside::default(),
+            told: [0; 2],
             long_parts: 0,
             ops: Ops::new(settings.copy_bytes),
             ready: VecDeque::new(),
@@ -432,6 +436,7 @@ impl Core {
             args: a.args.to_vec(),
             body,
             in_buffer: None,
+            placed: false,
             charge,
             charged,
         };
@@ -569,6 +574,7 @@ impl Core {
                     args,
                     body: Vec::new(),
                     in_buffer: Some(filled),
+                    placed,
                     charge: Charge::Queued,
                     charged: 0,
                 };
@@ -588,6 +594,7 @@ impl Core {
                     args,
                     body,
                     in_buffer: None,
+                    placed: charge == Charge::Queued,
                     charge,
                     charged,
                 };
@@ -596,7 +603,8 @@ impl Core {
                     return;
                 }
                 let slot = self.ports.get_or_make(meta.port_id());
-                let free = slot.state == PortState::Bound && !slot.busy && slot.held.is_empty();
+                let free = !slot.busy && !slot.paused && slot.held.is_empty();
+                let free = free && slot.state == PortState::Bound;
                 if free && self.may_run(meta.port_id()) {
                     self.deliver(matched, out, held);
                 } else {

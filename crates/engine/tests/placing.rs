@@ -98,6 +98,39 @@ fn each_message_lies_where_it_was_placed() {
 }
 
 #[test]
+fn messages_to_oneself_are_placed_too() {
+    let (a, b) = pair(By::Udp, &config());
+    let steps = Steps::default();
+    let turns = Count::default();
+    let place = move |_, total: u64| {
+        turns.add();
+        match turns.get() {
+            1 => Placement::Later,
+            _ => Placement::Into(vec![0; total as usize / 2].into()),
+        }
+    };
+    a.bind(PLACED, placing(&steps, place)).unwrap();
+    for word in [0, 1] {
+        let bytes = pattern(100, word as u8);
+        a.send_with(0, PLACED, &options(1, &[word]), &bytes)
+            .unwrap();
+    }
+    settle(&[&a, &b]);
+    a.resume_port(PLACED).unwrap();
+    settle(&[&a, &b]);
+    let (asked, ran) = (
+        |word| Step::Asked(word, 100),
+        |word| Step::Ran(word, 50, 100, true),
+    );
+    let wanted = [asked(0), asked(0), ran(0), asked(1), ran(1)];
+    assert_eq!(*steps.lock().unwrap(), wanted);
+    for word in [0, 1] {
+        let (buffer, filled) = a.take_buffer(PLACED).unwrap().expect("it was placed");
+        assert_eq!(buffer.as_slice()[..filled], pattern(100, word)[..50]);
+    }
+}
+
+#[test]
 fn a_paused_port_waits_and_other_flows_go_on() {
     for by in ALL {
         let (a, b) = pair(by, &config());

@@ -48,6 +48,14 @@ pub struct Summary {
     pub refused: u64,
     /// Processes killed.
     pub kills: u64,
+    /// Messages that were placed in memory of their own, of the engine's runs.
+    pub placings: u64,
+    /// Ports that have paused.
+    pub pauses: u64,
+    /// How often a sender was told to stop a flow.
+    pub stops: u64,
+    /// How often it was told to go on.
+    pub goes: u64,
     /// Packets, by what became of them.
     pub net: NetCounters,
     /// Virtual time at the end, ns.
@@ -61,6 +69,10 @@ impl Summary {
         self.delivered += other.delivered;
         self.refused += other.refused;
         self.kills += other.kills;
+        self.placings += other.placings;
+        self.pauses += other.pauses;
+        self.stops += other.stops;
+        self.goes += other.goes;
         self.net.sent += other.net.sent;
         self.net.arrived += other.net.arrived;
         self.net.by_kernel += other.net.by_kernel;
@@ -255,6 +267,7 @@ impl Cluster {
             kills: self.kills,
             net: self.world.net.counters(),
             ended_at: self.world.now,
+            ..Summary::default()
         }
     }
 

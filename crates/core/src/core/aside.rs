@@ -192,6 +192,7 @@ impl Core {
     /// Tells senders which flows are to stop, and which to go on.
     pub(crate) fn tell_stops(&mut self, out: &mut Out<'_>) {
         for (of, stop) in self.aside.untold.drain(..) {
+            self.told[usize::from(!stop)] += 1;
             match self.lanes.get(of.rank) {
                 Some(Lane::Net(peer)) => out.net_stop(peer, of.priority, of.flow, stop),
                 Some(Lane::Shm(index)) => out.shm_stop(index, of.priority, of.flow, stop),

@@ -392,6 +392,7 @@ impl Core {
                 args: b.args.to_vec(),
                 body: b.payload.to_vec(),
                 in_buffer: None,
+                placed: false,
                 charge: held.charge,
                 charged: 0,
             };

@@ -10,7 +10,7 @@ use super::ports::{Filled, Handler, HeldMessage, Placement, PortState};
 use super::{Arrival, Core};
 use crate::matched::Matched;
 use crate::out::Out;
-use crate::values::{Charge, Event, Failure, Message, Meta, PortId, SpaceId};
+use crate::values::{Event, Failure, Message, Meta, PortId, SpaceId};
 
 impl Core {
     /// Whether a message that was kept may meet its handler.
@@ -51,8 +51,7 @@ impl Core {
                 payload: &held.body,
             };
             let room = slot.buffer.as_ref().map(|buffer| buffer.len() as u64);
-            // What waited for a handler was asked about, or came to an earlier binding.
-            if slot.placing.is_some() && held.charge == Charge::Unexpected {
+            if slot.placing.is_some() && !held.placed {
                 match self.ask_where(&a) {
                     Placement::Later => return self.hold(held, true),
                     to => self.place_whole(matched, out, &a, to),
@@ -67,6 +66,10 @@ impl Core {
             }
         }
         self.release(held);
+        if self.ports.get_or_make(port).placing.is_some() {
+            // What came behind it was set aside.
+            self.note_freed();
+        }
         self.list(port);
     }
 

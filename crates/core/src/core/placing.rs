@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use portolan_wire::Priority;
+
 use super::ports::{Filled, Placement};
 use super::{Arrival, Core, Took};
 use crate::matched::Matched;
@@ -20,6 +22,7 @@ impl Core {
         let run = self.run;
         let slot = self.ports.get_or_make(a.meta.port_id());
         if slot.paused || !slot.held.is_empty() {
+            self.reply_waits |= !slot.paused && a.meta.priority == Priority::Reply;
             return self.not_now();
         }
         if !run && !slot.any_thread {

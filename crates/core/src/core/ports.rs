@@ -142,6 +142,8 @@ pub struct HeldMessage {
     pub body: Vec<u8>,
     /// Where it lies, if not in `body`.
     pub in_buffer: Option<Filled>,
+    /// A placing function has said where it goes.
+    pub placed: bool,
     pub charge: Charge,
     pub charged: usize,
 }

@@ -1,5 +1,7 @@
 //! What programs on the stage may rely on: the record of all that was sent.
 
+mod placing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,6 +9,8 @@ use portolan_core::{Death, Event, Message, SendOptions, SpaceId};
 use portolan_exchange::{Notify, OpId};
 use portolan_wire::Priority;
 
+pub use self::placing::Waits;
+use self::placing::{Place, Placings};
 use crate::content;
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -55,6 +59,7 @@ struct Letter {
     base: Option<usize>,
     /// A handler sent it, or left it in the outbox, when it was written.
     by_handler: bool,
+    place: Place,
 }
 
 /// Messages of one sender, space and flow, which keep order.
@@ -134,6 +139,7 @@ pub struct Book {
     pub long_max: u64,
     /// Several spaces are used.
     pub spaces: bool,
+    pub placings: Placings,
 }
 
 /// A book that handlers share.
@@ -147,6 +153,7 @@ impl SharedBook {
         silence_possible: bool,
         long_max: u64,
         spaces: bool,
+        placings: Option<Rng>,
     ) -> Self {
         Self(Arc::new(Mutex::new(Book {
             rng,
@@ -164,6 +171,7 @@ impl SharedBook {
             silence_possible,
             long_max,
             spaces,
+            placings: Placings::new(placings),
         })))
     }
 
@@ -186,6 +194,7 @@ pub mod port {
     pub const CHANGING: u16 = 7;
     pub const BROADCAST: u16 = 8;
     pub const SIGNAL: u16 = 9;
+    pub const PLACING: u16 = 10;
 }
 
 impl Book {
@@ -279,6 +288,7 @@ impl Book {
             fate: Fate::Open,
             base: None,
             by_handler: false,
+            place: Place::Unasked,
         });
         let mut words: Vec<u64> = (0..args).map(|i| content::arg(id, i)).collect();
         words[0] = id as u64;
@@ -305,8 +315,9 @@ impl Book {
     pub fn broadcast(&mut self, from: LifeId, to: &[LifeId]) -> Draft {
         let (base, bytes) = (self.letters.len(), self.rng.below(4_000) as usize);
         let (request, space) = (Priority::Request, self.space_of(base));
+        let at = self.placings.port_or(port::BROADCAST);
         let all = to.iter().map(|to| {
-            let draft = self.letter(from, *to, request, port::BROADCAST, (space, 0), 2, bytes);
+            let draft = self.letter(from, *to, request, at, (space, 0), 2, bytes);
             self.letters[draft.id].base = Some(base);
             draft
         });
@@ -335,55 +346,16 @@ impl Book {
             );
             return Reaction::Nothing;
         }
-        let base = m.arg(0) as usize;
-        let mut id = base;
-        if m.port == port::BROADCAST {
-            let copies = self.letters[base..].iter();
-            let mut copies = copies.take_while(|it| it.base == Some(base));
-            let Some(mine) = copies.position(|it| it.to == me) else {
-                // It was meant for a life before, and relayed later.
-                assert!(
-                    self.lives.iter().any(|it| it.lost),
-                    "a broadcast went astray"
-                );
-                return Reaction::Nothing;
-            };
-            id += mine;
-        }
+        let Some(id) = self.find(me, m) else {
+            return Reaction::Nothing;
+        };
+        self.check(id, me, space, m);
         let letter = self.letters[id].clone();
-        let Letter { from, to, .. } = letter;
+        let from = letter.from;
         let what = || format!("message {id}: {letter:?}");
-        assert_eq!(to, me, "another life's: {}", what());
-        assert_eq!(letter.fate, Fate::Open, "it is not due: {}", what());
-        assert_eq!(self.lives[from].rank as u32, m.from, "{}", what());
-        let named = (
-            m.port,
-            m.priority,
-            space,
-            m.flow,
-            m.arg_count(),
-            m.payload.len(),
-        );
-        let expected = (
-            letter.port,
-            letter.priority,
-            letter.space,
-            letter.flow,
-            letter.args,
-            letter.bytes,
-        );
-        assert_eq!(named, expected, "{}", what());
-        for (i, word) in m.args().enumerate().skip(1) {
-            assert_eq!(word, content::arg(base, i), "{}", what());
-        }
-        content::verify(base, 0, m.payload);
+        let expected = letter.place.expected(m.port, m.payload, letter.bytes);
+        assert_eq!(m.payload.len(), expected, "{}", what());
         let rank = self.lives[from].rank;
-        let knows = self.lives[me].knows[rank];
-        assert!(
-            knows <= from,
-            "of a life before {knows}, which is back: {}",
-            what()
-        );
         self.letters[id].fate = Fate::Delivered;
         if letter.base.is_none() {
             let number = m.number.0;
@@ -403,15 +375,71 @@ impl Book {
                 m.port, letter.bytes
             )
         });
+        if letter.base.is_some() {
+            return Reaction::Nothing;
+        }
         self.react(me, space, m, from)
     }
 
+    /// The message that life `me` sees. None: a broadcast that was meant for a life before,
+    /// and relayed later.
+    fn find(&self, me: LifeId, m: &Message<'_>) -> Option<usize> {
+        let id = m.arg(0) as usize;
+        let Some(base) = self.letters[id].base else {
+            return Some(id);
+        };
+        let copies = self.letters[base..].iter();
+        let mut copies = copies.take_while(|it| it.base == Some(base));
+        let mine = copies.position(|it| it.to == me);
+        let lost = self.lives.iter().any(|it| it.lost);
+        assert!(mine.is_some() || lost, "a broadcast went astray");
+        mine.map(|mine| base + mine)
+    }
+
+    /// A message that life `me` sees is one that is due, and is as it was sent.
+    fn check(&self, id: usize, me: LifeId, space: SpaceId, m: &Message<'_>) {
+        let letter = &self.letters[id];
+        let (base, from) = (letter.base.unwrap_or(id), letter.from);
+        let what = || format!("message {id}: {letter:?}");
+        assert_eq!(letter.to, me, "another life's: {}", what());
+        assert_eq!(letter.fate, Fate::Open, "it is not due: {}", what());
+        assert_eq!(self.lives[from].rank as u32, m.from, "{}", what());
+        let named = (
+            m.port,
+            m.priority,
+            space,
+            m.flow,
+            m.arg_count(),
+            m.total as usize,
+        );
+        let expected = (
+            letter.port,
+            letter.priority,
+            letter.space,
+            letter.flow,
+            letter.args,
+            letter.bytes,
+        );
+        assert_eq!(named, expected, "{}", what());
+        for (i, word) in m.args().enumerate().skip(1) {
+            assert_eq!(word, content::arg(base, i), "{}", what());
+        }
+        content::verify(base, 0, m.payload);
+        let knows = self.lives[me].knows[self.lives[from].rank];
+        assert!(
+            knows <= from,
+            "of a life before {knows}, which is back: {}",
+            what()
+        );
+    }
+
     fn react(&mut self, me: LifeId, space: SpaceId, m: &Message<'_>, from: LifeId) -> Reaction {
-        if m.port == port::BROADCAST || self.lives[me].lost {
+        if self.lives[me].lost {
             return Reaction::Nothing;
         }
         let any = [port::PLAIN, port::SHORT, port::LONG, port::ANY_THREAD];
         let to_port = self.rng.pick(&any);
+        let to_port = self.placings.port_or(to_port);
         if m.priority == Priority::Request && self.rng.one_in(2) {
             let mut draft = self.draft_in(space, me, from, Priority::Reply, to_port);
             draft.flow = m.flow;

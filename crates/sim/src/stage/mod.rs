@@ -21,7 +21,7 @@ use portolan_sys::doorbell::Doorbell;
 use self::book::{Life, LifeId, SharedBook};
 use self::events::Event;
 use self::ops::{Parcel, REGION};
-use self::plan::Plan;
+use self::plan::{PLACINGS, Plan};
 use self::rank::{Closing, Rank, SimClock, Start};
 use crate::cluster::Summary;
 use crate::content;
@@ -109,6 +109,7 @@ impl Stage {
             plan.silence_possible(),
             plan.long_max,
             plan.spaces,
+            (plan.placings).then(|| Rng::new(mix(seed ^ PLACINGS))),
         );
         for rank in 0..ranks {
             book.lock().lives.push(Life {
@@ -238,14 +239,25 @@ impl Stage {
         self.check();
         self.close();
         let [accepted, delivered, refused] = self.book.lock().counts();
+        let [placings, pauses] = self.book.lock().placings.counts;
         Summary {
             accepted,
             delivered,
             refused,
             kills: self.killed.len() as u64,
+            placings,
+            pauses,
+            stops: self.told(0),
+            goes: self.told(1),
             net: self.net.lock().counters(),
             ended_at: self.now,
         }
+    }
+
+    /// How often senders were told to stop a flow (0), or to go on (1).
+    fn told(&self, which: usize) -> u64 {
+        let all = self.ranks.iter().flatten().chain(&self.killed);
+        all.map(|rank| rank.engine.core.told[which]).sum()
     }
 
     /// Steps that it has taken.
@@ -292,6 +304,7 @@ impl Stage {
             rank.check_nothing_is_left();
         }
         self.book.lock().check_failed();
+        self.book.lock().check_placed();
         for at in 0..self.ranks.len() {
             let life = self.lives[at];
             let Some(region) = self.ranks[at].as_mut().map(Rank::take_region) else {

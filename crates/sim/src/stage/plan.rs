@@ -9,6 +9,8 @@ use crate::steer::Steering;
 
 /// Chance of its own: whether ranks use several spaces.
 const SPACES: u64 = 0x5bace5;
+/// Likewise whether they send to placing ports, and all that comes of it.
+pub const PLACINGS: u64 = 0x91ace;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -74,6 +76,8 @@ pub struct Plan {
     pub silence_ns: u64,
     /// Ranks use three spaces, and open two of them some time after others do.
     pub spaces: bool,
+    /// Ranks send to ports that say of each message where it goes.
+    pub placings: bool,
     /// Some ranks close with messages under way.
     pub close_early: bool,
     /// A rank is killed before this step of the run.
@@ -154,6 +158,7 @@ impl Plan {
             path_mtu: if r.one_in(5) { 1_250 } else { 0 },
             silence_ns,
             spaces: Rng::new(seed ^ SPACES).one_in(2),
+            placings: !Rng::new(seed ^ PLACINGS).one_in(3),
             close_early: r.one_in(4),
             kill_at: None,
         }

@@ -9,6 +9,9 @@ const ROOM: [usize; 2] = [1_500, 400_000];
 
 /// Calls of a handler.
 fn handle(book: &SharedBook, me: LifeId, space: SpaceId, ctx: &mut Context<'_>, m: &Message<'_>) {
+    if book.lock().placings.resumes(me, space) {
+        ctx.resume_port(port::PLACING);
+    }
     let reaction = book.lock().deliver(me, space, m);
     let sent = match &reaction {
         Reaction::Nothing => return,
@@ -45,6 +48,15 @@ pub fn binding(book: &SharedBook, me: LifeId, at: PortId) -> Binding {
         port::SHORT => to_handler.with_buffer(vec![0; ROOM[0]]),
         port::LONG => to_handler.with_buffer(vec![0; ROOM[1]]),
         port::ANY_THREAD => to_handler.any_thread(),
+        port::PLACING => {
+            let shared = book.clone();
+            let placing = to_handler.placing(move |m| shared.lock().place(me, at.space, m));
+            if me % 2 == 0 {
+                placing.any_thread()
+            } else {
+                placing
+            }
+        }
         _ => to_handler,
     }
 }

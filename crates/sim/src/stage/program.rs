@@ -4,7 +4,7 @@ use portolan_core::{BROADCAST, Group, PortId, Progress, SendError, SendOptions, 
 use portolan_proto::Release;
 use portolan_wire::Priority;
 
-use super::book::{Draft, LifeId, port};
+use super::book::{Draft, LifeId, Waits, port};
 use super::ops::Kind;
 use super::rank::{Closing, Rank};
 
@@ -75,9 +75,15 @@ impl Rank {
             port::CHANGING,
         ];
         let at = self.rng.pick(&any);
+        let at = self.book.lock().placings.port_or(at);
         let draft = self.book.lock().draft(self.life, life, priority, at);
         self.last = Some((to as u32, draft.clone()));
-        self.wants.push_back((to as u32, draft));
+        self.wants.push_back((to as u32, draft.clone()));
+        let mut book = self.book.lock();
+        for _ in 0..book.placings.followers(at) {
+            let next = book.draft_behind(self.life, &draft);
+            self.wants.push_back((to as u32, next));
+        }
     }
 
     fn broadcast(&mut self) {
@@ -107,6 +113,50 @@ impl Rank {
         self.relays = core
             .broadcast_to(&to, draft.port, &o, &draft.payload())
             .into();
+    }
+
+    /// Goes on with ports that have paused, or were not bound, some time after; whether
+    /// there were any.
+    pub(super) fn resume_ports(&mut self, now: u64) -> bool {
+        let mut book = self.book.lock();
+        if !book.placings.any_waits(self.life) {
+            self.resume_at = u64::MAX;
+            return false;
+        }
+        if self.resume_at == u64::MAX {
+            self.resume_at = now + book.placings.pause();
+        }
+        if self.resume_at > now {
+            return false;
+        }
+        let waiting = book.placings.take_waiting(self.life);
+        drop(book);
+        let number = port::PLACING;
+        for (space, waits) in waiting {
+            match waits {
+                Waits::ToBeBound => self.bind(space, number),
+                Waits::ToBeResumed => {
+                    (self.engine).take_part(|core, _| core.resume_port(PortId { space, number }))
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes memory back that placed messages were in.
+    pub(super) fn take_buffers(&mut self) {
+        for space in &self.spaces {
+            let at = PortId {
+                space: *space,
+                number: port::PLACING,
+            };
+            while let Some((buffer, filled)) = self.engine.core.take_buffer(at) {
+                let lanes = &self.engine.core.lanes;
+                let is_dead = |rank| lanes.dead(rank).is_some();
+                let (mut book, bytes) = (self.book.lock(), buffer.as_slice());
+                book.take_back(self.life, bytes, filled, is_dead);
+            }
+        }
     }
 
     /// Sends what has waited, as far as there is credit; whether anything has left.

@@ -83,6 +83,8 @@ pub struct Rank {
     /// When who is waited for there is asked for a sign of life.
     pub(super) knock_at: u64,
     pub barriers_due: u32,
+    /// When ports that wait for it go on.
+    pub(super) resume_at: u64,
     pub closing: Closing,
 }
 
@@ -151,6 +153,7 @@ impl Rank {
             barrier: None,
             knock_at: u64::MAX,
             barriers_due: 0,
+            resume_at: u64::MAX,
             closing: Closing::No,
         };
         made.enter(SpaceId::PROGRAM);
@@ -166,8 +169,9 @@ impl Rank {
         if space != SpaceId::PROGRAM {
             self.engine.open_space(space).expect("it was never opened");
         }
-        for at in port::PLAIN..=port::SIGNAL {
-            if at != port::LATE {
+        let late = self.book.lock().placings.binds_late(self.life, space);
+        for at in port::PLAIN..=port::PLACING {
+            if at != port::LATE && !(late && at == port::PLACING) {
                 self.bind(space, at);
             }
         }
@@ -238,6 +242,8 @@ impl Rank {
         self.claim();
         let mut busy = moved > 0;
         busy |= self.take_ended();
+        self.take_buffers();
+        busy |= self.resume_ports(now);
         busy |= self.send_waiting();
         busy |= self.go_on_with_barrier(now);
         busy |= self.go_on_closing();
@@ -261,6 +267,7 @@ impl Rank {
         if self.barrier.is_some() {
             self.next_pass = self.next_pass.min(self.knock_at.max(now + 1));
         }
+        self.next_pass = self.next_pass.min(self.resume_at);
         if helped {
             // The program comes back.
             self.next_pass = self.next_pass.min(now + 1 + self.rng.below(100_000));
@@ -309,6 +316,7 @@ impl Rank {
     /// Runs what handlers are still to run.
     pub fn settle(&mut self) {
         while self.engine.pass() > 0 {}
+        self.take_buffers();
         self.fail_if_a_handler_did();
     }
 
@@ -337,6 +345,7 @@ impl Rank {
             && self.claims.is_empty()
             && self.barrier.is_none()
             && self.barriers_due == 0
+            && !self.book.lock().placings.any_waits(self.life)
             && self.engine.idle()
     }
 
@@ -345,9 +354,10 @@ impl Rank {
         let core = &mut self.engine.core;
         let of = |space: &SpaceId| {
             let space = core.space(*space).expect("it is open");
-            space.unexpected.used + space.queued.used
+            space.unexpected.used.saturating_add(space.queued.used)
         };
-        self.spaces.iter().map(of).sum()
+        // Not one less than nothing that hides the other's.
+        self.spaces.iter().map(of).fold(0, usize::saturating_add)
     }
 
     /// Of nothing anything is left; of the dead, whole messages that nobody asked for.
