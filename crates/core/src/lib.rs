@@ -14,7 +14,7 @@
 //!
 //! - **What the program asks for.** [`Engine::try_send`] sends, and [`Engine::send_now`] is
 //!   the short way through shared memory. [`Engine::take_part`] lends the core with the way
-//!   out, for all else that sends: [`Core::send_given`], [`BarrierCall::poll`],
+//!   out, for all else that sends: [`Core::post_message`], [`BarrierCall::poll`],
 //!   [`Core::close_port`]. [`Core::bind`] sends nothing and needs none of them. Operations on
 //!   matched messages begin with [`Engine::post_tagged`], [`Engine::post_receive`] and
 //!   [`Engine::reach`]; memory is lent to others by [`Engine::register_region`].
@@ -32,8 +32,8 @@
 //!   [`Engine::reset_silence_timer`] say how processes have ended, returned or stopped.
 //! - **What comes out.** After a pass, [`Engine::next_finding`] gives what was found of other
 //!   ranks until there is nothing; a [`Finding::Suspect`] is answered with
-//!   [`Engine::gone`]. How an operation has ended its [`Op`] tells, or the [`Exchange`] of its
-//!   space ([`Engine::with_exchange`]). [`Engine::waits_for_room`] says that a pass is to
+//!   [`Engine::gone`]. How an operation has ended the [`Exchange`] of its space tells
+//!   ([`Engine::with_exchange`]). [`Engine::waits_for_room`] says that a pass is to
 //!   come soon although nothing tells when.
 //! - **The end.** [`Core::begin_close`]; passes until [`Engine::idle`]; [`Core::refuse_all`];
 //!   passes until idle, and until [`Engine::withdraw_regions`] succeeds;

@@ -12,7 +12,7 @@
 //!   spaces of the same endpoint come from [`Space::space`] or an [`Opener`].
 //! - **Calls that never wait.** [`Space::bind`], [`Space::try_send`], [`Space::post_message`],
 //!   [`Space::post_receive`] and their like begin something and return. They run no
-//!   handler. An [`Op`] or a number names what goes on.
+//!   handler. A number names what goes on.
 //! - **Calls that make progress.** [`Space::progress`] makes one pass: it takes what has
 //!   arrived, runs handlers, sends what is due. What waits ([`Space::send`],
 //!   [`Space::wait`], [`Space::wait_until`], [`Space::barrier`], [`Space::receive_tagged`],

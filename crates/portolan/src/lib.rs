@@ -70,9 +70,9 @@
 //! | to do | methods |
 //! | --- | --- |
 //! | bind ports | [`bind`](portolan_engine::Space::bind), [`close_port`](portolan_engine::Space::close_port), [`set_buffer`](portolan_engine::Space::set_buffer) |
-//! | send | [`send`](portolan_engine::Space::send), [`try_send`](portolan_engine::Space::try_send), [`send_owned`](portolan_engine::Space::send_owned), [`broadcast`](portolan_engine::Space::broadcast) |
+//! | send | [`send`](portolan_engine::Space::send), [`try_send`](portolan_engine::Space::try_send), [`post_message`](portolan_engine::Space::post_message), [`broadcast`](portolan_engine::Space::broadcast) |
 //! | make progress and wait | [`progress`](portolan_engine::Space::progress), [`wait_until`](portolan_engine::Space::wait_until), [`barrier`](portolan_engine::Space::barrier) |
-//! | use an event loop | [`fd`](portolan_engine::Space::fd), [`arm`](portolan_engine::Space::arm), [`arrival`](portolan_engine::Space::arrival) |
+//! | use an event loop | [`fd`](portolan_engine::Space::fd), [`arm`](portolan_engine::Space::arm), [`arrival`](portolan_engine::Space::arrival), [`ended`](portolan_engine::Space::ended) |
 //! | send and receive by tag | [`send_tagged`](portolan_engine::Space::send_tagged), [`receive_tagged`](portolan_engine::Space::receive_tagged), [`post_send`](portolan_engine::Space::post_send), [`post_receive`](portolan_engine::Space::post_receive) |
 //! | access memory of other ranks | [`register`](portolan_engine::Space::register), [`post_put`](portolan_engine::Space::post_put), [`post_get`](portolan_engine::Space::post_get) |
 //! | close | [`close`](portolan_engine::Space::close) |
