@@ -32,6 +32,7 @@ pub struct Notify {
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Action {
     /// Sends a message.
     Send,
@@ -51,6 +52,7 @@ pub enum Action {
 
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpError {
     /// The other side died first; of what was received some may be missing.
     #[error("the other side died")]
@@ -88,6 +90,7 @@ pub enum OpError {
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Completion {
     /// Which.
     pub op: OpId,
@@ -123,6 +126,7 @@ pub enum Memory<S, K> {
 
 /// What has ended, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Count {
     /// Operations that ended well.
     pub done: u64,

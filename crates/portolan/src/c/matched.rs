@@ -106,6 +106,8 @@ pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CComplet
             Action::FetchAdd => ADDED,
             Action::CompareSwap => SWAPPED,
             Action::Flush => FLUSHED,
+            // C has no number for it.
+            _ => 0,
         },
         peer: c.peer,
         tag: c.tag,
