@@ -85,7 +85,9 @@ fn long_ones_arrive_whole_with_and_without_a_buffer() {
                     ended = ended.take().or_else(|| a.poll_op(op).unwrap());
                     got.get() == n as u64 + 1 && ended.is_some()
                 });
-                let Ended { completion, memory } = ended.unwrap();
+                let Ended {
+                    completion, memory, ..
+                } = ended.unwrap();
                 assert_eq!(completion.result, Ok(()));
                 let number = completion.data.unwrap();
                 assert_eq!((completion.action, number as usize), (Action::Message, n));

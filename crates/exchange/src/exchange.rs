@@ -103,6 +103,7 @@ impl Config {
 
 /// What an exchange holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Operations that have not ended.
     pub operations: usize,

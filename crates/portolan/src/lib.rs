@@ -80,6 +80,10 @@
 //! Handlers use a [`Context`] instead of the endpoint. [`OpenError`] says why nothing was
 //! opened. The errors of all other calls are one family, which [`WaitError`] describes.
 //!
+//! Errors, events and what is only read ([`Completion`], [`Counters`], ...) may grow: a
+//! `match` on them has an arm `_`. Options may grow too: end them with
+//! `..SendOptions::default()`.
+//!
 //! `docs/native.md` describes the rest: edge cases, the helper thread, and the
 //! interface in C.
 

@@ -62,6 +62,7 @@ impl Config {
 /// Why an endpoint was not opened. The text of each error names its cause and its
 /// remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The job cannot be joined. For example, the launcher has refused this
     /// process or has gone, a rank did not join in time, or this process has joined

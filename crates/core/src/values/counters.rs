@@ -2,6 +2,7 @@
 
 /// Counts since the endpoint was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Messages accepted for sending.
     pub sent: u64,

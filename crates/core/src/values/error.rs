@@ -7,6 +7,7 @@ use portolan_ring::Refused;
 
 /// The call is wrong where it stands; nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum Misuse {
     /// The process is a forked child: the endpoint belongs to its parent.
     #[error(
@@ -71,6 +72,7 @@ impl From<Refused> for Misuse {
 
 /// Why a peer is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Death {
     /// It closed its endpoint.
     Closed,
@@ -101,6 +103,7 @@ pub enum Death {
 
 /// What the kernel refuses on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Failure {
     /// Packets to the peer cannot be sent: errno.
     Send(i32),
@@ -172,6 +175,7 @@ impl fmt::Display for Death {
 
 /// Why nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum SendError {
     /// No credit, window or memory now: make progress and try again.
     #[error("no credit now: make progress and try again")]
@@ -216,6 +220,7 @@ pub enum SendError {
 ///
 /// [`OpError`]: portolan_exchange::OpError
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum WaitError {
     /// A peer that the call depends on is dead.
     #[error("rank {rank} is dead: {why}")]
@@ -263,6 +268,7 @@ impl From<SendError> for WaitError {
 
 /// Why memory was not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum RegisterError {
     /// One-sided access is forbidden here: by the program, or by the node's configuration.
     #[error(
@@ -301,6 +307,7 @@ impl From<RegisterRefused> for RegisterError {
 
 /// Why a region was not deregistered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeregisterError {
     /// There is none, or no longer.
     #[error("there is no such region")]

@@ -54,6 +54,7 @@ impl<'a> Message<'a> {
 
 /// What an error handler is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Event {
     /// Of a port: a message came that is longer than its buffer, or, without
     /// one, than the memory for arriving messages. Nothing of it was stored;

@@ -5,6 +5,7 @@ use portolan_sys::memory::MemoryError;
 
 /// Why an endpoint was not opened. Each text names cause and remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// No UDP socket.
     #[error(transparent)]

@@ -10,6 +10,7 @@ pub struct MessageId(pub u64);
 
 /// A message that waits for a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Probed {
     /// Rank of its sender.
     pub from: u32,

@@ -41,6 +41,7 @@ impl Notify {
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Action {
     /// Sends a message that is matched by a tag.
     Send,
@@ -62,6 +63,7 @@ pub enum Action {
 
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpError {
     /// The other side died first; of what was received some may be missing.
     #[error("the other side died")]
@@ -103,6 +105,7 @@ pub enum OpError {
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Completion {
     /// Which.
     pub op: OpId,
@@ -138,6 +141,7 @@ pub enum Memory<S, K> {
 
 /// What has ended, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Count {
     /// Operations that ended well.
     pub done: u64,

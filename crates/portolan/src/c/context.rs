@@ -142,6 +142,8 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
             status: failure.map_or(0, Failure::errno),
             ..CEvent::default()
         },
+        // C has no kind for it.
+        _ => return,
     };
     let event = CEvent { size, ..event };
     let mut context = CContext {

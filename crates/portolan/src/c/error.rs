@@ -82,6 +82,9 @@ extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
     meaning(error).as_ptr()
 }
 
+// The engine's errors may grow. One that has no arm here yet is a wrong call where it is
+// misuse, an ended peer where it is a death, and else a bug of the library.
+
 impl From<Misuse> for Errno {
     fn from(m: Misuse) -> Self {
         match m {
@@ -97,6 +100,7 @@ impl From<Misuse> for Errno {
             | Misuse::NoSuchQueue
             | Misuse::NoSuchCounter
             | Misuse::NoSuchMessage => ENOENT,
+            _ => EINVAL,
         }
     }
 }
@@ -110,6 +114,7 @@ impl From<Death> for Errno {
             Death::NoAnswer | Death::Unreachable | Death::CutOff(_) => EHOSTUNREACH,
             Death::Restarted => ESTALE,
             Death::Corrupt => EBADMSG,
+            _ => ECONNRESET,
         }
     }
 }
@@ -124,6 +129,7 @@ impl From<SendError> for Errno {
             SendError::TooManyArgs => E2BIG,
             SendError::TooLong => EMSGSIZE,
             SendError::Misuse(m) => m.into(),
+            _ => EIO,
         }
     }
 }
@@ -138,6 +144,7 @@ impl From<WaitError> for Errno {
             WaitError::NoSuchOperation => ENOENT,
             WaitError::TimedOut => ETIMEDOUT,
             WaitError::Misuse(m) => m.into(),
+            _ => EIO,
         }
     }
 }
@@ -155,6 +162,7 @@ impl From<OpError> for Errno {
             OpError::OutOfBounds => ERANGE,
             OpError::Unaligned => EINVAL,
             OpError::NoPort | OpError::Refused => ECONNREFUSED,
+            _ => EIO,
         }
     }
 }
@@ -168,6 +176,7 @@ impl From<RegisterError> for Errno {
             RegisterError::OutOfBounds => ERANGE,
             RegisterError::NoSuchRegion => ENOENT,
             RegisterError::Misuse(m) => m.into(),
+            _ => EIO,
         }
     }
 }
@@ -177,6 +186,7 @@ impl From<DeregisterError> for Errno {
         match e {
             DeregisterError::NoSuchRegion => ENOENT,
             DeregisterError::Misuse(m) => m.into(),
+            _ => EIO,
         }
     }
 }
@@ -247,6 +257,7 @@ fn of_engine(e: &portolan_engine::OpenError) -> Errno {
         E::Unreachable(..) => EHOSTUNREACH,
         E::System(_, errno) => Errno(*errno),
         E::Thread(error) => Errno(error.raw_os_error().unwrap_or(Kernel::AGAIN.raw_os_error())),
+        _ => EIO,
     }
 }
 

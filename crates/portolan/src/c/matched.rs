@@ -107,6 +107,8 @@ pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CComplet
             Action::CompareSwap => SWAPPED,
             Action::Flush => FLUSHED,
             Action::Message => MESSAGE,
+            // C has no number for it.
+            _ => 0,
         },
         peer: c.peer,
         tag: c.tag,

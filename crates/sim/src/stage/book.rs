@@ -496,6 +496,7 @@ impl Book {
                 assert!(!self.lives[me].known_dead.contains(&it), "it is dead");
             }
             Event::TooLong { .. } | Event::PeerSilent { .. } => {}
+            other => panic!("nothing is checked of {other:?}"),
         }
     }
 

@@ -371,13 +371,13 @@ impl Rank {
         assert_eq!(self.kept(), 0);
         for space in &self.spaces {
             let found = self.engine.exchange(*space).statistics();
-            let expected = Statistics {
-                messages: if of_dead { found.messages } else { 0 },
-                pushed_bytes: if of_dead { found.pushed_bytes } else { 0 },
-                unflushed: found.unflushed,
-                regions: usize::from(*space == SpaceId::PROGRAM),
-                ..Statistics::default()
-            };
+            let mut expected = Statistics::default();
+            if of_dead {
+                expected.messages = found.messages;
+                expected.pushed_bytes = found.pushed_bytes;
+            }
+            expected.unflushed = found.unflushed;
+            expected.regions = usize::from(*space == SpaceId::PROGRAM);
             assert_eq!(found, expected, "{space}");
         }
     }

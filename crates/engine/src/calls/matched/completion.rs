@@ -5,6 +5,7 @@ use portolan_exchange::{Completion, Memory, OpError};
 
 /// An operation that has ended, and its memory.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Ended {
     /// How it ended.
     pub completion: Completion,
