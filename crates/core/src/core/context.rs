@@ -52,7 +52,7 @@ impl<'a> Context<'a> {
         self.core.size
     }
 
-    /// As [`crate::Endpoint::restarts`].
+    /// As `restarts` of the endpoint.
     ///
     /// # Errors
     /// [`Misuse::BadRank`].
@@ -126,7 +126,7 @@ impl<'a> Context<'a> {
     }
 
     /// Sends without a copy if there is credit; the memory comes back with the
-    /// operation, as from [`crate::Endpoint::post_message`].
+    /// operation, as from `post_message` of the endpoint.
     ///
     /// # Errors
     /// [`SendError`], with the memory; nothing was queued.
@@ -149,7 +149,7 @@ impl<'a> Context<'a> {
         Ok(posted.0)
     }
 
-    /// Binds a port, as [`crate::Endpoint::bind`].
+    /// Binds a port, as `bind` of the endpoint.
     ///
     /// # Errors
     /// [`Misuse::ReservedPort`].
@@ -159,12 +159,12 @@ impl<'a> Context<'a> {
 
     /// Gives a port another buffer, or none, from the next message on; gives
     /// the old one back, unless the present message is in it: that one comes
-    /// by [`crate::Endpoint::take_buffer`] when the handler has returned.
+    /// by `take_buffer` of the endpoint when the handler has returned.
     pub fn set_buffer(&mut self, port: u16, buffer: Option<Buffer>) -> Option<Buffer> {
         self.core.set_buffer(self.port(port), buffer)
     }
 
-    /// As [`crate::Endpoint::resume_port`].
+    /// As `resume_port` of the endpoint.
     pub fn resume_port(&mut self, port: u16) {
         self.core.resume_port(self.port(port));
     }

@@ -29,7 +29,7 @@ pub enum InlineReceive<K> {
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Begins to receive the first message that fits, for a caller that waits
-    /// for it: [`Exchange::stood`] tells of its end.
+    /// for it: [`Exchange::poll_inline`] tells of its end.
     ///
     /// # Errors
     /// The memory: there is such a caller already, or another receive, or a

@@ -428,7 +428,7 @@ static void busy_handler(portolan_context *context, const portolan_message *m, v
     portolan_binding binding;
     portolan_send_options options;
     portolan_counters counters;
-    portolan_op *op = NULL;
+    uint64_t op = 0;
     uint64_t args[2] = {portolan_arg(m, 0) + 1, 2};
     static char spare[32];
     void *old = context;

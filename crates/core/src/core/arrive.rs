@@ -1,0 +1,424 @@
+//! What happens to a message that arrives: its handler runs, it waits, or it is refused.
+//! Knows nothing of how messages travel.
+
+use portolan_wire::Priority;
+
+use super::placing::place_cut;
+use super::ports::{Filled, HeldMessage, PortState, Slot};
+use super::{Arrival, Core, SPARE_MAX, Took, is_matched};
+use crate::matched::{MATCHED, Matched};
+use crate::out::Out;
+use crate::values::{Charge, Event, FIRST_FLOW, Meta, PORTS_RESERVED, PortId};
+use crate::waiting::{Dest, Incoming, Offer};
+
+impl Core {
+    /// A first part has arrived. It is set aside where it cannot be taken.
+    #[inline(always)]
+    pub(crate) fn arrive(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
+        if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
+            return self.set_aside(a, None);
+        }
+        match self.arrive_now(matched, out, a) {
+            Took::NotNow => self.set_aside(a, None),
+            took => took,
+        }
+    }
+
+    /// The same of an offer to copy a message; `None` if it was set aside.
+    pub(crate) fn arrive_offer(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+        offer: Offer,
+    ) -> Option<Took> {
+        if !self.aside.has(a.meta.flow_of()) {
+            match self.arrive_now(matched, out, a) {
+                Took::NotNow => {}
+                took => return Some(took),
+            }
+        }
+        let left = self.set_aside(a, Some(offer)) == Took::NotNow;
+        left.then_some(Took::NotNow)
+    }
+
+    /// A first part is offered.
+    #[inline(always)]
+    pub(crate) fn arrive_now(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
+        if a.meta.port >= MATCHED {
+            return self.arrive_matched(matched, out, a);
+        }
+        self.arrive_at_port(matched, out, a)
+    }
+
+    /// The same of one that is no exchange's.
+    #[inline(always)]
+    pub(crate) fn arrive_at_port(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
+        if a.meta.flow < FIRST_FLOW {
+            self.arrive_in::<true>(matched, out, a)
+        } else {
+            self.arrive_in_other(matched, out, a)
+        }
+    }
+
+    /// For another space than the program's, whose messages need not know of this.
+    #[inline(never)]
+    fn arrive_in_other(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
+        self.arrive_in::<false>(matched, out, a)
+    }
+
+    /// The port that a message is for; `OWN`: which is known to be the program's own.
+    #[inline(always)]
+    pub(super) fn slot<const OWN: bool>(&mut self, meta: &Meta) -> Option<&mut Slot> {
+        if OWN {
+            self.ports.own(meta.port)
+        } else {
+            self.ports.get(meta.port_id())
+        }
+    }
+
+    #[inline(always)]
+    fn arrive_in<const OWN: bool>(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
+        if a.is_whole()
+            && self.run
+            && !self.outbox.is_any_full()
+            && let Some(slot) = self.slot::<OWN>(&a.meta)
+            && slot.fast
+            && let Some(handler) = slot.handler.take()
+        {
+            let generation = slot.note_arrival();
+            self.call::<OWN>(matched, out, handler, generation, a);
+            return Took::Whole;
+        }
+        self.arrive_slow(matched, out, a)
+    }
+
+    fn arrive_slow(&mut self, matched: &mut Matched, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+        let space = a.meta.space();
+        if !self.is_open(space) {
+            return self.not_now();
+        }
+        if a.meta.port >= PORTS_RESERVED {
+            return self.arrive_internal(matched, out, a);
+        }
+        // Answers may be needed: take no requests while they pile up.
+        let crowded = self.outbox.is_full(space) && a.meta.priority == Priority::Request;
+        if self.leaving || crowded {
+            return self.not_now();
+        }
+        let (run, closed) = (self.run, self.is_closed(space));
+        let slot = self.ports.get_or_make(a.meta.port_id());
+        match slot.state {
+            PortState::Closed => return Took::Refused,
+            PortState::Unbound if closed => return Took::Refused,
+            PortState::Unbound => return self.keep(a, Charge::Unexpected),
+            PortState::Bound if slot.placing.is_some() => {
+                return self.arrive_placing(matched, out, a);
+            }
+            PortState::Bound => {}
+        }
+        let free = !slot.busy && slot.held.is_empty() && !crowded;
+        let room = match &slot.buffer {
+            Some(buffer) if free => Some(buffer.len() as u64),
+            _ => None,
+        };
+        if room.is_some_and(|room| a.total > room) {
+            self.too_long(&a.meta, a.total, room.unwrap_or(0));
+            return Took::Refused;
+        }
+        let no_handler = slot.handler.is_none();
+        if !a.is_whole() {
+            if room.is_some() {
+                return self.begin_in_buffer(a);
+            }
+            return self.keep(a, Charge::Queued);
+        }
+        if free && (no_handler || run || slot.any_thread) {
+            if room.is_some() {
+                self.copy_and_run(matched, out, a);
+            } else {
+                self.run_handler(matched, out, a);
+            }
+            return Took::Whole;
+        }
+        self.keep(a, Charge::Queued)
+    }
+
+    pub(crate) const fn not_now(&mut self) -> Took {
+        self.counters.not_now += 1;
+        Took::NotNow
+    }
+
+    /// Memory has become free, or a port was bound: what was not taken may be now.
+    pub(crate) const fn note_freed(&mut self) {
+        self.resume = true;
+        self.attention |= self.starved || self.aside.is_any();
+    }
+
+    /// A message that is longer than there can be room for.
+    pub(super) fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
+        let event = Event::TooLong {
+            from: meta.from,
+            port: meta.port,
+            bytes,
+            room,
+        };
+        self.emit(meta.space(), event);
+    }
+
+    /// Keeps a message in the endpoint's memory, or begins to.
+    pub(crate) fn keep(&mut self, a: &Arrival<'_>, charge: Charge) -> Took {
+        let budget = self.budget(a.meta.space(), charge);
+        let Some(charged) = budget.charge(a.meta.from, a.total) else {
+            if charge == Charge::Queued && !budget.could_ever(a.total) {
+                let room = budget.room();
+                self.too_long(&a.meta, a.total, room);
+                return Took::Refused;
+            }
+            self.reply_waits |= a.meta.priority == Priority::Reply;
+            return self.not_now();
+        };
+        self.counters.kept += 1;
+        if charge == Charge::Unexpected && a.meta.port < PORTS_RESERVED {
+            self.unbound.note(a.meta.port_id(), a.meta.from);
+        }
+        // Charged, so it fits memory.
+        let total = a.total as usize;
+        let mut body = self.spare.pop().unwrap_or_default();
+        body.clear();
+        body.reserve_exact(total);
+        body.extend_from_slice(a.payload);
+        if !a.is_whole() {
+            body.resize(total, 0);
+            return self.begin_arrival(
+                a,
+                Dest::Own {
+                    body,
+                    charge,
+                    charged,
+                },
+            );
+        }
+        let held = HeldMessage {
+            meta: a.meta,
+            args: a.args.to_vec(),
+            body,
+            in_buffer: None,
+            placed: false,
+            charge,
+            charged,
+        };
+        self.hold(held, false);
+        Took::Whole
+    }
+
+    /// Queues a whole message for its port.
+    pub(crate) fn hold(&mut self, held: HeldMessage, first: bool) {
+        let port = held.meta.port_id();
+        let slot = self.ports.get_or_make(port);
+        if first {
+            slot.held.push_front(held);
+        } else {
+            slot.held.push_back(held);
+        }
+        slot.update_fast();
+        self.list(port);
+    }
+
+    /// Lists a port whose handler has work, if it is so.
+    pub(crate) fn list(&mut self, port: PortId) {
+        let slot = self.ports.get_or_make(port);
+        let waits = slot
+            .held
+            .front()
+            .is_some_and(|h| !slot.busy || h.in_buffer.is_some());
+        if waits && !slot.paused && slot.state != PortState::Unbound && !slot.listed {
+            slot.listed = true;
+            self.ready.push_back(port);
+            self.attention = true;
+        }
+    }
+
+    /// Begins a message of several parts that goes to the port's buffer.
+    fn begin_in_buffer(&mut self, a: &Arrival<'_>) -> Took {
+        let slot = self.ports.get_or_make(a.meta.port_id());
+        let Some(mut buffer) = slot.buffer.take() else {
+            return Took::Refused;
+        };
+        slot.busy = true;
+        slot.fast = false;
+        let generation = slot.generation;
+        buffer.as_mut_slice()[..a.payload.len()].copy_from_slice(a.payload);
+        self.begin_arrival(
+            a,
+            Dest::Bound {
+                buffer,
+                generation,
+                placed: false,
+            },
+        )
+    }
+
+    pub(crate) fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
+        Took::Part(self.incoming.insert(Incoming {
+            meta: a.meta,
+            args: a.args.to_vec(),
+            total: a.total,
+            dest,
+        }))
+    }
+
+    /// A further part of `len` bytes, which `fill` writes; gives what that
+    /// gives, if there is such a message.
+    #[inline]
+    pub(crate) fn place<R>(
+        &mut self,
+        matched: &mut Matched,
+        cookie: u64,
+        at: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        if is_matched(cookie) {
+            return Some(matched.place(cookie, at, len, fill));
+        }
+        // The lanes have checked the range.
+        let at = usize::try_from(at).ok()?;
+        let Some(bytes) = self.incoming.get(cookie)?.bytes_mut() else {
+            return self.place_aside(matched, cookie, at as u64, len, fill);
+        };
+        match bytes.get_mut(at..at.checked_add(len)?) {
+            Some(part) => Some(fill(part)),
+            None => Some(place_cut(bytes, at, len, fill)),
+        }
+    }
+
+    /// Of the `total` bytes of an arriving message, those that there is room for.
+    pub(crate) fn wanted(&mut self, cookie: u64, total: u64) -> u64 {
+        if is_matched(cookie) {
+            return total;
+        }
+        let room = self.incoming.get(cookie).and_then(Incoming::bytes_mut);
+        room.map_or(total, |room| total.min(room.len() as u64))
+    }
+
+    /// Counts what the program may answer: acknowledgements wait for that.
+    pub(crate) const fn answerable(&self) -> u64 {
+        self.counters.received + self.accesses
+    }
+
+    /// All bytes of a message are where they belong.
+    pub(crate) fn finish(&mut self, matched: &mut Matched, out: &mut Out<'_>, cookie: u64) {
+        if is_matched(cookie) {
+            return self.part_arrived(matched, out, cookie);
+        }
+        if self.finish_aside(matched, out, cookie) {
+            return;
+        }
+        let Some(Incoming {
+            meta,
+            args,
+            total,
+            dest,
+        }) = self.incoming.remove(cookie)
+        else {
+            return;
+        };
+        match dest {
+            Dest::Bound {
+                buffer,
+                generation,
+                placed,
+            } => {
+                let filled = Filled {
+                    bytes: buffer.len().min(total as usize),
+                    buffer,
+                    total,
+                    generation,
+                    placed,
+                };
+                let held = HeldMessage {
+                    meta,
+                    args,
+                    body: Vec::new(),
+                    in_buffer: Some(filled),
+                    placed,
+                    charge: Charge::Queued,
+                    charged: 0,
+                };
+                if self.may_run(meta.port_id()) {
+                    self.deliver(matched, out, held);
+                } else {
+                    self.hold(held, !placed);
+                }
+            }
+            Dest::Own {
+                body,
+                charge,
+                charged,
+            } => {
+                let held = HeldMessage {
+                    meta,
+                    args,
+                    body,
+                    in_buffer: None,
+                    placed: charge == Charge::Queued,
+                    charge,
+                    charged,
+                };
+                if meta.port >= PORTS_RESERVED {
+                    self.internal_whole(matched, out, held);
+                    return;
+                }
+                let slot = self.ports.get_or_make(meta.port_id());
+                let free = !slot.busy && !slot.paused && slot.held.is_empty();
+                let free = free && slot.state == PortState::Bound;
+                if free && self.may_run(meta.port_id()) {
+                    self.deliver(matched, out, held);
+                } else {
+                    self.hold(held, false);
+                }
+            }
+            // Dealt with above.
+            Dest::Aside(_) | Dest::Passed(_) => {}
+        }
+    }
+
+    /// Gives a kept message's memory back.
+    pub(crate) fn release(&mut self, held: HeldMessage) {
+        if held.charged > 0 {
+            let budget = self.budget(held.meta.space(), held.charge);
+            budget.release(held.meta.from, held.charged);
+            self.reply_waits = false;
+            self.note_freed();
+        }
+        if held.body.capacity() > 0 && self.spare.len() < SPARE_MAX {
+            self.spare.push(held.body);
+        }
+    }
+}
