@@ -446,3 +446,42 @@ fn a_circle_is_found_however_it_is_written() {
     ];
     assert_eq!(found(&inside), None);
 }
+
+/// Whether a file defines a function.
+fn defines(source: &str, name: &str) -> bool {
+    let tokens = tokens(source);
+    (tokens.windows(2)).any(|two| two[0].1 == "fn" && two[1].1 == name)
+}
+
+#[test]
+fn what_the_page_names_exists() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}"));
+    let page = read("docs/architecture.md").expect("the page");
+    let mut functions = 0;
+    // Code between single backticks, in each line; fences have none.
+    let spans = page
+        .lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    for span in spans.filter(|span| span.starts_with("crates/")) {
+        let (path, function) = match span.split_once(": ") {
+            Some((path, function)) => (path, Some(function)),
+            None => (span, None),
+        };
+        let there = std::path::Path::new(root).join(path).exists();
+        assert!(there, "docs/architecture.md: there is no {path}");
+        if let Some(function) = function {
+            functions += 1;
+            let source = read(path).expect(path);
+            assert!(
+                defines(&source, function),
+                "docs/architecture.md: {path} has no function {function}"
+            );
+        }
+    }
+    assert!(functions > 50, "{functions} functions are named");
+    for (name, there) in [("f", true), ("g", false), ("h", false), ("ff", false)] {
+        let source = "fn f() {} // fn g() {}\nconst H: &str = \"fn h() {}\"; mod ff {}";
+        assert_eq!(defines(source, name), there, "{name}");
+    }
+}
