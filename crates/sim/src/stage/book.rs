@@ -260,17 +260,11 @@ impl Book {
     /// A message that may not come before another: a short one, but for some to the placing
     /// port.
     pub fn draft_behind(&mut self, from: LifeId, it: &Draft) -> Draft {
-        let way = (
-            from,
-            it.to,
-            it.priority == Priority::Reply,
-            it.space,
-            it.flow,
-        );
+        let way = (it.priority, it.space, it.flow);
         let is_long_beside = |other: &Letter| {
             let of_pair = (other.from, other.to) == (from, it.to);
             let is_long = other.fate == Fate::Open && other.bytes > MIDDLING;
-            of_pair && is_long && Self::way(other) != way
+            of_pair && is_long && (other.priority, other.space, other.flow) != way
         };
         let may_be_long = it.port == port::PLACING && self.placings.one_in(6);
         let may_be_long = may_be_long && !self.letters.iter().any(is_long_beside);
