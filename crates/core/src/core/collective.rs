@@ -347,8 +347,11 @@ impl Core {
             let (gone, kept) = held.into_iter().partition(|held| held.meta.from == rank);
             slot.held = kept;
             for mut held in Vec::from(gone) {
-                if let Some(filled) = held.in_buffer.take() {
+                if let Some(mut filled) = held.in_buffer.take() {
+                    filled.bytes = 0;
                     self.ports.get_or_make(port).put_back(filled, false);
+                    // What came behind it was set aside.
+                    self.note_freed();
                 }
                 self.release(held);
             }

@@ -257,9 +257,19 @@ impl Book {
         )
     }
 
-    /// A short message that may not come before another.
+    /// A message that may not come before another: a short one, but for some to the placing
+    /// port.
     pub fn draft_behind(&mut self, from: LifeId, it: &Draft) -> Draft {
-        let (args, bytes) = (1 + self.rng.index(8), self.rng.below(3_000) as usize);
+        let way = (it.priority, it.space, it.flow);
+        let is_long_beside = |other: &Letter| {
+            let of_pair = (other.from, other.to) == (from, it.to);
+            let is_long = other.fate == Fate::Open && other.bytes > MIDDLING;
+            of_pair && is_long && (other.priority, other.space, other.flow) != way
+        };
+        let may_be_long = it.port == port::PLACING && self.placings.one_in(6);
+        let may_be_long = may_be_long && !self.letters.iter().any(is_long_beside);
+        let bytes_max = if may_be_long { 20_000 } else { 3_000 };
+        let (args, bytes) = (1 + self.rng.index(8), self.rng.below(bytes_max) as usize);
         let way = (it.space, it.flow);
         self.letter(from, it.to, it.priority, it.port, way, args, bytes)
     }

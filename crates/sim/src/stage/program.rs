@@ -129,8 +129,14 @@ impl Rank {
         if self.resume_at > now {
             return false;
         }
-        let waiting = book.placings.take_waiting(self.life);
         drop(book);
+        self.resume_waiting()
+    }
+
+    /// Goes on with them now; whether there were any.
+    pub(super) fn resume_waiting(&mut self) -> bool {
+        let waiting = self.book.lock().placings.take_waiting(self.life);
+        let any = !waiting.is_empty();
         let number = port::PLACING;
         for (space, waits) in waiting {
             match waits {
@@ -140,7 +146,7 @@ impl Rank {
                 }
             }
         }
-        true
+        any
     }
 
     /// Takes memory back that placed messages were in.

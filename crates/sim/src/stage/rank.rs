@@ -315,9 +315,14 @@ impl Rank {
 
     /// Runs what handlers are still to run.
     pub fn settle(&mut self) {
-        while self.engine.pass() > 0 {}
-        self.take_buffers();
-        self.fail_if_a_handler_did();
+        loop {
+            let moved = self.engine.pass();
+            self.fail_if_a_handler_did();
+            self.take_buffers();
+            if !self.resume_waiting() && moved == 0 {
+                break;
+            }
+        }
     }
 
     /// The engine keeps what a handler panics with for the program's next call.

@@ -69,7 +69,7 @@ impl Placings {
         }
     }
 
-    fn one_in(&mut self, n: u64) -> bool {
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
         self.rng.as_mut().is_some_and(|rng| rng.one_in(n))
     }
 
