@@ -51,7 +51,7 @@ pub fn binding(book: &SharedBook, me: LifeId, at: PortId) -> Binding {
         port::PLACING => {
             let shared = book.clone();
             let placing = to_handler.placing(move |m| shared.lock().place(me, at.space, m));
-            if me % 2 == 0 {
+            if me.is_multiple_of(2) {
                 placing.any_thread()
             } else {
                 placing
