@@ -400,6 +400,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(net) = &mut self.net {
             net.transmit(&mut self.core, true, &self.clock);
         }
+        // What has ended well has.
+        self.core.tell_news(&mut self.matched);
         self.core.ops.end_all();
         self.matched.end_all();
         self.core.trace = None;
