@@ -348,3 +348,39 @@ fn a_panic_pauses_and_a_closed_port_refuses() {
         run(&[&a, &b], || refused.get() == 2);
     }
 }
+
+#[test]
+fn what_had_begun_before_the_port_was_bound_waits_while_it_pauses() {
+    // Elsewhere a message is there at once.
+    let (a, b) = pair(By::Udp, &config());
+    let long = pattern(900_000, 9);
+    let o = options(1, &[9]);
+    let sent = a.post_message(1, PLACED, &o, long).unwrap();
+    while b.counters().unwrap().kept == 0 {
+        a.progress().unwrap();
+        b.progress().unwrap();
+    }
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let (log, open) = (Arc::clone(&asked), Count::default());
+    let gate = open.clone();
+    let came = Count::default();
+    let ran = came.clone();
+    let binding = Binding::to(move |_, _| ran.add()).placing(move |m| {
+        log.lock().unwrap().push(m.arg(0));
+        match gate.get() {
+            0 => Placement::Later,
+            _ => Placement::Into(vec![0; m.total as usize].into()),
+        }
+    });
+    b.bind(PLACED, binding).unwrap();
+    send(&a, &b, PLACED, &options(2, &[1]), b"first");
+    run(&[&a, &b], || !asked.lock().unwrap().is_empty());
+    run(&[&a, &b], || a.has_ended(sent).unwrap());
+    settle(&[&a, &b]);
+    assert_eq!(asked.lock().unwrap().len(), 1, "the port has paused");
+    open.add();
+    b.resume_port(PLACED).unwrap();
+    run(&[&a, &b], || came.get() == 2);
+    // About one of them twice.
+    assert_eq!(asked.lock().unwrap().len(), 3);
+}
