@@ -87,6 +87,7 @@ $(TOOLS)/bin/cargo-deny:
 
 deny: $(TOOLS)/bin/cargo-deny
 	$(TOOLS)/bin/cargo-deny --locked check licenses bans sources
+	@mkdir -p $(TARGET)
 	@timeout 60 $(TOOLS)/bin/cargo-deny --locked check advisories 2>$(TARGET)/advisories.log || { \
 	  if grep -qE '^error\[(vulnerability|unmaintained|unsound|yanked|notice)' $(TARGET)/advisories.log; then cat $(TARGET)/advisories.log; exit 1; fi; \
 	  echo "*** ADVISORIES DID NOT RUN: their database cannot be reached from here ***"; }
