@@ -316,7 +316,7 @@ impl Space {
         let from = from.into();
         let options = match options.within(self.id) {
             Ok(options) => options,
-            Err(e) => return Err((e, from)),
+            Err(m) => return Err((m.into(), from)),
         };
         let mut s = match self.enter() {
             Ok(s) => s,

@@ -536,7 +536,7 @@ fn misuse_is_an_error_and_nothing_else() {
     assert_eq!(a.close_port(65_300).unwrap_err(), Misuse::ReservedPort);
     assert_eq!(
         a.try_send_with(1, 1, &flow(8), b"").unwrap_err(),
-        SendError::BadFlow
+        SendError::Misuse(Misuse::BadFlow)
     );
     let o = SendOptions {
         args: &[0; 21],
@@ -544,7 +544,7 @@ fn misuse_is_an_error_and_nothing_else() {
     };
     assert_eq!(
         a.try_send_with(1, 1, &o, b"").unwrap_err(),
-        SendError::TooManyArgs
+        SendError::Misuse(Misuse::TooManyArgs)
     );
     assert_eq!(
         a.broadcast(&[0, 1, 2], 1, &flow(0), b"").unwrap_err(),

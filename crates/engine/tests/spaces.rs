@@ -290,7 +290,7 @@ fn what_cannot_be_is_refused() {
     };
     assert_eq!(
         one.try_send_with(1, PORT, &flow, &[]),
-        Err(SendError::BadFlow)
+        Err(SendError::Misuse(Misuse::BadFlow))
     );
     // Its threads are the endpoint's.
     let outside = std::thread::scope(|s| s.spawn(|| one.progress()).join().unwrap());

@@ -139,7 +139,7 @@ impl<'a> Context<'a> {
     ) -> Result<OpId, (SendError, Gather)> {
         let (payload, to) = (payload.into(), (rank, self.port(port)));
         let Ok(options) = options.within(self.space()) else {
-            return Err((SendError::BadFlow, payload));
+            return Err((Misuse::BadFlow.into(), payload));
         };
         let Self {
             core, matched, out, ..

@@ -96,10 +96,10 @@ impl Core {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         if o.flow >= FLOWS_ALL {
-            return Err(SendError::BadFlow);
+            return Err(Misuse::BadFlow.into());
         }
         if o.args.len() > ARGS_MAX {
-            return Err(SendError::TooManyArgs);
+            return Err(Misuse::TooManyArgs.into());
         }
         match self.lanes.get(rank) {
             Some(Lane::Shm(to)) if payload.len() <= out.shm_inline_max(o.args.len()) => out
@@ -163,8 +163,8 @@ impl Core {
                 let why = self.lanes.dead(rank).unwrap_or(Death::Closed);
                 SendError::PeerDead { rank, why }
             }
-            proto::SendError::BadFlow => SendError::BadFlow,
-            proto::SendError::TooManyArgs => SendError::TooManyArgs,
+            proto::SendError::BadFlow => Misuse::BadFlow.into(),
+            proto::SendError::TooManyArgs => Misuse::TooManyArgs.into(),
             proto::SendError::TooLong => SendError::TooLong,
             proto::SendError::BadPeer => Misuse::BadRank.into(),
         }
@@ -301,7 +301,7 @@ impl Core {
     ) -> Result<(), SendError> {
         self.admits(port.number, o.flow)?;
         if o.args.len() > ARGS_MAX {
-            return Err(SendError::TooManyArgs);
+            return Err(Misuse::TooManyArgs.into());
         }
         Ok(matched.check_notify(port.space, o.notify)?)
     }

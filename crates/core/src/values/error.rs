@@ -47,6 +47,16 @@ pub enum Misuse {
     /// The space is open already.
     #[error("the space is open already: each is opened once in a process")]
     SpaceOpen,
+    /// Flow number at or above [`crate::FLOWS_MAX`]; in another space than the program's
+    /// own, above 0.
+    #[error(
+        "flows are numbered 0 to {}, and in another space than the program's there is but 0",
+        super::FLOWS_MAX - 1
+    )]
+    BadFlow,
+    /// More argument words than [`crate::ARGS_MAX`].
+    #[error("at most {} argument words", portolan_wire::ARGS_MAX)]
+    TooManyArgs,
     /// There is no such completion queue, or it was closed.
     #[error("there is no such completion queue, or it was closed")]
     NoSuchQueue,
@@ -188,16 +198,6 @@ pub enum SendError {
         /// Why.
         why: Death,
     },
-    /// Flow number at or above [`crate::FLOWS_MAX`]; in another space than the program's
-    /// own, above 0.
-    #[error(
-        "flows are numbered 0 to {}, and in another space than the program's there is but 0",
-        super::FLOWS_MAX - 1
-    )]
-    BadFlow,
-    /// More argument words than [`crate::ARGS_MAX`].
-    #[error("at most {} argument words", portolan_wire::ARGS_MAX)]
-    TooManyArgs,
     /// Longer than any message can be.
     #[error("a message is at most 2^38 bytes long")]
     TooLong,
@@ -230,6 +230,9 @@ pub enum WaitError {
         /// Why.
         why: Death,
     },
+    /// Of a send that does not wait: no credit, window or memory now.
+    #[error("no credit now: make progress and try again")]
+    NoCredit,
     /// The receiver refused the message: it closed the port or its endpoint.
     #[error("the receiver has closed the port")]
     Refused,
@@ -255,13 +258,12 @@ pub enum WaitError {
 }
 
 impl From<SendError> for WaitError {
-    /// Of a blocking send, which has no "not now".
     fn from(e: SendError) -> Self {
         match e {
+            SendError::NoCredit => Self::NoCredit,
             SendError::PeerDead { rank, why } => Self::PeerDead { rank, why },
             SendError::TooLong => Self::TooLong,
             SendError::Misuse(m) => Self::Misuse(m),
-            _ => Self::Refused,
         }
     }
 }

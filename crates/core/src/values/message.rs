@@ -3,7 +3,7 @@
 use portolan_exchange::Notify;
 use portolan_wire::{MessageNo, Priority};
 
-use super::{Death, Failure, FlowOf, SendError, SpaceId};
+use super::{Death, Failure, FlowOf, Misuse, SpaceId};
 
 /// A message that has arrived; valid during the handler's call.
 #[derive(Clone, Copy, Debug)]
@@ -124,9 +124,9 @@ impl SendOptions<'_> {
     /// The same with the flow that it travels in, of this space.
     ///
     /// # Errors
-    /// [`SendError::BadFlow`].
+    /// [`Misuse::BadFlow`].
     #[inline(always)]
-    pub const fn within(&self, space: SpaceId) -> Result<Self, SendError> {
+    pub const fn within(&self, space: SpaceId) -> Result<Self, Misuse> {
         match space.flow(self.flow) {
             Ok(flow) => Ok(Self { flow, ..*self }),
             Err(e) => Err(e),

@@ -4,7 +4,7 @@
 //! for its matched messages; each other space has one, for both. So wildcards, order,
 //! stops and losses keep apart by themselves.
 
-use super::{Misuse, SendError};
+use super::Misuse;
 
 /// Flows of the program's own space, of each priority.
 pub const FLOWS_MAX: u16 = 6;
@@ -61,13 +61,13 @@ impl SpaceId {
     /// Its flow of this number; a space but the program's has flow 0 alone.
     ///
     /// # Errors
-    /// [`SendError::BadFlow`].
+    /// [`Misuse::BadFlow`].
     #[inline(always)]
-    pub const fn flow(self, number: u16) -> Result<u16, SendError> {
+    pub const fn flow(self, number: u16) -> Result<u16, Misuse> {
         match self {
             Self(0) if number < FLOWS_MAX => Ok(number),
             Self(1..) if number == 0 => Ok(self.first_flow()),
-            Self(_) => Err(SendError::BadFlow),
+            Self(_) => Err(Misuse::BadFlow),
         }
     }
 

@@ -108,7 +108,7 @@ impl Space {
             return Err(Misuse::ReservedPort.into());
         }
         if options.args.len() > ARGS_MAX {
-            return Err(SendError::TooManyArgs);
+            return Err(Misuse::TooManyArgs.into());
         }
         if to.iter().any(|r| *r >= self.size()) {
             return Err(Misuse::BadRank.into());

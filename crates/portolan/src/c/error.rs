@@ -88,6 +88,8 @@ extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
 impl From<Misuse> for Errno {
     fn from(m: Misuse) -> Self {
         match m {
+            Misuse::BadFlow => ERANGE,
+            Misuse::TooManyArgs => E2BIG,
             Misuse::Forked => ECHILD,
             Misuse::WrongThread => EPERM,
             Misuse::Concurrent => EBUSY,
@@ -125,8 +127,6 @@ impl From<SendError> for Errno {
         match e {
             SendError::NoCredit => EAGAIN,
             SendError::PeerDead { why, .. } => why.into(),
-            SendError::BadFlow => ERANGE,
-            SendError::TooManyArgs => E2BIG,
             SendError::TooLong => EMSGSIZE,
             SendError::Misuse(m) => m.into(),
             _ => EIO,
@@ -139,6 +139,7 @@ impl From<WaitError> for Errno {
     fn from(e: WaitError) -> Self {
         match e {
             WaitError::PeerDead { why, .. } => why.into(),
+            WaitError::NoCredit => EAGAIN,
             WaitError::Refused => ECONNREFUSED,
             WaitError::Truncated(_) | WaitError::TooLong => EMSGSIZE,
             WaitError::NoSuchOperation => ENOENT,
