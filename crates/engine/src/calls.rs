@@ -119,7 +119,7 @@ impl Space {
     /// [`SendError`]; nothing was queued.
     #[inline]
     pub fn try_send(&self, rank: u32, port: u16, payload: &[u8]) -> Result<MessageNo, SendError> {
-        self.try_send_with(rank, port, &SendOptions::default(), payload)
+        self.try_send_with(rank, port, &SendOptions::PLAIN, payload)
     }
 
     /// Whether options say the flow that a message travels in as they are.
@@ -184,7 +184,7 @@ impl Space {
     /// [`SendError`], never [`SendError::NoCredit`].
     #[inline]
     pub fn send(&self, rank: u32, port: u16, payload: &[u8]) -> Result<MessageNo, SendError> {
-        self.send_with(rank, port, &SendOptions::default(), payload)
+        self.send_with(rank, port, &SendOptions::PLAIN, payload)
     }
 
     /// As [`Space::send`], with options.

@@ -139,8 +139,8 @@ uint64_t portolan_arg(const portolan_message *message, uint32_t index);
 #define PORTOLAN_TOO_LONG 1u
 /* Of the endpoint: `rank` refused this rank's message `number` (of `priority`
  * and `flow`). It had closed the port or the endpoint, or the message was too
- * long. Not reported for portolan_post_message(): its operation ends with
- * -ECONNREFUSED instead. */
+ * long. Not reported for a portolan_post_message() that is under way: its operation
+ * ends with -ECONNREFUSED instead. */
 #define PORTOLAN_REFUSED 2u
 /* Of the endpoint and of every port with an error handler: `rank` is dead.
  * `error` names how, as listed at "Errors of every send" below. `status` is
@@ -261,7 +261,7 @@ int portolan_open(portolan_endpoint **endpoint, const portolan_options *options,
 
 /* ---- Spaces ------------------------------------------------------------ */
 
-/* An interface that is built on this library opens a space. A space has 65,536
+/* An interface that is built on this library opens a space. A space has 65,280
  * ports, matched messages, regions, queues, counters, an error handler and memory
  * for arriving messages of its own, so that several interfaces share the endpoint
  * of a process. What is sent in a space arrives in the space with the same number;
@@ -283,9 +283,15 @@ int portolan_open(portolan_endpoint **endpoint, const portolan_options *options,
  * -EALREADY  the space was opened before; each is opened once in a process */
 int portolan_space(portolan_endpoint *endpoint, uint32_t number, portolan_endpoint **space);
 
-/* Closes a space and frees the handle. Messages that no handler has taken are
+/* Closes a space and frees the handle. No other thread may be in a call with the
+ * handle, or make one later. Messages that wait for a handler of the space are
  * refused, and so is what comes to its ports from then on. While other spaces of
- * the process are open, the call ends with that.
+ * the process are open, the call ends with that. Then
+ *  - the other ranks are not told: what they wait for in this space, as barriers
+ *    and matched messages, does not end
+ *  - operations that are under way go on, messages that are arriving too, and all
+ *    memory that was lent in this space stays lent until the endpoint is closed.
+ *    If you need it sooner, let the operations end, and close the ports, before
  *
  * With the last space the endpoint closes. The call then waits until everything
  * that was sent has been acknowledged, but at most options.close_ms. It waits
@@ -330,7 +336,8 @@ int portolan_lane(portolan_endpoint *endpoint, uint32_t rank, char *text, size_t
 /* Results of a placing function: where a message's payload goes. Any other result
  * counts as PORTOLAN_PLACE_HERE. */
 /* Nowhere: the handler sees the message where it arrived. A long one is assembled
- * in memory of the endpoint (setting queue_bytes). */
+ * in memory of the endpoint. If it is longer than that can ever hold (setting
+ * queue_share), it is refused, and the error handler gets PORTOLAN_TOO_LONG. */
 #define PORTOLAN_PLACE_HERE 0
 /* To the memory that the function has put in `*buffer` and `*bytes`. What does not
  * fit there is cut off and lost; with null, all of it is. The memory is lent until
@@ -347,7 +354,7 @@ int portolan_lane(portolan_endpoint *endpoint, uint32_t rank, char *text, size_t
  * so far, which may be nothing. Called once for each message, within the same calls
  * as the handler. It is called again only if it returned PORTOLAN_PLACE_LATER, or if
  * memory of the endpoint was wanted and there was none. It cannot call the
- * endpoint. */
+ * endpoint (-EDEADLK). */
 typedef int (*portolan_placing)(const portolan_message *message, void **buffer, size_t *bytes,
                                 void *user);
 
@@ -454,8 +461,8 @@ typedef struct portolan_send_options {
     /* Where the message's number is stored, by which PORTOLAN_REFUSED names it;
      * may be null. Broadcasts and portolan_post_message() do not store it. */
     uint32_t *number;
-    /* Of portolan_post_message(): how the end of the operation is reported, as in
-     * portolan_tagged_options (portolan_matched.h). */
+    /* Of portolan_post_message() alone: how the end of the operation is reported, as
+     * in portolan_tagged_options (portolan_matched.h). */
     uint64_t context;
     uint32_t queue;
     uint32_t counter;
@@ -514,7 +521,10 @@ int portolan_sendx(portolan_endpoint *endpoint, uint32_t rank, uint16_t port, co
  * -EPIPE, -ECONNRESET, ...  the receiver is dead, see above
  * Its end is reported as that of every operation: see "Operations" in
  * portolan_matched.h. The completion's `data` is the message's number. `options` may
- * be null.
+ * be null. A short message is copied and has ended at once; if it is refused later,
+ * PORTOLAN_REFUSED reports that by its number.
+ * -EAGAIN  there is no credit: make progress and try again. One long message may
+ *          use up what its flow has until it is nearly over
  * -ENOENT  there is no such queue or counter */
 int portolan_post_message(portolan_endpoint *endpoint, uint32_t rank, uint16_t port,
                           const void *data, size_t bytes, const portolan_send_options *options,

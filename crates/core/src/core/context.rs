@@ -106,7 +106,7 @@ impl<'a> Context<'a> {
     /// [`SendError`]; nothing was queued.
     #[inline]
     pub fn send(&mut self, rank: u32, port: u16, payload: &[u8]) -> Result<MessageNo, SendError> {
-        self.send_with(rank, port, &SendOptions::default(), payload)
+        self.send_with(rank, port, &SendOptions::PLAIN, payload)
     }
 
     /// Sends if there is credit.

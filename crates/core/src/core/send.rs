@@ -19,6 +19,9 @@ use crate::waiting::{Entry, Teller, Unsent};
 /// Payloads up to this length fit one packet on any lane, bytes.
 const SHORT: usize = 256;
 
+/// Longest message, bytes: what the protocol's fragment numbers count.
+const BYTES_MAX: u64 = 1 << 38;
+
 impl Core {
     /// Sends, with a copy, if there is credit. Here and below a flow is what
     /// [`SpaceId::flow`] gives.
@@ -138,10 +141,20 @@ impl Core {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        if !self.ops.charge(o.flow_to(rank), payload.len()) {
+        let bytes = payload.len();
+        if bytes as u64 > BYTES_MAX {
+            return Err(SendError::TooLong);
+        }
+        if !self.ops.charge(o.flow_to(rank), bytes) {
             return Err(SendError::NoCredit);
         }
-        let source = Source::Given(Payload::Vec(payload.to_vec()));
+        let mut copy = Vec::new();
+        if copy.try_reserve_exact(bytes).is_err() {
+            self.ops.uncharge(o.flow_to(rank), bytes);
+            return Err(SendError::NoCredit);
+        }
+        copy.extend_from_slice(payload);
+        let source = Source::Given(Payload::Vec(copy));
         self.begin(
             out,
             rank,
@@ -149,7 +162,7 @@ impl Core {
             o,
             source,
             Teller::Nobody,
-            payload.len(),
+            bytes,
             Release::Copied,
         )
         .map(|(number, _)| number)
@@ -253,7 +266,7 @@ impl Core {
         release: Release,
     ) -> Result<(OpId, MessageNo), (SendError, Gather)> {
         let (rank, port) = to;
-        if let Err(e) = self.may_post(matched, port, o) {
+        if let Err(e) = self.may_post(matched, port, o, ExchangeSource::len(&from)) {
             return Err((e, from));
         }
         let Some(Part { exchange, .. }) = matched.part(port.space) else {
@@ -298,10 +311,14 @@ impl Core {
         matched: &mut Matched,
         port: PortId,
         o: &SendOptions<'_>,
+        bytes: u64,
     ) -> Result<(), SendError> {
         self.admits(port.number, o.flow)?;
         if o.args.len() > ARGS_MAX {
             return Err(Misuse::TooManyArgs.into());
+        }
+        if bytes > BYTES_MAX {
+            return Err(SendError::TooLong);
         }
         Ok(matched.check_notify(port.space, o.notify)?)
     }

@@ -121,6 +121,14 @@ pub struct SendOptions<'a> {
 }
 
 impl SendOptions<'_> {
+    /// The default. As a constant it lies ready in memory.
+    pub const PLAIN: Self = Self {
+        flow: 0,
+        priority: Priority::Request,
+        args: &[],
+        notify: Notify::NONE,
+    };
+
     /// The same with the flow that it travels in, of this space.
     ///
     /// # Errors

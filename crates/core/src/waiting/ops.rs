@@ -105,7 +105,7 @@ impl Ops {
         *self.copied_of.entry(of).or_default() += bytes;
     }
 
-    fn uncharge(&mut self, of: FlowOf, bytes: usize) {
+    pub(crate) fn uncharge(&mut self, of: FlowOf, bytes: usize) {
         self.copied -= bytes;
         if let hash_map::Entry::Occupied(mut own) = self.copied_of.entry(of) {
             *own.get_mut() -= bytes;

@@ -337,6 +337,7 @@ static void buffers(void)
 struct place {
     struct seen seen;
     char memory[4];
+    char room[16];
     int asked;
 };
 
@@ -357,6 +358,11 @@ static int where(const portolan_message *m, void **buffer, size_t *bytes, void *
         return place->asked % 2 == 0 ? PORTOLAN_PLACE_LATER : PORTOLAN_PLACE_HERE;
     case 2:
         /* Null: nothing of it is wanted. */
+        return PORTOLAN_PLACE_INTO;
+    case 4:
+        /* No more is written than the message has. */
+        *buffer = place->room;
+        *bytes = SIZE_MAX;
         return PORTOLAN_PLACE_INTO;
     default:
         return 99;
@@ -415,6 +421,10 @@ static void placing(void)
     GIVES(0, portolan_sendx(endpoint, 0, 12, "placed", 7, &options));
     await_messages(endpoint, &place.seen, 4);
     CHECK(place.seen.bytes == 18);
+    word = 4;
+    GIVES(0, portolan_sendx(endpoint, 0, 12, "placed", 7, &options));
+    await_messages(endpoint, &place.seen, 5);
+    CHECK(place.seen.payload == place.room && memcmp(place.room, "placed", 7) == 0);
     GIVES(0, portolan_unbind(endpoint, 12));
     GIVES(0, portolan_resume_port(endpoint, 12));
     GIVES(-EFAULT, portolan_resume_port(NULL, 12));
@@ -550,6 +560,8 @@ static void operations(void)
     memset(data, 5, bytes);
     GIVES(-EFAULT, portolan_post_message(endpoint, 0, 14, data, bytes, NULL, NULL));
     GIVES(-ENXIO, portolan_post_message(endpoint, 3, 14, data, bytes, NULL, &op));
+    GIVES(-EMSGSIZE,
+          portolan_post_message(endpoint, 0, 14, data, ((size_t)1 << 38) + 1, NULL, &op));
     CHECK(op == 0);
     GIVES(-ENOENT, portolan_operation_wait(endpoint, op, &completion, 0));
     GIVES(-ENOENT, portolan_operation_test(endpoint, op, &completion));

@@ -78,8 +78,9 @@ pub(super) fn place(m: &Message<'_>, placing: CPlacing, user: User) -> Placement
         placing(message, &raw mut start, &raw mut length, user.get())
     });
     match to {
+        // No more is written than there is of the message.
         // SAFETY: promised by whoever bound the function.
-        INTO => match unsafe { buffer(start, length) } {
+        INTO => match unsafe { buffer(start, length.min(m.total as usize)) } {
             Ok(Some(buffer)) => Placement::Into(buffer),
             // Without memory all of it is cut off.
             _ => Placement::Into(Vec::new().into()),
