@@ -21,7 +21,7 @@ use portolan_matching::Matcher;
 
 pub use self::inline::InlineReceive;
 use self::inline::InlineSlot;
-pub use self::send::{SendOptions, SendRefused};
+pub use self::send::{BYTES_MAX, SendOptions, SendRefused};
 pub use self::share::SHARE_MIN;
 use crate::state::{
     Dest, IncastDetector, Message, Ops, Part, Peers, Pulls, Regions, Room, Served, Slab,

@@ -74,7 +74,7 @@ mod state;
 mod values;
 
 pub use exchange::{
-    Config, Exchange, InlineReceive, SHARE_MIN, SendOptions, SendRefused, Statistics,
+    BYTES_MAX, Config, Exchange, InlineReceive, SHARE_MIN, SendOptions, SendRefused, Statistics,
 };
 pub use portolan_matching::Selector;
 pub use values::{

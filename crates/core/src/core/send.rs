@@ -1,6 +1,6 @@
 //! The way out: which lane, copied or lent, now or not.
 
-use portolan_exchange::{OpId, Source as ExchangeSource};
+use portolan_exchange::{BYTES_MAX, OpId, Source as ExchangeSource};
 use portolan_proto as proto;
 use portolan_proto::{PeerId, Release, SourceId};
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
@@ -18,9 +18,6 @@ use crate::waiting::{Entry, Teller, Unsent};
 
 /// Payloads up to this length fit one packet on any lane, bytes.
 const SHORT: usize = 256;
-
-/// Longest message, bytes: what the protocol's fragment numbers count.
-const BYTES_MAX: u64 = 1 << 38;
 
 impl Core {
     /// Sends, with a copy, if there is credit. Here and below a flow is what

@@ -33,7 +33,7 @@ pub enum SendRefused {
 }
 
 /// Longest message, bytes: what the protocol's fragment numbers count.
-pub(crate) const BYTES_MAX: u64 = 1 << 38;
+pub const BYTES_MAX: u64 = 1 << 38;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Begins to send a message. It ends when the memory is the program's
