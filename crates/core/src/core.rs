@@ -234,7 +234,7 @@ impl Core {
             return;
         }
         log::info!("rank {}: rank {rank} is dead: {why:?}", self.rank);
-        self.lanes.set_dead(rank, why);
+        let left = self.lanes.set_dead(rank, why);
         if why.is_own_finding() {
             self.findings.push(Finding::GivenUp(rank, why));
         }
@@ -272,6 +272,6 @@ impl Core {
         (self.aside).died(rank, |cookie| incoming.get(cookie).map(|it| it.bytes()));
         self.ops.news.push(News::Died(rank));
         self.counters.deaths += 1;
-        self.emit_to_all(Event::PeerDead { rank, why });
+        self.emit_to_all(Event::PeerDead { rank, why }, left);
     }
 }

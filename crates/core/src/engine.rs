@@ -164,6 +164,14 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok(())
     }
 
+    /// Whoever opened a space is done with it: see [`Core::close_space`].
+    pub fn close_space(&mut self, space: SpaceId) {
+        self.touch_any();
+        let (core, matched, mut out) = self.parts();
+        core.close_space(matched, &mut out, space);
+        self.flush();
+    }
+
     /// Somebody was away or asleep: the next passes look at all.
     pub fn look_at_all(&mut self) {
         self.throttle.reset();

@@ -13,6 +13,7 @@ use crate::values::SpaceId;
 #[derive(Clone, Debug)]
 pub struct Group {
     id: u64,
+    space: SpaceId,
     ranks: Arc<[u32]>,
 }
 
@@ -29,6 +30,7 @@ impl Group {
         // 0 is the whole job.
         Self {
             id: id.max(1),
+            space: SpaceId::PROGRAM,
             ranks: ranks.into(),
         }
     }
@@ -37,6 +39,7 @@ impl Group {
     pub fn world(size: u32) -> Self {
         Self {
             id: 0,
+            space: SpaceId::PROGRAM,
             ranks: (0..size).collect(),
         }
     }
@@ -46,8 +49,13 @@ impl Group {
     pub fn within(&self, space: SpaceId) -> Self {
         Self {
             id: self.id ^ space.salt(),
+            space,
             ranks: Arc::clone(&self.ranks),
         }
+    }
+
+    pub(crate) const fn space(&self) -> SpaceId {
+        self.space
     }
 
     /// Its members.

@@ -2,6 +2,8 @@
 
 mod returns;
 
+use std::collections::HashMap;
+
 use portolan_proto::PeerId;
 
 pub use self::returns::{Restarted, Returns};
@@ -44,6 +46,19 @@ impl LaneCount {
     }
 }
 
+/// Spaces that a rank is done with: a bit for each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    /// No message of its exchange comes any more.
+    messages: u16,
+    /// It comes to no barrier any more.
+    barriers: u16,
+}
+
+const fn bit(space: SpaceId) -> u16 {
+    1 << space.index()
+}
+
 /// All of them, by rank.
 pub struct Lanes {
     lanes: Vec<Lane>,
@@ -61,6 +76,8 @@ pub struct Lanes {
     unreported: Vec<(u32, Death, u16)>,
     /// Those that are open.
     spaces: u16,
+    /// Ranks that live and are done with some spaces.
+    left: HashMap<u32, Left>,
     /// Ranks that have died and may have come back.
     pub returns: Returns,
 }
@@ -78,7 +95,8 @@ impl Lanes {
             network,
             count: LaneCount::default(),
             unreported: Vec::new(),
-            spaces: 1 << SpaceId::PROGRAM.index(),
+            spaces: bit(SpaceId::PROGRAM),
+            left: HashMap::new(),
             returns: Returns::default(),
         }
     }
@@ -126,14 +144,44 @@ impl Lanes {
             .all(|rank| self.near.get(*rank as usize) == Some(&true))
     }
 
-    pub(crate) fn set_dead(&mut self, rank: u32, why: Death) {
+    /// Gives the spaces that it had left before: there nobody need be told.
+    pub(crate) fn set_dead(&mut self, rank: u32, why: Death) -> u16 {
         let lane = &mut self.lanes[rank as usize];
         self.count.add(*lane, -1);
         *lane = Lane::Dead(why);
         self.count.add(*lane, 1);
         self.alive -= 1;
-        self.unreported.push((rank, why, self.spaces));
+        let Left { messages: left, .. } = self.left.remove(&rank).unwrap_or_default();
+        self.unreported.push((rank, why, self.spaces & !left));
         self.returns.died(rank, why);
+        left
+    }
+
+    /// A rank's exchange of a space says nothing more. False: that is known, or it is dead.
+    pub(crate) fn leave(&mut self, rank: u32, space: SpaceId) -> bool {
+        let bit = bit(space);
+        if self.dead(rank).is_some() || self.has_left(rank, bit) {
+            return false;
+        }
+        self.left.entry(rank).or_default().messages |= bit;
+        self.unreported.push((rank, Death::Closed, bit));
+        true
+    }
+
+    fn has_left(&self, rank: u32, spaces: u16) -> bool {
+        (self.left.get(&rank)).is_some_and(|left| left.messages & spaces != 0)
+    }
+
+    /// A rank comes to no barrier of a space any more.
+    pub(crate) fn leave_barriers(&mut self, rank: u32, space: SpaceId) {
+        if self.dead(rank).is_none() {
+            self.left.entry(rank).or_default().barriers |= bit(space);
+        }
+    }
+
+    /// Whether that has been said.
+    pub(crate) fn has_left_barriers(&self, rank: u32, space: SpaceId) -> bool {
+        (self.left.get(&rank)).is_some_and(|left| left.barriers & bit(space) != 0)
     }
 
     /// A rank that was dead is back in another life, and reached by the network.
@@ -168,16 +216,21 @@ impl Lanes {
     /// Waits in a space are told of deaths from now on, and of those that others were not
     /// told of yet.
     pub(crate) fn tell_space(&mut self, space: SpaceId) {
-        self.spaces |= 1 << space.index();
-        for (.., untold) in &mut self.unreported {
-            *untold |= 1 << space.index();
+        self.spaces |= bit(space);
+        for (rank, _, untold) in &mut self.unreported {
+            // Not of those that live and left another space.
+            if matches!(self.lanes[*rank as usize], Lane::Dead(_)) {
+                *untold |= bit(space);
+            }
         }
     }
 
     /// A death that ends waits in a space: one that was no orderly close, or that of the
     /// last other rank.
     pub fn next_report(&mut self, space: SpaceId) -> Option<(u32, Death)> {
-        let (alone, bit) = (self.alive == 0, 1 << space.index());
+        let bit = bit(space);
+        let left = self.left.keys().filter(|rank| self.has_left(**rank, bit));
+        let alone = self.alive as usize == left.count();
         let ends = |(_, why, untold): &(u32, Death, u16)| {
             untold & bit != 0 && (alone || *why != Death::Closed)
         };
@@ -196,6 +249,12 @@ impl Lanes {
     #[inline(always)]
     pub fn has_reports(&self) -> bool {
         !self.unreported.is_empty()
+    }
+
+    /// Why nothing more of a rank comes in a space, if that is so.
+    pub fn ended(&self, rank: u32, space: SpaceId) -> Option<Death> {
+        let left = self.has_left(rank, bit(space));
+        self.dead(rank).or(left.then_some(Death::Closed))
     }
 
     /// Why a rank is dead, if it is.

@@ -367,14 +367,15 @@ impl Space {
         Ok((name, why.to_owned()))
     }
 
-    /// Why a rank is dead; `None` while it is not.
+    /// Why a rank is dead, or done with this space ([`Death::Closed`]); `None` while it is
+    /// neither.
     ///
     /// # Errors
     /// [`Misuse`].
     pub fn death(&self, rank: u32) -> Result<Option<Death>, Misuse> {
         let s = self.enter()?;
         s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
-        Ok(s.core.lanes.dead(rank))
+        Ok(s.core.lanes.ended(rank, self.id))
     }
 
     /// Hands the host port, if there is one, to `act`, to measure what it can do

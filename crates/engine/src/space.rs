@@ -250,23 +250,27 @@ impl Space {
     /// Operations that are under way after the end of the endpoint end with
     /// [`Misuse::Closed`], and so do waits of other threads.
     pub fn close(&self) -> Result<(), WaitError> {
-        let mut s = self.enter()?;
+        let s = self.enter()?;
         if s.core.is_over(self.id) {
             return Err(Misuse::Closed.into());
         }
         if s.core.is_shared(self.id) {
-            self.leave(&mut s);
-            return Ok(());
+            return self.leave(s);
         }
         self.close_held(s)
     }
 
     /// Others go on with the endpoint.
-    fn leave(&self, s: &mut State) {
-        let (core, mut out) = s.split();
-        core.close_space(&mut out, self.id);
-        s.flush();
+    fn leave(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
+        let deadline = now_ns().saturating_add(self.inner.close_ns);
+        s.close_space(self.id);
+        s.after();
+        let (mut s, left) = self.wait_withdrawn(s, deadline, Some(self.id))?;
+        s.core.set_left(self.id);
+        s.after();
         s.end();
+        s.rethrow();
+        left
     }
 
     /// The endpoint is held throughout, and no panic goes on, before others of
@@ -286,7 +290,7 @@ impl Space {
         s.flush();
         s.end();
         let (s, told) = self.wait_idle(s, began)?;
-        let (mut s, withdrawn) = self.withdraw_regions(s, deadline)?;
+        let (mut s, withdrawn) = self.wait_withdrawn(s, deadline, None)?;
         s.close_lanes();
         let (mut s, closed) = self.wait_idle(s, began)?;
         s.leave();
@@ -312,16 +316,18 @@ impl Drop for Space {
         let Some(shared) = self.shared.take() else {
             return;
         };
+        let forked = self.inner.state.is_forked();
+        // As long as this waits, nobody closes the endpoint.
+        if Arc::strong_count(&shared) > 1 && !forked {
+            go_on(catch_unwind(AssertUnwindSafe(|| match self.enter() {
+                Ok(s) if !s.core.is_over(self.id) => self.leave(s),
+                _ => Ok(()),
+            })));
+        }
         let Some(mut shared) = Arc::into_inner(shared) else {
-            if !self.inner.state.is_forked()
-                && let Ok(mut s) = self.enter()
-                && !s.core.is_over(self.id)
-            {
-                self.leave(&mut s);
-            }
             return;
         };
-        if self.inner.state.is_forked() {
+        if forked {
             // The child has neither the helper thread nor a part in this.
             std::mem::forget(shared.helper.take());
             std::mem::forget(Arc::clone(&self.inner));
@@ -342,10 +348,15 @@ impl Drop for Space {
             _ => Ok(()),
         }));
         drop(shared.helper.take());
-        if let Err(panic) = closed
-            && !std::thread::panicking()
-        {
-            resume_unwind(panic);
-        }
+        go_on(closed);
+    }
+}
+
+/// Goes on with a handler's panic, where the thread does not unwind already.
+fn go_on(closed: std::thread::Result<Result<(), WaitError>>) {
+    if let Err(panic) = closed
+        && !std::thread::panicking()
+    {
+        resume_unwind(panic);
     }
 }

@@ -155,6 +155,8 @@ pub struct Exchange<S, K> {
     pub(crate) held_up: bool,
     /// Ports that signals may not name any more.
     closed: BTreeSet<u32>,
+    /// Whoever had it is done with it.
+    pub(crate) is_over: bool,
     /// Vectors for messages that are kept, to be used again.
     pub(crate) spare: Vec<Vec<u8>>,
     /// Something that was not taken may be taken now.
@@ -185,6 +187,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             targets: BTreeMap::new(),
             held_up: false,
             closed: BTreeSet::new(),
+            is_over: false,
             spare: Vec::new(),
             freed: false,
             hiding: Vec::new(),

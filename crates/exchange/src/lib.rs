@@ -45,7 +45,9 @@
 //!   [`Exchange::count`] of a counter. [`Exchange::poll_awaited`] names ranks that are to be
 //!   asked for a sign of life should they fall silent. [`Exchange::next_unready`] names
 //!   memory to be made ready once the requests about it have left.
-//! - **The end.** [`Exchange::end_all`] ends every operation.
+//! - **The end.** [`Exchange::close`] ends what it can, and others hear of it by
+//!   [`Exchange::peer_left`]; [`Exchange::is_left`] says when all has ended. Where the
+//!   endpoint ends, [`Exchange::end_all`] ends every operation.
 //!
 //! Several exchanges of an endpoint share one schedule of pulls: before a call that may ask
 //! for something, [`Exchange::swap_pulls`] gives it to the one that is called, and

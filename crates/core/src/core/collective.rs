@@ -1,7 +1,7 @@
 //! What the engine says to itself on its reserved ports: refusals of kept
 //! messages, barriers, and broadcasts along a tree.
 
-use portolan_exchange::Notify;
+use portolan_exchange::{Kind, Notify};
 use portolan_proto::PeerId;
 use portolan_wire::{MessageNo, Priority};
 
@@ -9,7 +9,7 @@ use super::ports::{HeldMessage, PortState};
 use super::{Arrival, Core, Finding, Took};
 use crate::groups::{Broadcast, Epoch, Group, ROUNDS, broadcast_meta};
 use crate::lanes::Restarted;
-use crate::matched::{FLOW_REQUESTS, Matched};
+use crate::matched::{self, FLOW_REQUESTS, Matched};
 use crate::out::Out;
 use crate::values::{
     Charge, Death, Event, Meta, Misuse, PORTS_RESERVED, PortId, SPACES, SendError, SendOptions,
@@ -25,6 +25,9 @@ const REFUSED: u16 = PORTS_RESERVED;
 const BARRIER: u16 = PORTS_RESERVED + 1;
 /// A broadcast: see [`Broadcast`].
 pub const BROADCAST: u16 = PORTS_RESERVED + 2;
+/// A rank is done with a space: (its number). It comes behind all that it sent in the
+/// space's flow, and behind its barriers in theirs.
+pub(crate) const LEFT: u16 = PORTS_RESERVED + 3;
 
 /// Who is dead, and why, if anybody is.
 pub type DeadPeer = Option<(u32, Death)>;
@@ -143,7 +146,7 @@ impl BarrierCall {
             (_, 0) => 4,
             _ => 5,
         };
-        core.say_barrier(out, to, &args[..words])
+        core.say_barrier(out, self.group.space(), to, &args[..words])
     }
 
     /// Asks who is waited for for a sign of life. If it is gone and never spoke to us,
@@ -156,7 +159,7 @@ impl BarrierCall {
         match self.step() {
             Some(Step::Await(from, _)) => {
                 let args = [self.group.id(), ROUNDS as u64, self.epoch.count.into()];
-                core.say_barrier(out, from, &args)
+                core.say_barrier(out, self.group.space(), from, &args)
             }
             _ => Ok(true),
         }
@@ -192,8 +195,14 @@ impl Core {
 
     /// Tells a member something of a barrier. Nothing is owed to the dead: whoever has
     /// closed has been there, or its other neighbours tell. False: there is no credit.
-    fn say_barrier(&mut self, out: &mut Out<'_>, to: u32, args: &[u64]) -> Result<bool, SendError> {
-        if self.closing {
+    fn say_barrier(
+        &mut self,
+        out: &mut Out<'_>,
+        space: SpaceId,
+        to: u32,
+        args: &[u64],
+    ) -> Result<bool, SendError> {
+        if self.is_over(space) {
             return Err(Misuse::Closed.into());
         }
         // In no flow of the program's: that may be stopped.
@@ -249,6 +258,10 @@ impl Core {
                 self.barriers.fail(word(0), epoch, (word(3) - 1) as u32);
             }
             BARRIER => self.barriers.arrive(word(0), word(1) as usize, epoch),
+            LEFT => match u32::try_from(word(0)).map(SpaceId::new) {
+                Ok(Ok(space)) => self.peer_left(matched, out, a.meta.from, a.meta.flow, space),
+                _ => return Took::Refused,
+            },
             _ => return Took::Refused,
         }
         Took::Whole
@@ -276,12 +289,57 @@ impl Core {
             // It died and is back: who came with it does not know of this one.
             return Some(Err(returns.latest(group.ranks())?));
         }
+        if self.lanes.has_left_barriers(from, group.space()) {
+            return Some(Err((from, Death::Closed)));
+        }
         let hurts = |rank: &u32| match self.lanes.dead(*rank) {
             Some(Death::Closed) => *rank == from,
             other => other.is_some(),
         };
         let rank = group.ranks().iter().copied().find(hurts)?;
         Some(Err((rank, self.lanes.dead(rank)?)))
+    }
+
+    /// Tells all others that this rank is done with a space.
+    pub(crate) fn say_left(&mut self, out: &mut Out<'_>, space: SpaceId) {
+        let flows = [
+            FLOW_REQUESTS,
+            matched::options(space, Kind::Eager, &[]).flow,
+        ];
+        let flows = if flows[0] == flows[1] {
+            &flows[..1]
+        } else {
+            &flows
+        };
+        let me = self.rank;
+        for rank in (0..self.size).filter(|rank| *rank != me) {
+            for flow in flows {
+                let args = [space.number().into()];
+                self.say(out, rank, LEFT, *flow, Priority::Request, &args, Vec::new());
+            }
+        }
+    }
+
+    /// Another is done with a space: nothing more of it comes in this flow.
+    fn peer_left(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        rank: u32,
+        flow: u16,
+        space: SpaceId,
+    ) {
+        if flow == FLOW_REQUESTS {
+            self.lanes.leave_barriers(rank, space);
+        }
+        if flow == matched::options(space, Kind::Eager, &[]).flow && self.lanes.leave(rank, space) {
+            if let Some(part) = matched.at(space) {
+                part.exchange.peer_left(rank);
+                self.work(matched, out, space);
+            }
+            let why = Death::Closed;
+            self.emit(space, Event::PeerDead { rank, why });
+        }
     }
 
     /// Messages to some ranks, not this one among them, that pass a broadcast on to all of
@@ -360,7 +418,7 @@ impl Core {
         }
         self.welcome_matched(matched, out, rank);
         self.lanes.set_back(it, peer);
-        self.emit_to_all(Event::PeerBack { rank });
+        self.emit_to_all(Event::PeerBack { rank }, 0);
         for space in (0..SPACES).map(SpaceId::at) {
             let number = BROADCAST;
             let slot = self.ports.get(PortId { space, number });

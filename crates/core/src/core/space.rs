@@ -3,6 +3,7 @@
 
 use super::Core;
 use super::ports::{Budget, ErrorHandler};
+use crate::matched::Matched;
 use crate::out::Out;
 use crate::values::{Charge, Counters, Event, FIRST_FLOW, Misuse, SPACES, Settings, SpaceId};
 
@@ -35,6 +36,8 @@ pub struct Space {
     pub traffic: Traffic,
     /// Whoever opened it is done with it: what comes to its ports is refused.
     pub closed: bool,
+    /// After that: nothing of its is under way.
+    pub left: bool,
     /// Somebody has it. Only the program's own is there before.
     pub taken: bool,
 }
@@ -48,6 +51,7 @@ impl Space {
             error_handler: None,
             traffic: Traffic::default(),
             closed: false,
+            left: false,
             taken: true,
         }
     }
@@ -180,8 +184,9 @@ impl Core {
     }
 
     /// Whoever opened a space is done with it: all its ports are closed, also those that
-    /// it never bound.
-    pub fn close_space(&mut self, out: &mut Out<'_>, id: SpaceId) {
+    /// it never bound. Others are told, behind all that it has sent. What it still sends
+    /// goes on until [`crate::Engine::space_has_left`] says that nothing of it does.
+    pub(crate) fn close_space(&mut self, matched: &mut Matched, out: &mut Out<'_>, id: SpaceId) {
         self.own_is_over |= id == SpaceId::PROGRAM;
         let Some(space) = self.space(id) else {
             return;
@@ -192,7 +197,36 @@ impl Core {
             // Its number is one that a program may name.
             let _ = self.close_port(out, port);
         }
+        for meta in self.incoming.let_go(id) {
+            self.refuse_kept(out, &meta);
+        }
         self.note_freed();
+        self.tell_news(matched);
+        if let Some(part) = matched.at(id) {
+            part.exchange.close();
+            self.work(matched, out, id);
+        }
+        self.say_left(out, id);
+    }
+
+    /// Whether a space is closed, and nothing of its is under way: nobody waits in it.
+    pub fn has_left(&self, id: SpaceId) -> bool {
+        match id.index().checked_sub(1) {
+            None => self.own.left,
+            Some(at) => self.others[at].as_ref().is_some_and(|space| space.left),
+        }
+    }
+
+    /// Nothing of a space is under way any more, or it is not waited for.
+    pub fn set_left(&mut self, id: SpaceId) {
+        if let Some(space) = self.space(id) {
+            space.left = true;
+        }
+    }
+
+    /// Whether nothing that a space has sent waits, or is read from its memory.
+    pub(crate) fn has_sent(&self, id: SpaceId) -> bool {
+        !self.outbox.is_of(id) && !self.ops.is_of(id)
     }
 
     /// Whether another space is in use.
@@ -211,10 +245,10 @@ impl Core {
         self.attention = true;
     }
 
-    /// The same, before those of all spaces that are open.
-    pub(crate) fn emit_to_all(&mut self, event: Event) {
+    /// The same, before those of all spaces that are open, but for some: a bit for each.
+    pub(crate) fn emit_to_all(&mut self, event: Event, except: u16) {
         for space in (0..SPACES).map(SpaceId::at) {
-            if self.is_open(space) {
+            if self.is_open(space) && except >> space.index() & 1 == 0 {
                 self.emit(space, event);
             }
         }

@@ -1,6 +1,7 @@
 //! What is told at the end of messages that nobody ever took.
 
 use super::Core;
+use super::collective::LEFT;
 use super::ports::PortState;
 use crate::values::{Meta, SpaceId};
 
@@ -22,6 +23,9 @@ impl Core {
         let aside: Vec<Meta> = self.metas_aside().copied().collect();
         for meta in aside {
             let (space, port) = (meta.space(), meta.port_id());
+            if meta.port == LEFT {
+                continue;
+            }
             if !self.is_open(space) {
                 found.push((space, None, meta.from));
             } else if port.is_programs() && self.ports.get_or_make(port).state == PortState::Unbound

@@ -119,7 +119,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 SendRefused::TooLong => SendError::TooLong,
                 SendRefused::PeerDead => SendError::PeerDead {
                     rank,
-                    why: self.core.lanes.dead(rank).unwrap_or(Death::Silent),
+                    why: self.core.lanes.ended(rank, space).unwrap_or(Death::Silent),
                 },
             };
             (e, memory)

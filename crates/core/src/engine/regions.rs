@@ -2,13 +2,11 @@
 //! back.
 
 use portolan_exchange::{DeregisterRefused, RegionId, RegisterRefused, Rights};
-use portolan_link::shm::Terms;
 
 use super::Engine;
 use crate::environment::{Clock, Network};
-use crate::matched::{Extent, Released, Scatter};
-use crate::out::withdraw;
-use crate::values::SpaceId;
+use crate::matched::{Extent, Part, Released, Scatter};
+use crate::values::{SPACES, SpaceId};
 
 impl<N: Network, C: Clock> Engine<N, C> {
     /// Registers memory, and shows it to the others of this host.
@@ -165,31 +163,43 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Before the lanes close: who copies now is waited for, who comes learns
-    /// by messages that we close. False: somebody still copies; try again.
-    pub fn withdraw_regions(&mut self) -> bool {
+    /// Before the lanes close, or when a space does: who copies now is waited for, who comes
+    /// learns by messages that we close. False: somebody still copies; try again.
+    pub fn withdraw_regions(&mut self, of: Option<SpaceId>) -> bool {
         let Some(shm) = &mut self.shm else {
             return true;
         };
-        let link = &mut shm.link;
-        if !self.matched.own.published.forbidden {
-            link.set_terms(Terms::Elsewhere);
-        }
-        let mut done = true;
-        for published in self.matched.all_mut().map(|part| &mut part.published) {
-            let ids: Vec<RegionId> = published.entries.keys().copied().collect();
-            for id in ids {
-                done &= published.withdraw(link, id);
+        let all = (0..SPACES).map(SpaceId::at);
+        let closing = || all.clone().filter(|id| of.is_none_or(|of| of == *id));
+        for id in closing() {
+            if let Some(part) = self.matched.part(id) {
+                part.published.send_elsewhere();
             }
-            (published.receives).retain(|_, entry| !withdraw(&mut link.outlet(), *entry));
-            done &= !published.publishes_receives();
+        }
+        self.matched.say(&mut shm.link);
+        let mut done = true;
+        for id in closing() {
+            if let Some(part) = self.matched.part(id) {
+                done &= part.published.withdraw_all(&mut shm.link);
+            }
         }
         done
     }
 
-    /// Whether others may still write to memory that the program has back once
-    /// we are closed.
-    pub fn publishes_receives(&self) -> bool {
-        (self.matched.all()).any(|part| part.published.publishes_receives())
+    /// After [`Core::close_space`]: whether nothing of the space is under way any more.
+    pub fn space_has_left(&mut self, space: SpaceId) -> bool {
+        let withdrawn = self.withdraw_regions(Some(space));
+        let left = (self.matched.part(space)).is_none_or(|it| it.exchange.is_left());
+        withdrawn && left && self.core.has_sent(space)
+    }
+
+    /// Whether others may still write to memory that the program has back once we, or the
+    /// space, are closed.
+    pub fn publishes_receives(&mut self, of: Option<SpaceId>) -> bool {
+        let publishes = |part: &Part| part.published.publishes_receives();
+        match of {
+            None => self.matched.all().any(publishes),
+            Some(space) => self.matched.part(space).is_some_and(|part| publishes(part)),
+        }
     }
 }

@@ -64,6 +64,19 @@ impl Published {
         true
     }
 
+    /// Whoever does not find a region in the table is to ask by messages.
+    pub fn send_elsewhere(&mut self) {
+        self.withdrawn.extend(self.entries.keys());
+    }
+
+    /// Takes everything out of the table. False: somebody copies there now; try again.
+    pub fn withdraw_all(&mut self, link: &mut ShmPort) -> bool {
+        let link = &mut link.outlet();
+        self.entries.retain(|_, entry| !withdraw(link, *entry));
+        self.receives.retain(|_, entry| !withdraw(link, *entry));
+        !self.in_use()
+    }
+
     /// Whether others may still be writing to a region.
     pub fn in_use(&self) -> bool {
         !self.entries.is_empty() || self.publishes_receives()

@@ -164,7 +164,8 @@ impl Intake<'_> {
                     "rank {}: rank {rank} does not answer ({failure:?})",
                     self.core.rank
                 );
-                self.core.emit_to_all(Event::PeerSilent { rank, failure });
+                self.core
+                    .emit_to_all(Event::PeerSilent { rank, failure }, 0);
             }
             PeerEvent::Dead(why) => {
                 self.peers.gone.push(peer);

@@ -1,6 +1,6 @@
 //! Messages that arrive in several parts.
 
-use crate::values::{Buffer, Charge, Meta};
+use crate::values::{Buffer, Charge, Meta, SpaceId};
 
 /// Where the bytes go.
 #[derive(Debug)]
@@ -122,6 +122,19 @@ impl Incomings {
     /// Frees the cookie of one that is lent out.
     pub fn free(&mut self, cookie: u64) {
         self.free.push(cookie as usize - 1);
+    }
+
+    /// Messages of a space that arrive in memory of its program's go nowhere from now on:
+    /// what names them.
+    pub fn let_go(&mut self, space: SpaceId) -> Vec<Meta> {
+        let mut gone = Vec::new();
+        for it in self.slots.iter_mut().flatten() {
+            if it.meta.space() == space && matches!(it.dest, Dest::Bound { .. }) {
+                it.dest = Dest::Passed(None);
+                gone.push(it.meta);
+            }
+        }
+        gone
     }
 
     /// What names a message.

@@ -192,6 +192,13 @@ impl Ops {
         }
     }
 
+    /// Whether there are some of a space.
+    pub(crate) fn is_of(&self, space: SpaceId) -> bool {
+        let all = self.slots.iter().flatten();
+        all.map(|it| SpaceId::of_flow(it.flow))
+            .any(|it| it == space)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.len() == self.free.len()
     }

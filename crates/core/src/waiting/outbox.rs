@@ -89,6 +89,11 @@ impl Outbox {
         self.queue.is_empty()
     }
 
+    /// Whether something of a space waits.
+    pub fn is_of(&self, space: SpaceId) -> bool {
+        self.bytes[space.index()] > 0
+    }
+
     /// Whether something of this flow waits: later messages go behind it.
     pub fn has(&self, of: FlowOf) -> bool {
         !self.queue.is_empty() && self.queue.iter().any(|o| o.flow_of() == of)

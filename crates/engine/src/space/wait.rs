@@ -202,7 +202,7 @@ impl Space {
 
     #[cold]
     fn sleep<'e>(&'e self, mut s: Guard<'e>, deadline: Option<u64>) -> Result<Guard<'e>, Misuse> {
-        if s.closed {
+        if s.closed || (s.core.has_left(self.id) && !s.core.closing) {
             return Err(Misuse::Closed);
         }
         let Some(idle) = s.prepare(deadline) else {

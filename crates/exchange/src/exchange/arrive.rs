@@ -10,6 +10,9 @@ use crate::values::{
     Took, Words,
 };
 
+/// The number of a message that is never kept.
+const NO_MESSAGE: u64 = u64::MAX;
+
 /// Where bytes of a payload go.
 enum Target<'a, K> {
     /// To memory, from where on, as far as there is room.
@@ -22,6 +25,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Takes a message, or the first part of one.
     #[inline]
     pub fn arrive(&mut self, m: &Incoming<'_>) -> Took {
+        if self.is_over && m.kind != Kind::Done {
+            return match m.is_whole() {
+                true => Took::Whole,
+                false => self.rest(m.from, Dest::Message(NO_MESSAGE)),
+            };
+        }
         match self.peers.get(m.from) {
             Some(peer) if !peer.dead => {}
             _ => return Took::Refused,

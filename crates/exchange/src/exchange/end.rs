@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use portolan_matching::Selector;
+use portolan_matching::{Matcher, Selector};
 
 use super::Exchange;
-use crate::state::{Dest, Origin, ReceiveStage, RemoteStage, RmaOp, SendStage};
-use crate::values::{NOBODY, OpError, OpId, Sink, Source};
+use crate::state::{Origin, ReceiveStage, RemoteStage, RmaOp, SendStage, Slab};
+use crate::values::{Kind, NOBODY, OpError, OpId, Sink, Source};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Cancels a receive that no message has met; it ends with
@@ -41,25 +41,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Some(peer) if !peer.dead => peer.dead = true,
             _ => return,
         }
-        self.peers.drop_messages(rank);
-        self.incast.forget(rank);
-        self.second_pushes.retain(|(from, _), _| {
-            let lost = *from == rank;
-            if lost {
-                self.ops.lanes.expect(rank, -1);
-            }
-            !lost
-        });
-        self.drop_parts(|part| part.from == rank);
-        self.drop_served(Some(rank));
-        if let Some(peer) = self.peers.get(rank) {
-            peer.serving = 0;
-            peer.putting = 0;
-        }
-        self.targets.remove(&rank);
-        for id in self.ops.all_live() {
-            self.end_with(rank, id);
-        }
+        self.lose(Some(rank), OpError::PeerDead);
         if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
         }
@@ -87,31 +69,64 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ask();
     }
 
-    /// Ends an operation, if it depends on a dead rank.
-    fn end_with(&mut self, rank: u32, id: OpId) {
-        if let Some(send) = self.ops.send(id).filter(|send| send.to == rank) {
-            send.stage = SendStage::Lost;
+    /// Gives up what is under way to and from a rank, or all of them, that is to be
+    /// dealt with first.
+    fn lose(&mut self, whom: Option<u32>, why: OpError) {
+        let lost = |rank: u32| whom.is_none_or(|it| it == rank);
+        let met = self.peers.met().map(|(rank, _)| rank);
+        for rank in met.filter(|rank| lost(*rank)).collect::<Vec<_>>() {
+            self.peers.drop_messages(rank);
+            self.incast.forget(rank);
+            if let Some(peer) = self.peers.get(rank) {
+                peer.serving = 0;
+                peer.putting = 0;
+            }
+        }
+        self.second_pushes.retain(|(from, _), _| {
+            let goes = lost(*from);
+            if goes {
+                self.ops.lanes.expect(*from, -1);
+            }
+            !goes
+        });
+        self.drop_parts(|part| lost(part.from));
+        self.drop_served(whom);
+        self.targets.retain(|rank, _| !lost(*rank));
+        for id in self.ops.all_live() {
+            self.end_with(whom, id, why);
+        }
+    }
+
+    /// Ends an operation, if it depends on a rank that is lost, or on any, once nobody reads
+    /// or writes its memory.
+    fn end_with(&mut self, whom: Option<u32>, id: OpId, why: OpError) {
+        let lost = |rank: u32| whom.is_none_or(|it| it == rank);
+        if let Some(send) = self.ops.send(id).filter(|send| lost(send.to)) {
+            if whom.is_none() && send.may_be_copied() {
+                return;
+            }
+            send.stage = SendStage::Lost(why);
             self.ops.set_awaits(id, NOBODY);
             self.end_send(id);
-        } else if let Some(remote) = self.ops.remote(id).filter(|remote| remote.to == rank) {
+        } else if let Some(remote) = self.ops.remote(id).filter(|remote| lost(remote.to)) {
             remote.counted = false;
             remote.direct = false;
             if remote.rma == RmaOp::Get {
                 let (left, due) = (remote.total - remote.asked, remote.asked - remote.answered);
                 self.pulls.wait_no_more(self.config.number, left, id);
-                self.pulls.came(rank, due);
+                self.pulls.came(remote.to, due);
             }
             if !matches!(remote.stage, RemoteStage::Answered(_)) {
-                remote.stage = RemoteStage::Answered(Err(OpError::PeerDead));
+                remote.stage = RemoteStage::Answered(Err(why));
             }
             self.ops.set_awaits(id, NOBODY);
             self.end_answered(id);
         } else if let Some(&mut meeting) = self.ops.meeting(id)
-            && meeting.from == rank
+            && lost(meeting.from)
             && meeting.ending.is_none()
         {
             self.pulls.forget(self.config.number, id, &meeting);
-            self.end_receive(id, Err(OpError::PeerDead));
+            self.end_receive(id, Err(why));
         }
     }
 
@@ -146,20 +161,47 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.peers.renew(rank);
     }
 
-    /// The endpoint is closed: what has not ended ends with
-    /// [`OpError::Closed`]. What was published is withdrawn already. Nobody reaches into
-    /// regions any more; their memory comes back by [`Exchange::deregister`] once none of it is lent.
-    pub fn end_all(&mut self) {
+    /// A rank is done with its exchange, though alive. As [`Exchange::peer_died`]; and it is
+    /// told that nobody copies from its memory any more.
+    pub fn peer_left(&mut self, rank: u32) {
+        let met = self.ops.slab.iter().filter_map(|(_, op)| op.offer_of(rank));
+        let kept = self.messages.iter().filter_map(|(_, m)| m.offer_of(rank));
+        let offers: Vec<u64> = met.chain(kept).collect();
+        self.peer_died(rank);
+        for op in offers {
+            self.say(rank, Kind::Done, [op]);
+        }
+    }
+
+    /// Whoever had it is done with it: what has not ended ends with [`OpError::Closed`], and
+    /// what comes from now on goes nowhere. What others still read or write goes on:
+    /// [`Exchange::is_left`] says when that has ended. Nobody finds its regions any more;
+    /// their memory comes back by [`Exchange::deregister`] once none of it is lent.
+    pub fn close(&mut self) {
+        self.is_over = true;
         self.raise(|_| true);
+        self.lose(None, OpError::Closed);
+        for id in self.ops.all_live() {
+            if let Some(ReceiveStage::Posted(_)) = self.ops.receive(id).map(|it| &it.stage) {
+                self.ops.end(id, Err(OpError::Closed));
+            }
+        }
+        self.matcher = Matcher::new(self.config.secret);
+        self.messages = Slab::new();
+        self.regions.close_all();
+    }
+
+    /// After [`Exchange::close`]: every operation has ended.
+    pub fn is_left(&self) -> bool {
+        self.ops.live() == 0
+    }
+
+    /// The endpoint is closed: nothing is read or written by others any more, and what has
+    /// not ended ends with [`OpError::Closed`].
+    pub fn end_all(&mut self) {
+        self.close();
         for id in self.ops.all_live() {
             self.ops.end(id, Err(OpError::Closed));
         }
-        self.pulls.clear();
-        self.hiding.clear();
-        self.targets.clear();
-        self.regions.close_all();
-        self.drop_served(None);
-        // Parts of messages go on to nobody's memory.
-        self.drop_parts(|part| matches!(part.dest, Dest::Put(_) | Dest::Get(_) | Dest::Nowhere));
     }
 }

@@ -205,7 +205,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         {
             match send.stage {
                 SendStage::Eager | SendStage::Answered => self.ops.end(id, Ok(())),
-                SendStage::Lost => self.ops.end(id, Err(OpError::PeerDead)),
+                SendStage::Lost(why) => self.ops.end(id, Err(why)),
                 SendStage::Waiting | SendStage::Offered => {}
             }
         }
@@ -217,7 +217,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             && send.to == from
             && send.stage == SendStage::Offered
         {
-            send.stage = SendStage::Answered;
+            send.stage = match self.is_over {
+                true => SendStage::Lost(OpError::Closed),
+                false => SendStage::Answered,
+            };
             self.ops.set_awaits(id, NOBODY);
             self.end_send(id);
         }

@@ -37,6 +37,16 @@ pub(crate) struct Message {
     pub lost: bool,
 }
 
+impl Message {
+    /// The sender's operation of a message of this rank, if it waits for an answer.
+    pub fn offer_of(&self, rank: u32) -> Option<u64> {
+        match self.origin {
+            Origin::Offer { op, .. } if self.what.from == rank => Some(op),
+            _ => None,
+        }
+    }
+}
+
 /// Where the bytes of a push, a put or an answer go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dest {

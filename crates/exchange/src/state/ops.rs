@@ -22,8 +22,8 @@ pub(crate) enum SendStage {
     Offered,
     /// The receiver is done with it.
     Answered,
-    /// The receiver is dead.
-    Lost,
+    /// The receiver is dead, or all is over.
+    Lost(OpError),
 }
 
 #[derive(Debug)]
@@ -50,6 +50,11 @@ pub(crate) struct Send<S> {
 }
 
 impl<S> Send<S> {
+    /// The receiver knows where the memory lies, and has not said that it is done with it.
+    pub fn may_be_copied(&self) -> bool {
+        self.stage == SendStage::Offered && self.located.is_some_and(|it| it.address != 0)
+    }
+
     /// What was asked for and has not left.
     pub fn range_due(&self) -> Option<Range<&S>> {
         let at = self.gone - self.due;
@@ -172,6 +177,20 @@ pub(crate) struct Op<S, K> {
     /// The rank on whom it depends what comes next, or [`NOBODY`].
     awaits: u32,
     pub ended: Option<Result<(), OpError>>,
+}
+
+impl<S, K> Op<S, K> {
+    /// The sender's operation of a message of this rank that is being received, if it waits
+    /// for an answer.
+    pub fn offer_of(&self, rank: u32) -> Option<u64> {
+        match &self.body {
+            Body::Receive(Receive {
+                stage: ReceiveStage::Met(meeting),
+                ..
+            }) if self.ended.is_none() && meeting.from == rank => meeting.offer,
+            _ => None,
+        }
+    }
 }
 
 /// All of them.

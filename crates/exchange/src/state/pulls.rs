@@ -120,11 +120,6 @@ impl Pulls {
         self.wait_no_more(exchange, meeting.end - meeting.asked, id);
         self.came(meeting.from, meeting.due());
     }
-
-    /// Everything is given up.
-    pub fn clear(&mut self) {
-        *self = Self::new(self.window);
-    }
 }
 
 impl Meeting {

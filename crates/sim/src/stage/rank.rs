@@ -284,7 +284,7 @@ impl Rank {
                 self.engine.take_part(|core, out| core.refuse_all(out));
                 self.closing = Closing::Telling;
             }
-            Closing::Telling if self.engine.idle() && self.engine.withdraw_regions() => {
+            Closing::Telling if self.engine.idle() && self.engine.withdraw_regions(None) => {
                 self.engine.close_lanes();
                 self.closing = Closing::Leaving;
             }

@@ -3,7 +3,7 @@
 
 use portolan_core::{
     Buffer, DeregisterError, Exchange, Extent, Gather, Misuse, RegisterError, Released, Scatter,
-    SendError, WaitError,
+    SendError, SpaceId, WaitError,
 };
 use portolan_exchange::{
     DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId, RemoteKey, Rights, SendRefused,
@@ -185,13 +185,14 @@ impl Space {
         }
     }
 
-    /// Before the lanes close: no process of this host reaches into our memory
-    /// any more. For one that was stopped while it wrote to a receive's memory
+    /// Before the lanes close, or a space has left: no process of this host reaches into our
+    /// memory any more, and of the space nothing is under way. For one that was stopped while it wrote to a receive's memory
     /// this waits beyond the deadline: the program has that back then.
-    pub(crate) fn withdraw_regions<'e>(
+    pub(crate) fn wait_withdrawn<'e>(
         &'e self,
         mut s: Guard<'e>,
         deadline: u64,
+        of: Option<SpaceId>,
     ) -> Waited<'e, ()> {
         let why = Waiting::of(Call::Close, ANYBODY);
         loop {
@@ -204,9 +205,12 @@ impl Space {
             };
             let mut must_wait = false;
             let (held, withdrawn) = self.wait_held(s, Some(look_again), false, why, |s| {
-                let withdrawn = s.withdraw_regions();
-                must_wait = !withdrawn && s.publishes_receives();
-                withdrawn.then_some(())
+                let done = match of {
+                    None => s.withdraw_regions(None),
+                    Some(space) => s.space_has_left(space),
+                };
+                must_wait = !done && s.publishes_receives(of);
+                done.then_some(())
             })?;
             match withdrawn {
                 Err(WaitError::TimedOut) if must_wait || now_ns() < deadline => s = held,
