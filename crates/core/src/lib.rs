@@ -37,7 +37,9 @@
 //!   come soon although nothing tells when.
 //! - **The end.** [`Core::begin_close`]; passes until [`Engine::idle`]; [`Core::refuse_all`];
 //!   passes until idle, and until [`Engine::withdraw_regions`] succeeds;
-//!   [`Engine::close_lanes`]; passes until idle; [`Engine::end`].
+//!   [`Engine::close_lanes`]; passes until idle; [`Engine::end`]. Of one space while others
+//!   go on: [`Engine::close_space`]; passes until [`Engine::space_has_left`];
+//!   [`Core::set_left`].
 //!
 //! # Where things are
 //!

@@ -233,8 +233,12 @@ impl Space {
     }
 
     /// Closes the space: messages that wait for its handlers, and what comes to its ports
-    /// from then on, are refused. With the last space in use this closes the endpoint. Then
-    /// it waits until all that was sent has been acknowledged, but not longer than the
+    /// from then on, are refused. While other spaces are in use, its operations end with
+    /// [`portolan_exchange::OpError::Closed`], and other ranks take this one for dead in it
+    /// ([`portolan_core::Death::Closed`]); this waits until nobody reads or writes memory of
+    /// those operations, but not longer than the setting `close_ns`.
+    ///
+    /// With the last space in use this closes the endpoint. Then it waits until all that was sent has been acknowledged, but not longer than the
     /// setting `close_ns` (for as long as a process is stopped that is writing to a receive's
     /// memory), and tells the peers. Handlers still run meanwhile, for 50 ms at most, but
     /// cannot send; where one panics, the panic goes on once the endpoint is closed.
@@ -244,7 +248,8 @@ impl Space {
     /// ends.
     ///
     /// # Errors
-    /// - [`WaitError::TimedOut`]: something may not have arrived.
+    /// - [`WaitError::TimedOut`]: something may not have arrived. While others are in use,
+    ///   what has not ended then ends later.
     /// - [`WaitError::Misuse`]: closed already, or see there.
     ///
     /// Operations that are under way after the end of the endpoint end with

@@ -286,12 +286,11 @@ int portolan_space(portolan_endpoint *endpoint, uint32_t number, portolan_endpoi
 /* Closes a space and frees the handle. No other thread may be in a call with the
  * handle, or make one later. Messages that wait for a handler of the space are
  * refused, and so is what comes to its ports from then on. While other spaces of
- * the process are open, the call ends with that. Then
- *  - the other ranks are not told: what they wait for in this space, as barriers
- *    and matched messages, does not end
- *  - operations that are under way go on, messages that are arriving too, and all
- *    memory that was lent in this space stays lent until the endpoint is closed.
- *    If you need it sooner, let the operations end, and close the ports, before
+ * the process are open, then
+ *  - operations of the space end with -EBADF. The call waits until nobody reads or
+ *    writes memory that was lent to them, but at most options.close_ms
+ *  - the other ranks are told. What they wait for in this space from this rank ends
+ *    with -EPIPE
  *
  * With the last space the endpoint closes. The call then waits until everything
  * that was sent has been acknowledged, but at most options.close_ms. It waits
@@ -299,13 +298,15 @@ int portolan_space(portolan_endpoint *endpoint, uint32_t number, portolan_endpoi
  * is stopped. It notifies the other ranks. Handlers still run meanwhile, but cannot
  * send.
  *
- * After the endpoint is closed the library uses no lent memory any more, except
+ * After the call the library uses no lent memory of the space any more, except
  * after -ETIMEDOUT. A null handle is allowed and does nothing. The handle is freed,
  * except after -EPERM, -EBUSY and -EDEADLK.
  * -ETIMEDOUT  something may not have arrived, or a process of this host was
  *             still writing to a registered region. Memory that was registered
  *             with PORTOLAN_MAY_PUT must not be freed or reused while that
- *             process may live. All other lent memory is the program's again
+ *             process may live. All other lent memory is the program's again.
+ *             While other spaces are open, memory that was lent to a send or a
+ *             put stays lent until the endpoint closes
  * -ECHILD     in a forked child: the child's copy is freed, nothing else is done */
 int portolan_close(portolan_endpoint *endpoint);
 

@@ -162,6 +162,9 @@ int main(int argc, char **argv)
         GIVES(0, atoll_recv((atoll_id)me, (atoll_id)other, 2, NULL, 0, NULL));
         GIVES(0, atoll_finish((atoll_id)me, ATOLL_WAIT));
     } else {
+        /* Whoever waits for a host port that closes is told, though its process goes on. */
+        if (me == 1)
+            GIVES(-EPIPE, atoll_recv((atoll_id)me, (atoll_id)other, 3, NULL, 0, NULL));
         GIVES(0, atoll_finish((atoll_id)me, ATOLL_WAIT));
         GIVES(0, portolan_barrier(endpoint, NULL));
         GIVES(0, portolan_close(endpoint));
