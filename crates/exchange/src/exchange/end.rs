@@ -188,6 +188,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         self.matcher = Matcher::new(self.config.secret);
         self.messages = Slab::new();
+        for rank in 0..self.config.size {
+            if self.peers.all[rank as usize].is_some() {
+                self.peers.renew(rank);
+            }
+        }
         self.regions.close_all();
     }
 

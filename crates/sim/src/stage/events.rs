@@ -5,6 +5,7 @@ use portolan_core::Death;
 
 use super::book::{Life, LifeId};
 use super::ops::Parcel;
+use super::parting::Parting;
 use super::rank::Rank;
 use super::{MS, Stage};
 
@@ -18,6 +19,7 @@ pub(super) enum Event {
     Send(usize),
     Receive(usize),
     Barrier,
+    Part,
     Kill(usize),
     Revive(usize),
     /// The first is told that the second died in that life.
@@ -50,6 +52,16 @@ impl Stage {
                     for at in 0..self.ranks.len() {
                         if let Some(rank) = &mut self.ranks[at] {
                             rank.barriers_due += 1;
+                        }
+                        self.stir(at);
+                    }
+                }
+            }
+            Event::Part => {
+                if self.returned.iter().all(|it| it.0 == 0) {
+                    for at in 0..self.ranks.len() {
+                        if let Some(rank) = &mut self.ranks[at] {
+                            rank.parting = Parting::Due;
                         }
                         self.stir(at);
                     }

@@ -5,6 +5,7 @@
 mod book;
 mod events;
 mod ops;
+mod parting;
 pub mod plan;
 mod ports;
 mod program;
@@ -21,7 +22,7 @@ use portolan_sys::doorbell::Doorbell;
 use self::book::{Life, LifeId, SharedBook};
 use self::events::Event;
 use self::ops::{Parcel, REGION};
-use self::plan::{PLACINGS, Plan};
+use self::plan::{PARTINGS, PLACINGS, Plan};
 use self::rank::{Closing, Rank, SimClock, Start};
 use crate::cluster::Summary;
 use crate::content;
@@ -162,6 +163,10 @@ impl Stage {
             let at = self.rng.below(busy);
             self.at(at, Event::Barrier);
         }
+        if plan.partings {
+            let at = Rng::new(plan.seed ^ PARTINGS).below(busy);
+            self.at(at, Event::Part);
+        }
         for _ in 0..plan.kills {
             let (at, rank) = (self.rng.below(busy), self.rng.index(ranks));
             self.at(at, Event::Kill(rank));
@@ -272,7 +277,7 @@ impl Stage {
         while let Some(Reverse((_, _, event))) = self.events.pop() {
             // What was begun is gone on with, once all know who is back.
             match event {
-                Event::Act(_) | Event::Kill(_) | Event::Barrier | Event::Fail(_) => {}
+                Event::Act(_) | Event::Kill(_) | Event::Barrier | Event::Part | Event::Fail(_) => {}
                 Event::Send(_) | Event::Receive(_) => parcels.push(event),
                 _ => self.happen(event),
             }

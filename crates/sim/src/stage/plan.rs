@@ -11,6 +11,8 @@ use crate::steer::Steering;
 const SPACES: u64 = 0x5bace5;
 /// Likewise whether they send to placing ports, and all that comes of it.
 pub const PLACINGS: u64 = 0x91ace;
+/// Likewise whether they leave a space.
+pub const PARTINGS: u64 = 0x9a47;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -78,6 +80,8 @@ pub struct Plan {
     pub spaces: bool,
     /// Ranks send to ports that say of each message where it goes.
     pub placings: bool,
+    /// All open a space, and leave it while they go on.
+    pub partings: bool,
     /// Some ranks close with messages under way.
     pub close_early: bool,
     /// A rank is killed before this step of the run.
@@ -159,6 +163,7 @@ impl Plan {
             silence_ns,
             spaces: Rng::new(seed ^ SPACES).one_in(2),
             placings: !Rng::new(seed ^ PLACINGS).one_in(3),
+            partings: Rng::new(seed ^ PARTINGS).one_in(2),
             close_early: r.one_in(4),
             kill_at: None,
         }

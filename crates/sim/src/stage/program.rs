@@ -1,15 +1,16 @@
 //! What a rank of the stage does of its own accord.
 
-use portolan_core::{BROADCAST, Group, PortId, Progress, SendError, SendOptions, SpaceId};
+use portolan_core::{BROADCAST, Group, PortId, SendError, SendOptions, SpaceId};
 use portolan_proto::Release;
 use portolan_wire::Priority;
 
 use super::book::{Draft, LifeId, Waits, port};
 use super::ops::Kind;
+use super::parting::Parting;
 use super::rank::{Closing, Rank};
 
 /// A barrier that has waited so long for a rank asks it for a sign of life, ns.
-const KNOCK_NS: u64 = 200_000_000;
+pub(super) const KNOCK_NS: u64 = 200_000_000;
 
 impl Rank {
     /// Does something of its own accord, and says what another is to do for it.
@@ -242,43 +243,20 @@ impl Rank {
             // One that has died and is back ends it.
             self.barrier = self.engine.core.begin_barrier(&Group::new(&ranks)).ok();
         }
-        let Some(call) = &mut self.barrier else {
+        let Some(mut call) = self.barrier.take() else {
             return false;
         };
-        let polled = self.engine.take_part(|core, out| call.poll(core, out));
-        match polled.expect("it is open") {
-            None if self.knock_at <= now => {
-                let knocked = self.engine.take_part(|core, out| call.knock(core, out));
-                let again = if knocked.expect("it is open") {
-                    u64::MAX
-                } else {
-                    now + KNOCK_NS
-                };
-                self.knock_at = again;
-                false
-            }
-            None => false,
-            Some(Progress::Awaits(_)) => {
-                self.knock_at = now + KNOCK_NS;
-                false
-            }
-            Some(Progress::Over(dead)) => {
-                if let Some((rank, _)) = dead {
-                    self.engine.core.lanes.tell_all();
-                    let book = self.book.lock();
-                    let broken = book.lives.iter().any(|it| it.lost);
-                    let broken = broken || book.silence_possible;
-                    assert!(broken, "a barrier ends in vain: rank {rank}");
-                }
-                self.barrier = None;
-                true
-            }
-        }
+        let over = self.poll_barrier(&mut call, now);
+        self.barrier = (!over).then_some(call);
+        over
     }
 
     /// Barriers are of no use any more.
     pub fn leave_barriers(&mut self) {
         self.barrier = None;
         self.barriers_due = 0;
+        if let Parting::Meets(_) = self.parting {
+            self.parting = Parting::Waits;
+        }
     }
 }

@@ -14,6 +14,7 @@ use portolan_proto::congestion::Mode;
 
 use super::book::{Draft, LifeId, SharedBook, port};
 use super::ops::{KEY, Kind, Parcel, REGION, Written};
+use super::parting::Parting;
 use super::plan::Plan;
 use super::ports::binding;
 use super::start::{address_of, net_lane, settings};
@@ -83,6 +84,8 @@ pub struct Rank {
     /// When who is waited for there is asked for a sign of life.
     pub(super) knock_at: u64,
     pub barriers_due: u32,
+    pub parting: Parting,
+    pub(super) parting_ops: Vec<OpId>,
     /// When ports that wait for it go on.
     pub(super) resume_at: u64,
     pub closing: Closing,
@@ -153,6 +156,8 @@ impl Rank {
             barrier: None,
             knock_at: u64::MAX,
             barriers_due: 0,
+            parting: Parting::No,
+            parting_ops: Vec::new(),
             resume_at: u64::MAX,
             closing: Closing::No,
         };
@@ -246,6 +251,7 @@ impl Rank {
         busy |= self.resume_ports(now);
         busy |= self.send_waiting();
         busy |= self.go_on_with_barrier(now);
+        busy |= self.go_on_parting(now);
         busy |= self.go_on_closing();
         let due = self.engine.next_timeout();
         self.next_pass = match due {
@@ -264,7 +270,7 @@ impl Rank {
                 self.next_pass = now + 1;
             }
         }
-        if self.barrier.is_some() {
+        if self.barrier.is_some() || matches!(self.parting, Parting::Meets(_)) {
             self.next_pass = self.next_pass.min(self.knock_at.max(now + 1));
         }
         self.next_pass = self.next_pass.min(self.resume_at);
@@ -350,6 +356,7 @@ impl Rank {
             && self.claims.is_empty()
             && self.barrier.is_none()
             && self.barriers_due == 0
+            && !self.parting.is_under_way()
             && !self.book.lock().placings.any_waits(self.life)
             && self.engine.idle()
     }
@@ -393,7 +400,7 @@ impl Rank {
         let core = &mut self.engine.core;
         format!(
             "rank {}: engine idle {idle}, starved {}, ports {:?}, events {}, next pass {}, wants {:?}, relays {}, ops {:?}, claims {:?}, barrier \
-             {:?}, closing {:?}, kept {kept}, {:?}, waiting {:?}",
+             {:?}, parting {:?}, closing {:?}, kept {kept}, {:?}, waiting {:?}",
             self.rank,
             core.starved,
             core.ready,
@@ -404,6 +411,7 @@ impl Rank {
             self.ops,
             self.claims,
             self.barrier,
+            self.parting,
             self.closing,
             self.engine.matched.own.exchange.statistics(),
             core.waiting(),

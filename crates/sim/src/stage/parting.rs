@@ -1,0 +1,138 @@
+//! A space that all ranks open, meet in and leave again while they go on with all else. Each
+//! waits there for a message that never comes, and has sent one that nobody takes.
+
+use portolan_core::{BarrierCall, Gather, Group, Progress, Scatter, SendError, SpaceId};
+use portolan_exchange::{Notify, OpError, OpId, Selector, SendOptions, Statistics};
+
+use super::program::KNOCK_NS;
+use super::rank::Rank;
+
+/// So long that it is offered.
+const BYTES: usize = 20_000;
+
+/// How far a rank has come there.
+#[derive(Debug, Default)]
+pub enum Parting {
+    #[default]
+    No,
+    Due,
+    Meets(BarrierCall),
+    Waits,
+    Leaves,
+    Left,
+}
+
+impl Parting {
+    pub const fn is_under_way(&self) -> bool {
+        !matches!(self, Self::No | Self::Left)
+    }
+}
+
+/// Which space that is.
+pub fn space() -> SpaceId {
+    SpaceId::new(5).expect("there is one")
+}
+
+impl Rank {
+    /// Goes on with it; whether it has come further.
+    pub(super) fn go_on_parting(&mut self, now: u64) -> bool {
+        self.parting = match std::mem::take(&mut self.parting) {
+            Parting::Due => self.begin_parting(),
+            Parting::Meets(mut call) => {
+                if !self.poll_barrier(&mut call, now) {
+                    self.parting = Parting::Meets(call);
+                    return false;
+                }
+                Parting::Waits
+            }
+            // Of two neighbours one leaves; the other one hears of it.
+            Parting::Waits if self.rank.is_multiple_of(2) || self.parting_ended(0) => {
+                self.note(|| "leaves a space".into());
+                self.engine.close_space(space());
+                Parting::Leaves
+            }
+            Parting::Leaves if self.engine.space_has_left(space()) => {
+                self.engine.core.set_left(space());
+                for op in std::mem::take(&mut self.parting_ops) {
+                    let ended = self.engine.exchange(space()).take(op);
+                    let result = ended.expect("all have ended").0.result;
+                    let fair = matches!(result, Err(OpError::Closed | OpError::PeerDead));
+                    assert!(fair, "{result:?}");
+                }
+                let left = self.engine.exchange(space()).statistics();
+                let mut nothing = Statistics::default();
+                // What still comes goes nowhere; the pulls are those of all spaces.
+                (nothing.parts, nothing.pulled_bytes) = (left.parts, left.pulled_bytes);
+                assert_eq!(left, nothing);
+                Parting::Left
+            }
+            same => {
+                self.parting = same;
+                return false;
+            }
+        };
+        true
+    }
+
+    fn begin_parting(&mut self) -> Parting {
+        self.engine
+            .open_space(space())
+            .expect("it was never opened");
+        let size = self.engine.core.size;
+        let [next, before] = [1, size - 1].map(|by| (self.rank as u32 + by) % size);
+        let into = Scatter::from(vec![0; BYTES]);
+        let never = Selector::from(next, 1);
+        let waits = (self.engine).post_receive(space(), &never, into, Notify::default());
+        self.parting_ops.push(waits.expect("the rank is there"));
+        let options = SendOptions {
+            sync: true,
+            ..SendOptions::default()
+        };
+        let from = Gather::from(vec![0; BYTES]);
+        match self.engine.post_tagged(space(), before, 2, &options, from) {
+            Ok(op) => self.parting_ops.push(op),
+            Err((SendError::PeerDead { .. }, _)) => {}
+            Err((e, _)) => panic!("{e:?}"),
+        }
+        let ranks: Vec<u32> = (0..size).collect();
+        let group = Group::new(&ranks).within(space());
+        (self.engine.core.begin_barrier(&group)).map_or(Parting::Waits, Parting::Meets)
+    }
+
+    fn parting_ended(&mut self, at: usize) -> bool {
+        let op: OpId = self.parting_ops[at];
+        self.engine.exchange(space()).is_done(op) == Some(true)
+    }
+
+    /// Goes on with a barrier; whether it has come to its end.
+    pub(super) fn poll_barrier(&mut self, call: &mut BarrierCall, now: u64) -> bool {
+        let polled = self.engine.take_part(|core, out| call.poll(core, out));
+        match polled.expect("it is open") {
+            None if self.knock_at <= now => {
+                let knocked = self.engine.take_part(|core, out| call.knock(core, out));
+                let again = if knocked.expect("it is open") {
+                    u64::MAX
+                } else {
+                    now + KNOCK_NS
+                };
+                self.knock_at = again;
+                false
+            }
+            None => false,
+            Some(Progress::Awaits(_)) => {
+                self.knock_at = now + KNOCK_NS;
+                false
+            }
+            Some(Progress::Over(dead)) => {
+                if let Some((rank, _)) = dead {
+                    self.engine.core.lanes.tell_all();
+                    let book = self.book.lock();
+                    let broken = book.lives.iter().any(|it| it.lost);
+                    let broken = broken || book.silence_possible;
+                    assert!(broken, "a barrier ends in vain: rank {rank}");
+                }
+                true
+            }
+        }
+    }
+}
