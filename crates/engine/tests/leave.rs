@@ -63,7 +63,7 @@ fn whoever_waits_for_one_that_leaves_is_told() {
         for (space, name) in [(&a, "program"), (&mine, "space")] {
             let shared = Arc::clone(&told);
             let tell = move |_: &mut Context<'_>, e: &Event| {
-                shared.lock().unwrap().push((name, e.clone()));
+                shared.lock().unwrap().push((name, *e));
             };
             space.on_error(tell).unwrap();
         }
@@ -88,8 +88,8 @@ fn whoever_waits_for_one_that_leaves_is_told() {
             why: Death::Closed,
         };
         // It was the last other one.
-        assert_eq!(mine.wait_until(|| false), Err(left.clone()));
-        assert_eq!(mine.barrier(), Err(left.clone()));
+        assert_eq!(mine.wait_until(|| false), Err(left));
+        assert_eq!(mine.barrier(), Err(left));
         let mut room = [0; 8];
         let early = mine.receive_tagged(&Selector::from(1, 9), &mut room);
         assert_eq!(early.unwrap().bytes, 5);
