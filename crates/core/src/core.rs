@@ -228,6 +228,15 @@ impl Core {
         }
     }
 
+    /// A peer seems to be gone. However many messages find that, it is settled once.
+    #[cold]
+    pub(crate) fn suspect(&mut self, rank: u32, why: Death) {
+        let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
+        if !self.findings.iter().any(of_it) {
+            self.findings.push(Finding::Suspect(rank, why));
+        }
+    }
+
     /// A peer is dead: its messages that are not complete go, ours to it fail.
     pub(crate) fn mark_dead(&mut self, rank: u32, why: Death) {
         if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {

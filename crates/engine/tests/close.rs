@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::task::{Context, Wake, Waker};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::published::{LONG, Watched, in_time, possible};
-use common::{ALL, By, Count, helped, job, pair, pattern, run};
+use common::{ALL, By, Count, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Binding, Config, Death, Misuse, Notify, Place, PutOptions, RemoteKey, Rights, Selector,
-    SendError, SendOptions, Space, Threads, WaitError,
+    Binding, Config, Death, Misuse, Notify, OpId, Place, PutOptions, RemoteKey, Rights, Selector,
+    SendError, SendOptions, Space, TaggedOptions, Threads, WaitError,
 };
 
 /// Settings for an endpoint that now one thread calls and now another.
@@ -311,5 +312,20 @@ fn what_was_sent_before_a_close_waits_for_its_port() {
                 run(&[&to, &stays], || got.get() == sent);
             }
         }
+    }
+}
+
+/// Every one of them finds that its receiver is gone. It takes a fraction of a second; in
+/// quadratic time it would take ten.
+#[test]
+fn many_sends_to_one_who_has_closed_end_at_once() {
+    for by in [By::Shm, By::Ring] {
+        let (a, b) = pair(by, &config());
+        let send = || a.post_send(1, 1, &TaggedOptions::default(), [0; 8].to_vec());
+        let ops: Vec<OpId> = (0..300_000).map(|_| send().unwrap()).collect();
+        b.close().unwrap();
+        let began = Instant::now();
+        run(&[&a], || ops.iter().all(|op| a.has_ended(*op).unwrap()));
+        assert!(began.elapsed() < Duration::from_secs(4));
     }
 }

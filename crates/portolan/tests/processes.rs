@@ -61,6 +61,7 @@ fn main() {
         Ok("exit") => ends(Death::Exited(7)),
         Ok("exec") => ends(Death::Replaced),
         Ok("stop") => stops(),
+        Ok("leave") => leaves_one_that_is_stopped(),
         Ok("apart") => apart(),
         Ok("scribble") => scribbled(),
         Ok(other) => panic!("no part {other}"),
@@ -198,8 +199,10 @@ fn launch() {
         ] {
             hears(&itself, part, link, wanted);
         }
-        let (code, told) = job(itself.clone(), "stop", link);
-        assert_eq!(code, 0, "stop over {link:?}: {told}");
+        for part in ["stop", "leave"] {
+            let (code, told) = job(itself.clone(), part, link);
+            assert_eq!(code, 0, "{part} over {link:?}: {told}");
+        }
         let (code, told) = job(tokio.clone(), "none", link);
         assert_eq!(code, 0, "examples/tokio over {link:?}: {told}");
         println!("fork, deaths, stop and examples/tokio over {link:?}: ok");
@@ -439,6 +442,26 @@ fn stops() {
     ep.wait_until(|| got.load(Ordering::Relaxed) == sleeper + 1)
         .unwrap();
     ep.close().unwrap();
+}
+
+/// Rank 0 closes while rank 1 is stopped, which later goes on all the same.
+fn leaves_one_that_is_stopped() {
+    let (ep, got) = counting();
+    if ep.rank() == 1 {
+        say(&ep, u64::from(std::process::id()), 0);
+        std::thread::sleep(Duration::from_secs(1));
+        ep.close().unwrap();
+        return;
+    }
+    ep.wait_until(|| got.load(Ordering::Relaxed) != 0).unwrap();
+    let sleeper = got.load(Ordering::Relaxed) as i32;
+    // SAFETY: system calls without memory; `Stopped` lets it go on.
+    assert_eq!(unsafe { kill(sleeper, SIGSTOP) }, 0);
+    let stopped = Stopped(sleeper);
+    ep.close().unwrap();
+    // Whoever would end it does so by now.
+    std::thread::sleep(Duration::from_secs(1));
+    drop(stopped);
 }
 
 /// Rank 1 is killed and cannot say goodbye, nor can the launcher tell: rank 0

@@ -28,7 +28,7 @@ const ASKS: u8 = 7;
 const ASKED: RangeInclusive<u8> = 2..=16;
 const MOMENT_NS: u64 = 1_000_000_000;
 
-/// Who closes takes a peer for dead that has answered none of so many probes
+/// Who closes takes a peer for closed that has answered none of so many probes
 /// in this part of the silence.
 const CLOSE_PROBES: u8 = 16;
 const CLOSE_PARTS: u64 = 8;
@@ -193,7 +193,13 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.tell_peer(peer, PeerEvent::Waiting);
             }
         } else if silent_for >= self.patience(conn) {
-            self.mark_dead(peer, DeathReason::Silent);
+            // One that is given up sooner may live: it is nobody's fault.
+            let why = if silent_for < config.silence_ns {
+                DeathReason::Closed
+            } else {
+                DeathReason::Silent
+            };
+            self.mark_dead(peer, why);
             return;
         }
         let c = &self.conns[conn];

@@ -98,7 +98,8 @@ fn who_closes_does_not_wait_for_one_that_has_gone() {
     assert!(took >= config.silence_ns / 8, "{took} ns");
     assert!(asked >= 16, "{asked} times");
     let state = pair.nodes[0].with(|e, _| e.peer_state(PeerId(0)));
-    assert_eq!(state, PeerState::Dead(DeathReason::Silent));
+    // Nobody is told that it is silent: it may be stopped.
+    assert_eq!(state, PeerState::Dead(DeathReason::Closed));
 }
 
 #[test]

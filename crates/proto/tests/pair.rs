@@ -302,6 +302,23 @@ fn a_refused_message_is_told_to_its_sender() {
 }
 
 #[test]
+fn refusals_that_have_not_left_go_together() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"hello");
+    pair.run(SECOND, all);
+    pair.nodes[1].log.verdict = Some(Verdict::Refuse);
+    let sent: Vec<_> = (0..40).map(|_| pair.send(0, b"no")).collect();
+    let mut packets = 0;
+    let once_lost = |_: &[u8]| {
+        packets += 1;
+        packets != 2
+    };
+    pair.run(SECOND, once_lost);
+    assert_eq!(pair.nodes[0].log.refused, sent);
+    assert!(packets < 20, "{packets} packets");
+}
+
+#[test]
 fn keys_change_phase_under_way() {
     let config = Config {
         rekey_packets: 10,

@@ -1,7 +1,7 @@
 //! How messages are set aside that cannot be taken when they come, and taken later.
 
 use super::collective::BROADCAST;
-use super::{Arrival, Core, Finding, Took};
+use super::{Arrival, Core, Took};
 use crate::lanes::Lane;
 use crate::matched::Matched;
 use crate::out::Out;
@@ -24,8 +24,7 @@ impl Core {
         let full = (self.aside.of(of)).is_some_and(|queue| queue.bytes >= BEGIN_BYTES_MAX);
         self.attention = true;
         if a.meta.flow >= FLOWS_ALL {
-            let finding = Finding::Suspect(of.rank, Death::Corrupt);
-            self.findings.push(finding);
+            self.suspect(of.rank, Death::Corrupt);
             return Took::Refused;
         }
         if self.leaving || full {
@@ -73,8 +72,7 @@ impl Core {
                 parts.rest.push((at, bytes));
                 self.attention = true;
                 if self.aside.grow(of, len) > BYTES_MAX {
-                    let finding = Finding::Suspect(of.rank, Death::Corrupt);
-                    self.findings.push(finding);
+                    self.suspect(of.rank, Death::Corrupt);
                 }
                 Some(filled)
             }

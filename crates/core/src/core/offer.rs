@@ -1,6 +1,6 @@
 //! How long messages are copied that lie in their sender's memory.
 
-use super::{Arrival, Core, Finding, Took};
+use super::{Arrival, Core, Took};
 use crate::matched::Matched;
 use crate::out::Out;
 use crate::out::frame::{DONE, control};
@@ -53,8 +53,7 @@ impl Offer {
             core.finish(matched, out, cookie);
         } else {
             // It closed or died, or lent us memory that it does not have.
-            let finding = Finding::Suspect(a.meta.from, Death::Ended);
-            core.findings.push(finding);
+            core.suspect(a.meta.from, Death::Ended);
         }
     }
 }

@@ -6,7 +6,7 @@ use portolan_proto::{PeerId, Release, SourceId};
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use super::ports::PortState;
-use super::{Arrival, Core, Finding, Took};
+use super::{Arrival, Core, Took};
 use crate::lanes::Lane;
 use crate::matched::{Gather, Matched, Part, Row};
 use crate::out::{Out, STREAMED_MIN, ShmFailure, why};
@@ -189,7 +189,7 @@ impl Core {
             ShmFailure::Gone(state) => {
                 let why = why(state);
                 // What it still said is read first; then it is marked dead.
-                self.findings.push(Finding::Suspect(rank, why));
+                self.suspect(rank, why);
                 SendError::PeerDead { rank, why }
             }
         }

@@ -10,7 +10,7 @@ use portolan_link::memory::CopyError;
 use portolan_link::shm::OneSidedError;
 use portolan_proto::Release;
 
-use super::{Arrival, Core, Finding, Took};
+use super::{Arrival, Core, Took};
 use crate::lanes::Lane;
 use crate::matched::{Gather, MATCHED, Published, Row, Scatter, in_table, options, prepare};
 use crate::out::Out;
@@ -252,7 +252,7 @@ impl Core {
     }
 
     fn has_gone(&mut self, rank: u32) -> Did {
-        self.findings.push(Finding::Suspect(rank, Death::Ended));
+        self.suspect(rank, Death::Ended);
         Did::Dead
     }
 }

@@ -5,7 +5,7 @@ use portolan_proto::SourceId;
 use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::{FLOWS, NOBODY};
-use crate::core::{Arrival, Core, Finding, Took};
+use crate::core::{Arrival, Core, Took};
 use crate::matched::Matched;
 use crate::out::frame::{
     ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total,
@@ -323,7 +323,7 @@ impl ShmRx {
     #[cold]
     pub fn distrust(&self, core: &mut Core, from: u16) -> bool {
         if let Some(rank) = self.rank(from) {
-            core.findings.push(Finding::Suspect(rank, Death::Corrupt));
+            core.suspect(rank, Death::Corrupt);
         }
         true
     }

@@ -136,7 +136,7 @@ pub enum Verdict {
 /// Why a peer is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeathReason {
-    /// It closed its endpoint.
+    /// It closed its endpoint, or did not answer our own close.
     Closed,
     /// It did not answer while an operation waited for it.
     Silent,

@@ -1,8 +1,8 @@
 //! Telling a sender that its message was refused: once each, in order.
 //!
-//! Of each flow one refusal at a time is under way, so they arrive in order of
-//! their messages, and the teller knows a repeat by its number. Until the next
-//! may leave, what follows in the flow is held.
+//! Of each flow one packet with refusals at a time is under way, so they arrive in
+//! order of their messages, and whoever hears them knows a repeat by its number. Until
+//! the next may leave, what follows in the flow is held.
 
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, MessageNo, Priority};
@@ -10,10 +10,12 @@ use portolan_wire::{Chunk, MessageNo, Priority};
 use crate::base::{ConnIndex, Event};
 use crate::endpoint::Endpoint;
 use crate::receive::Took;
-use crate::tables::PeerState;
+use crate::tables::{CHUNKS_AT, PeerState};
 
 /// Wait before a refusal that found no frame is tried again, ns.
 const RETRY_NS: u64 = 1_000_000;
+/// Bytes of refusals in one packet: no more of them than the peer has room for events.
+const PACKET_BYTES: u32 = 128;
 /// Longest time that a refusal may be repeated after it was told, ns.
 const REPEATS_NS_MAX: u64 = 10_000_000_000;
 
@@ -51,15 +53,25 @@ impl<S: Seal> Endpoint<'_, S> {
 
     fn send_refusal(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
         let c = &self.conns[conn];
-        let Some(message) = c.refusals.next(priority, flow) else {
-            return;
-        };
         let now = c.heard_at.max(c.used_at);
         let chunk = Chunk::Refuse {
             priority,
             flow,
-            message,
+            message: c.refusals.owed(priority, flow),
         };
+        if c.refusals.is_flying(priority, flow) {
+            // The last one may not have left: then this goes with it.
+            let frame = c.control.tail;
+            if frame.is_some() && self.meta[frame].refuses(priority, flow) {
+                let at = self.frame_at(frame) + CHUNKS_AT;
+                let meta = &mut self.meta[frame];
+                if meta.len < PACKET_BYTES {
+                    meta.len += chunk.write(&mut self.frames[at + meta.len as usize..]) as u32;
+                    self.conns[conn].refusals.queued(priority, flow);
+                }
+            }
+            return;
+        }
         let frame = self.queue_control(now, conn, &chunk);
         let r = &mut self.conns[conn].refusals;
         let Some(frame) = frame else {

@@ -131,6 +131,11 @@ impl Default for FrameMeta {
 }
 
 impl FrameMeta {
+    /// Whether it has refusals of this flow.
+    pub(crate) fn refuses(&self, priority: Priority, flow: u16) -> bool {
+        self.refusal && (self.priority, self.flow) == (priority, flow)
+    }
+
     /// When it left as the packet `number` of a path, if it did so and was
     /// given up: now that this has arrived, it need not leave again.
     pub(crate) fn left_as(&self, path: PathIndex, number: u64) -> Option<u64> {

@@ -59,14 +59,14 @@ impl Refusals {
         self.owed & bit(priority, flow) != 0
     }
 
-    /// The message whose refusal of a flow leaves next; `None` while the one before
-    /// is under way.
-    pub const fn next(&self, priority: Priority, flow: u16) -> Option<MessageNo> {
-        if self.flying & bit(priority, flow) == 0 {
-            Some(self.owed_message[priority.index()][flow as usize])
-        } else {
-            None
-        }
+    /// The message whose refusal of a flow leaves next.
+    pub const fn owed(&self, priority: Priority, flow: u16) -> MessageNo {
+        self.owed_message[priority.index()][flow as usize]
+    }
+
+    /// Whether the one before is under way.
+    pub const fn is_flying(&self, priority: Priority, flow: u16) -> bool {
+        self.flying & bit(priority, flow) != 0
     }
 
     /// The refusal of a flow has a frame.

@@ -302,7 +302,9 @@ impl Hands<'_> {
             DeathReason::Silent | DeathReason::NoAnswer => {
                 lost || i_lost || self.world.silence_possible
             }
-            DeathReason::Closed | DeathReason::Restarted | DeathReason::Told => lost,
+            // Nor has it answered our own close.
+            DeathReason::Closed => lost || i_lost,
+            DeathReason::Restarted | DeathReason::Told => lost,
         };
         assert!(
             fair,
