@@ -6,19 +6,13 @@ use portolan_wire::Priority;
 
 use super::ports::{Filled, Placement};
 use super::{Arrival, Core, Took};
-use crate::matched::Matched;
-use crate::out::Out;
+use crate::matched::Onward;
 use crate::values::{Buffer, Charge};
 use crate::waiting::Dest;
 
 impl Core {
     /// A message, or its first part, has come for such a port.
-    pub(super) fn arrive_placing(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> Took {
+    pub(super) fn arrive_placing(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         let run = self.run;
         let slot = self.ports.get_or_make(a.meta.port_id());
         if slot.paused || !slot.held.is_empty() {
@@ -34,7 +28,7 @@ impl Core {
         match self.ask_where(a) {
             Placement::Later => self.not_now(),
             to if a.is_whole() => {
-                self.place_whole(matched, out, a, to);
+                self.place_whole(on, a, to);
                 Took::Whole
             }
             Placement::Here => self.keep(a, Charge::Queued),
@@ -70,22 +64,16 @@ impl Core {
     }
 
     /// Puts a whole message where it goes and runs the handler.
-    pub(super) fn place_whole(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-        to: Placement,
-    ) {
+    pub(super) fn place_whole(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>, to: Placement) {
         let Placement::Into(mut buffer) = to else {
-            self.run_handler(matched, out, a);
+            self.run_handler(on, a);
             return;
         };
         let port = a.meta.port_id();
         let generation = self.ports.get_or_make(port).generation;
         let bytes = write_cut(&mut buffer, a.payload);
         let payload = &buffer.as_slice()[..bytes];
-        let seen = self.run_handler(matched, out, &Arrival { payload, ..*a });
+        let seen = self.run_handler(on, &Arrival { payload, ..*a });
         let filled = Filled {
             buffer,
             bytes,
