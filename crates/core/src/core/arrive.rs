@@ -4,7 +4,7 @@
 use portolan_wire::Priority;
 
 use super::placing::place_cut;
-use super::ports::{Filled, HeldMessage, PortState, Slot};
+use super::ports::{HeldMessage, PortState, Slot};
 use super::{Arrival, Core, SPARE_MAX, Took, is_matched};
 use crate::matched::{MATCHED, Matched, Onward};
 use crate::values::{Charge, Event, FIRST_FLOW, Meta, PORTS_RESERVED, PortId};
@@ -226,11 +226,7 @@ impl Core {
     /// Lists a port whose handler has work, if it is so.
     pub(crate) fn list(&mut self, port: PortId) {
         let slot = self.ports.get_or_make(port);
-        let waits = slot
-            .held
-            .front()
-            .is_some_and(|h| !slot.busy || h.in_buffer.is_some());
-        if waits && !slot.paused && slot.state != PortState::Unbound && !slot.listed {
+        if !slot.listed && slot.state != PortState::Unbound && slot.may_hand_over() {
             slot.listed = true;
             self.ready.push_back(port);
             self.attention = true;
@@ -240,21 +236,12 @@ impl Core {
     /// Begins a message of several parts that goes to the port's buffer.
     fn begin_in_buffer(&mut self, a: &Arrival<'_>) -> Took {
         let slot = self.ports.get_or_make(a.meta.port_id());
-        let Some(mut buffer) = slot.buffer.take() else {
+        let Some(buffer) = slot.buffer.take() else {
             return Took::Refused;
         };
         slot.busy = true;
         slot.fast = false;
-        let generation = slot.generation;
-        buffer.as_mut_slice()[..a.payload.len()].copy_from_slice(a.payload);
-        self.begin_arrival(
-            a,
-            Dest::Bound {
-                buffer,
-                generation,
-                placed: false,
-            },
-        )
+        self.begin_in(a, buffer, false)
     }
 
     pub(crate) fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
@@ -323,18 +310,9 @@ impl Core {
             return;
         };
         match dest {
-            Dest::Bound {
-                buffer,
-                generation,
-                placed,
-            } => {
-                let filled = Filled {
-                    bytes: buffer.len().min(total as usize),
-                    buffer,
-                    total,
-                    generation,
-                    placed,
-                };
+            Dest::Bound(mut filled) => {
+                let placed = filled.placed;
+                filled.bytes = filled.buffer.len().min(total as usize);
                 let held = HeldMessage {
                     meta,
                     args,

@@ -84,7 +84,7 @@ impl Core {
             }
             // It was refused.
             Dest::Passed(None) => Some(fill(&mut vec![0; len])),
-            Dest::Bound { .. } | Dest::Own { .. } => None,
+            Dest::Bound(_) | Dest::Own { .. } => None,
         }
     }
 

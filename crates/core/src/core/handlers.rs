@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use portolan_wire::{MessageNo, Priority};
 
 use super::context::Context;
-use super::ports::{Filled, Handler, HeldMessage, Placement, PortState};
+use super::ports::{Handler, HeldMessage, Placement, PortState};
 use super::{Arrival, Core};
 use crate::matched::Onward;
 use crate::out::Out;
@@ -82,23 +82,11 @@ impl Core {
     pub(super) fn copy_and_run(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) {
         let port = a.meta.port_id();
         let slot = self.ports.get_or_make(port);
-        let Some(mut buffer) = slot.buffer.take() else {
+        let Some(buffer) = slot.buffer.take() else {
             return;
         };
-        let generation = slot.generation;
         slot.busy = true;
-        let len = a.payload.len();
-        buffer.as_mut_slice()[..len].copy_from_slice(a.payload);
-        let payload = &buffer.as_slice()[..len];
-        let seen = self.run_handler(on, &Arrival { payload, ..*a });
-        let filled = Filled {
-            buffer,
-            bytes: len,
-            total: a.total,
-            generation,
-            placed: false,
-        };
-        self.ports.get_or_make(port).put_back(filled, seen);
+        self.run_in(on, a, buffer, false);
         // The handler may have sent to its own port.
         self.list(port);
     }
@@ -192,8 +180,7 @@ impl Core {
                     break;
                 }
                 let slot = self.ports.get_or_make(port);
-                let busy = slot.busy && slot.held.front().is_none_or(|h| h.in_buffer.is_none());
-                if busy || slot.paused {
+                if !slot.may_hand_over() {
                     break;
                 }
                 let Some(held) = slot.held.pop_front() else {
