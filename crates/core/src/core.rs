@@ -24,8 +24,8 @@ use portolan_wire::MessageNo;
 
 pub use self::collective::{BROADCAST, BarrierCall, DeadPeer, Progress};
 pub use self::context::Context;
+use self::ports::Ports;
 pub use self::ports::{Binding, ErrorHandler, Handler, Placement, Placing};
-use self::ports::{Filled, Ports};
 use self::space::{Others, Space};
 use crate::environment::Tracer;
 use crate::groups::Barriers;
@@ -252,19 +252,8 @@ impl Core {
         self.note_freed();
         for incoming in self.incoming.drop_from(rank) {
             match incoming.dest {
-                Dest::Bound {
-                    buffer,
-                    generation,
-                    placed,
-                } => {
+                Dest::Bound(filled) => {
                     let port = incoming.meta.port_id();
-                    let filled = Filled {
-                        buffer,
-                        bytes: 0,
-                        total: incoming.total,
-                        generation,
-                        placed,
-                    };
                     self.ports.get_or_make(port).put_back(filled, false);
                     self.list(port);
                 }

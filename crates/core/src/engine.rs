@@ -11,7 +11,7 @@ use self::poll_throttle::PollThrottle;
 use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
 use crate::lanes::{Lane, Restarted};
-use crate::matched::Matched;
+use crate::matched::{Matched, Onward};
 use crate::net::NetLane;
 use crate::out::{Out, ShmFailure};
 use crate::shm::ShmLane;
@@ -53,19 +53,20 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// The two halves that a handler needs.
     #[inline(always)]
     pub fn split(&mut self) -> (&mut Core, Out<'_>) {
-        let (core, _, out) = self.parts();
-        (core, out)
+        let (core, on) = self.parts();
+        (core, on.out)
     }
 
     /// The same, with the exchange.
     #[inline(always)]
-    pub(crate) fn parts(&mut self) -> (&mut Core, &mut Matched, Out<'_>) {
+    pub(crate) fn parts(&mut self) -> (&mut Core, Onward<'_>) {
         let out = Out {
             net: self.net.as_mut().map(NetLane::sender),
             shm: self.shm.as_mut().map(ShmLane::sender),
             clock: &self.clock,
         };
-        (&mut self.core, &mut self.matched, out)
+        let matched = &mut self.matched;
+        (&mut self.core, Onward { matched, out })
     }
 
     /// One pass. Returns how much was moved: 0 when nothing waited.
@@ -104,22 +105,22 @@ impl<N: Network, C: Clock> Engine<N, C> {
     fn slow(&mut self) -> usize {
         let mut moved = 0;
         self.core.attention = false;
-        let (core, matched, mut out) = self.parts();
+        let (core, mut on) = self.parts();
         if !core.outbox.is_empty() {
-            moved += core.run_outbox(&mut out);
+            moved += core.run_outbox(&mut on.out);
         }
-        moved += core.run_matched(matched, &mut out);
-        moved += core.run_ready(matched, &mut out);
+        moved += core.run_matched(&mut on);
+        moved += core.run_ready(&mut on);
         if core.run && !core.events.is_empty() {
             moved += core.events.len();
-            core.run_events(matched, &mut out);
+            core.run_events(&mut on);
         }
         core.resume |= core.run && std::mem::take(&mut core.unasked);
         let resume = std::mem::take(&mut core.resume);
         if resume && core.aside.is_any() {
-            moved += core.take_aside(matched, &mut out);
+            moved += core.take_aside(&mut on);
         }
-        core.tell_stops(&mut out);
+        core.tell_stops(&mut on.out);
         if resume
             && std::mem::take(&mut core.starved)
             && let Some(net) = &mut self.net
@@ -167,8 +168,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Whoever opened a space is done with it: see [`Core::close_space`].
     pub fn close_space(&mut self, space: SpaceId) {
         self.touch_any();
-        let (core, matched, mut out) = self.parts();
-        core.close_space(matched, &mut out, space);
+        let (core, mut on) = self.parts();
+        core.close_space(&mut on, space);
         self.flush();
     }
 
@@ -231,8 +232,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let Some(peer) = net.peer_returned(&mut self.core, it, &self.clock) else {
             return;
         };
-        let (core, matched, mut out) = self.parts();
-        core.rejoin(matched, &mut out, it, peer);
+        let (core, mut on) = self.parts();
+        core.rejoin(&mut on, it, peer);
     }
 
     /// Told from outside that a rank is there, though silent.

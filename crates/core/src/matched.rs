@@ -17,6 +17,7 @@ pub(crate) use self::memory::Row;
 pub use self::memory::{Gather, Scatter, prepare};
 pub use self::published::Published;
 use crate::lanes::Lanes;
+use crate::out::Out;
 use crate::values::{FLOWS_MAX, Misuse, PORTS_RESERVED, SPACES, SendOptions, Settings, SpaceId};
 
 /// The port of the first kind of message.
@@ -46,6 +47,23 @@ pub struct Matched {
     others: [Option<Box<Part>>; SPACES - 1],
     /// Whose exchange has the schedule of pulls, which is one for all.
     has_pulls: SpaceId,
+}
+
+/// Where something that arrives may lead to: the exchanges, and the way out.
+pub struct Onward<'a> {
+    pub(crate) matched: &'a mut Matched,
+    pub(crate) out: Out<'a>,
+}
+
+impl Onward<'_> {
+    /// The same for a shorter time.
+    #[inline(always)]
+    pub(crate) fn again(&mut self) -> Onward<'_> {
+        Onward {
+            matched: self.matched,
+            out: self.out.again(),
+        }
+    }
 }
 
 /// A request by shared memory asks for so much at least, bytes: there is no

@@ -19,7 +19,7 @@ use portolan_link::shm::ShmPort;
 use self::receive::ShmRx;
 use crate::core::Core;
 use crate::environment::Clock;
-use crate::matched::Matched;
+use crate::matched::{Matched, Onward};
 use crate::out::{NetTx, Out, ShmOut, ShmTx, why};
 use crate::values::{Death, FLOWS_ALL};
 
@@ -87,7 +87,7 @@ impl ShmLane {
         while moved < BURST
             && let Some(frame) = link.peek_short()
         {
-            let mut out = Out {
+            let out = Out {
                 net: net.as_deref_mut(),
                 shm: Some(ShmOut {
                     outlet: link.outlet(),
@@ -95,7 +95,7 @@ impl ShmLane {
                 }),
                 clock,
             };
-            if !rx.take_short(core, matched, &mut out, &frame) {
+            if !rx.take_short(core, &mut Onward { matched, out }, &frame) {
                 break;
             }
             link.advance_short();
@@ -105,7 +105,7 @@ impl ShmLane {
             link.end_short();
         } else if !link.is_quiet() {
             let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
-                let mut out = Out {
+                let out = Out {
                     net: net.as_deref_mut(),
                     shm: Some(ShmOut {
                         outlet: outlet.again(),
@@ -113,7 +113,7 @@ impl ShmLane {
                     }),
                     clock,
                 };
-                let taken = rx.take(core, matched, &mut out, from, priority, frame);
+                let taken = rx.take(core, &mut Onward { matched, out }, from, priority, frame);
                 *blocked |= !taken;
                 taken
             });

@@ -8,7 +8,7 @@ mod outbox;
 mod unbound;
 
 pub use self::aside::Aside;
-pub use self::incoming::{Dest, Incoming, Incomings, Offer, Parts};
+pub use self::incoming::{Dest, Filled, Incoming, Incomings, Offer, Parts};
 pub use self::ops::{Entry, News, Ops, Teller};
 pub use self::outbox::{Outbox, Unsent};
 pub use self::unbound::{Row, Unbound};

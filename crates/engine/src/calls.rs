@@ -140,40 +140,7 @@ impl Space {
         options: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        if self.is_own(options) {
-            return self.try_send_in::<true>(rank, port, options, payload);
-        }
-        self.try_send_in_other(rank, port, options, payload)
-    }
-
-    /// Out of the way of the program's own messages.
-    #[inline(never)]
-    fn try_send_in_other(
-        &self,
-        rank: u32,
-        port: u16,
-        options: &SendOptions<'_>,
-        payload: &[u8],
-    ) -> Result<MessageNo, SendError> {
-        self.try_send_in::<false>(rank, port, &options.within(self.id)?, payload)
-    }
-
-    /// `OWN`: see [`Space::is_own`].
-    #[inline(always)]
-    fn try_send_in<const OWN: bool>(
-        &self,
-        rank: u32,
-        port: u16,
-        o: &SendOptions<'_>,
-        payload: &[u8],
-    ) -> Result<MessageNo, SendError> {
-        let mut s = self.enter()?;
-        if let Some(sent) = s.send_now::<OWN>(rank, port, o, payload) {
-            return sent;
-        }
-        let sent = s.try_send(rank, port, o, payload);
-        s.end();
-        sent
+        self.send_by::<false>(rank, port, options, payload)
     }
 
     /// Sends a request in flow 0. Waits for credit where there is none, and of
@@ -199,27 +166,39 @@ impl Space {
         options: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        if self.is_own(options) {
-            return self.send_in::<true>(rank, port, options, payload);
-        }
-        self.send_in_other(rank, port, options, payload)
+        self.send_by::<true>(rank, port, options, payload)
     }
 
-    /// Out of the way of the program's own messages.
-    #[inline(never)]
-    fn send_in_other(
+    /// `WAITS`: for credit, and until a long message is on its way.
+    #[inline(always)]
+    fn send_by<const WAITS: bool>(
         &self,
         rank: u32,
         port: u16,
         options: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        self.send_in::<false>(rank, port, &options.within(self.id)?, payload)
+        if self.is_own(options) {
+            return self.send_in::<true, WAITS>(rank, port, options, payload);
+        }
+        self.send_in_other::<WAITS>(rank, port, options, payload)
+    }
+
+    /// Out of the way of the program's own messages.
+    #[inline(never)]
+    fn send_in_other<const WAITS: bool>(
+        &self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        self.send_in::<false, WAITS>(rank, port, &options.within(self.id)?, payload)
     }
 
     /// `OWN`: see [`Space::is_own`].
     #[inline(always)]
-    fn send_in<const OWN: bool>(
+    fn send_in<const OWN: bool, const WAITS: bool>(
         &self,
         rank: u32,
         port: u16,
@@ -227,17 +206,16 @@ impl Space {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
-        if let Some(Ok(number)) = s.send_now::<OWN>(rank, port, o, payload) {
-            return Ok(number);
+        match s.send_now::<OWN>(rank, port, o, payload) {
+            Some(sent) if !WAITS || sent.is_ok() => return sent,
+            _ => {}
         }
         let (core, mut out) = s.split();
-        if core.is_inline(&mut out, rank, o.args.len(), payload.len()) {
-            match s.try_send(rank, port, o, payload) {
-                Err(SendError::NoCredit) => {}
-                result => {
-                    s.end();
-                    return result;
-                }
+        if !WAITS || core.is_inline(&mut out, rank, o.args.len(), payload.len()) {
+            let sent = s.try_send(rank, port, o, payload);
+            if !WAITS || sent != Err(SendError::NoCredit) {
+                s.end();
+                return sent;
             }
         }
         self.send_waiting(s, rank, port, o, payload)

@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Endpoint, FrameIndex, FrameMeta, Identity, Layout, LocalNetwork, Long,
-    Message, NetAddress, Path, PathSnapshot, Peer, PeerId, PeerSnapshot, Release, SourceId, Spare,
-    Tables,
+    Config, Endpoint, FrameIndex, Identity, LocalNetwork, Message, NetAddress, PeerId, Release,
+    SourceId, Spare,
 };
 use portolan_seal::Null;
+use portolan_sim::memory::Memory;
 use portolan_wire::{
     Ack, Body, CONNECT_BYTES, CONNECT_CLEAR_BYTES, Chunk, Connect, ConnectIds, EndpointId, Flags,
     Head, Header, Life, MessageNo, PacketNo, PacketType, Priority, TAG_BYTES,
@@ -39,15 +39,7 @@ const WHO: [(u64, u64); 3] = [(1, 11), (2, 22), (3, 33)];
 
 /// One endpoint with its memory.
 struct Node {
-    core: Core,
-    peers: Vec<Peer>,
-    parked: Vec<PeerSnapshot>,
-    parked_paths: Vec<PathSnapshot>,
-    conns: Vec<Conn>,
-    paths: Vec<Path>,
-    meta: Vec<FrameMeta>,
-    longs: Vec<Long>,
-    frames: Vec<u8>,
+    memory: Memory,
     /// Frames that the link still reads.
     in_link: VecDeque<FrameIndex>,
     /// Packets on the way to it.
@@ -78,29 +70,19 @@ fn address(who: usize) -> NetAddress {
 
 impl Node {
     fn new(config: &Config, me: usize) -> Self {
-        let l = Layout::of(config);
+        let identity = Identity {
+            id: EndpointId(WHO[me].0),
+            life: Life(WHO[me].1),
+        };
         let mut node = Self {
-            core: Core::default(),
-            peers: vec![Peer::default(); l.peers],
-            parked: vec![portolan_proto::NOT_PARKED; l.parked],
-            parked_paths: vec![PathSnapshot::default(); l.parked_paths],
-            conns: vec![Conn::default(); l.conns],
-            paths: vec![Path::default(); l.paths],
-            meta: vec![FrameMeta::default(); l.meta],
-            longs: vec![Long::default(); l.longs],
-            frames: vec![0; l.frame_bytes],
+            memory: Memory::new(config, identity, &[5; 32], me as u64),
             in_link: VecDeque::new(),
             inbox: VecDeque::new(),
             offered: [(0, 0); 3],
             number: [config.first_packet as u32; 3],
         };
-        let identity = Identity {
-            id: EndpointId(WHO[me].0),
-            life: Life(WHO[me].1),
-        };
-        node.tables().init(config, identity, &[5; 32], me as u64);
         let mut seal = Null;
-        let mut endpoint = Endpoint::new(node.tables(), &mut seal);
+        let mut endpoint = Endpoint::new(node.memory.tables(), &mut seal);
         if config.more_paths > 0 {
             let second = LocalNetwork {
                 address: NetAddress {
@@ -119,20 +101,6 @@ impl Node {
                 .expect("room for two");
         }
         node
-    }
-
-    fn tables(&mut self) -> Tables<'_> {
-        Tables {
-            core: &mut self.core,
-            peers: &mut self.peers,
-            parked: &mut self.parked,
-            parked_paths: &mut self.parked_paths,
-            conns: &mut self.conns,
-            paths: &mut self.paths,
-            meta: &mut self.meta,
-            longs: &mut self.longs,
-            frames: &mut self.frames,
-        }
     }
 }
 
@@ -197,7 +165,7 @@ impl Run<'_> {
             me: i,
         };
         let mut seal = Null;
-        let mut endpoint = Endpoint::new(self.nodes[i].tables(), &mut seal);
+        let mut endpoint = Endpoint::new(self.nodes[i].memory.tables(), &mut seal);
         let result = call(&mut endpoint, &mut hands, now);
         hands.hear(&mut endpoint);
         result

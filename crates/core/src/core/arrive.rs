@@ -4,26 +4,20 @@
 use portolan_wire::Priority;
 
 use super::placing::place_cut;
-use super::ports::{Filled, HeldMessage, PortState, Slot};
+use super::ports::{HeldMessage, PortState, Slot};
 use super::{Arrival, Core, SPARE_MAX, Took, is_matched};
-use crate::matched::{MATCHED, Matched};
-use crate::out::Out;
+use crate::matched::{MATCHED, Matched, Onward};
 use crate::values::{Charge, Event, FIRST_FLOW, Meta, PORTS_RESERVED, PortId};
 use crate::waiting::{Dest, Incoming, Offer};
 
 impl Core {
     /// A first part has arrived. It is set aside where it cannot be taken.
     #[inline(always)]
-    pub(crate) fn arrive(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> Took {
+    pub(crate) fn arrive(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
             return self.set_aside(a, None);
         }
-        match self.arrive_now(matched, out, a) {
+        match self.arrive_now(on, a) {
             Took::NotNow => self.set_aside(a, None),
             took => took,
         }
@@ -32,13 +26,12 @@ impl Core {
     /// The same of an offer to copy a message; `None` if it was set aside.
     pub(crate) fn arrive_offer(
         &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
+        on: &mut Onward<'_>,
         a: &Arrival<'_>,
         offer: Offer,
     ) -> Option<Took> {
         if !self.aside.has(a.meta.flow_of()) {
-            match self.arrive_now(matched, out, a) {
+            match self.arrive_now(on, a) {
                 Took::NotNow => {}
                 took => return Some(took),
             }
@@ -49,42 +42,27 @@ impl Core {
 
     /// A first part is offered.
     #[inline(always)]
-    pub(crate) fn arrive_now(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> Took {
+    pub(crate) fn arrive_now(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         if a.meta.port >= MATCHED {
-            return self.arrive_matched(matched, out, a);
+            return self.arrive_matched(on, a);
         }
-        self.arrive_at_port(matched, out, a)
+        self.arrive_at_port(on, a)
     }
 
     /// The same of one that is no exchange's.
     #[inline(always)]
-    pub(crate) fn arrive_at_port(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> Took {
+    pub(crate) fn arrive_at_port(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         if a.meta.flow < FIRST_FLOW {
-            self.arrive_in::<true>(matched, out, a)
+            self.arrive_in::<true>(on, a)
         } else {
-            self.arrive_in_other(matched, out, a)
+            self.arrive_in_other(on, a)
         }
     }
 
     /// For another space than the program's, whose messages need not know of this.
     #[inline(never)]
-    fn arrive_in_other(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> Took {
-        self.arrive_in::<false>(matched, out, a)
+    fn arrive_in_other(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+        self.arrive_in::<false>(on, a)
     }
 
     /// The port that a message is for; `OWN`: which is known to be the program's own.
@@ -98,12 +76,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn arrive_in<const OWN: bool>(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> Took {
+    fn arrive_in<const OWN: bool>(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         if a.is_whole()
             && self.run
             && !self.outbox.is_any_full()
@@ -112,19 +85,19 @@ impl Core {
             && let Some(handler) = slot.handler.take()
         {
             let generation = slot.note_arrival();
-            self.call::<OWN>(matched, out, handler, generation, a);
+            self.call::<OWN>(on, handler, generation, a);
             return Took::Whole;
         }
-        self.arrive_slow(matched, out, a)
+        self.arrive_slow(on, a)
     }
 
-    fn arrive_slow(&mut self, matched: &mut Matched, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+    fn arrive_slow(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         let space = a.meta.space();
         if !self.is_open(space) {
             return self.not_now();
         }
         if a.meta.port >= PORTS_RESERVED {
-            return self.arrive_internal(matched, out, a);
+            return self.arrive_internal(on, a);
         }
         // Answers may be needed: take no requests while they pile up.
         let crowded = self.outbox.is_full(space) && a.meta.priority == Priority::Request;
@@ -138,7 +111,7 @@ impl Core {
             PortState::Unbound if closed => return Took::Refused,
             PortState::Unbound => return self.keep(a, Charge::Unexpected),
             PortState::Bound if slot.placing.is_some() => {
-                return self.arrive_placing(matched, out, a);
+                return self.arrive_placing(on, a);
             }
             PortState::Bound => {}
         }
@@ -160,9 +133,9 @@ impl Core {
         }
         if free && (no_handler || run || slot.any_thread) {
             if room.is_some() {
-                self.copy_and_run(matched, out, a);
+                self.copy_and_run(on, a);
             } else {
-                self.run_handler(matched, out, a);
+                self.run_handler(on, a);
             }
             return Took::Whole;
         }
@@ -253,11 +226,7 @@ impl Core {
     /// Lists a port whose handler has work, if it is so.
     pub(crate) fn list(&mut self, port: PortId) {
         let slot = self.ports.get_or_make(port);
-        let waits = slot
-            .held
-            .front()
-            .is_some_and(|h| !slot.busy || h.in_buffer.is_some());
-        if waits && !slot.paused && slot.state != PortState::Unbound && !slot.listed {
+        if !slot.listed && slot.state != PortState::Unbound && slot.may_hand_over() {
             slot.listed = true;
             self.ready.push_back(port);
             self.attention = true;
@@ -267,21 +236,12 @@ impl Core {
     /// Begins a message of several parts that goes to the port's buffer.
     fn begin_in_buffer(&mut self, a: &Arrival<'_>) -> Took {
         let slot = self.ports.get_or_make(a.meta.port_id());
-        let Some(mut buffer) = slot.buffer.take() else {
+        let Some(buffer) = slot.buffer.take() else {
             return Took::Refused;
         };
         slot.busy = true;
         slot.fast = false;
-        let generation = slot.generation;
-        buffer.as_mut_slice()[..a.payload.len()].copy_from_slice(a.payload);
-        self.begin_arrival(
-            a,
-            Dest::Bound {
-                buffer,
-                generation,
-                placed: false,
-            },
-        )
+        self.begin_in(a, buffer, false)
     }
 
     pub(crate) fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
@@ -333,11 +293,11 @@ impl Core {
     }
 
     /// All bytes of a message are where they belong.
-    pub(crate) fn finish(&mut self, matched: &mut Matched, out: &mut Out<'_>, cookie: u64) {
+    pub(crate) fn finish(&mut self, on: &mut Onward<'_>, cookie: u64) {
         if is_matched(cookie) {
-            return self.part_arrived(matched, out, cookie);
+            return self.part_arrived(on, cookie);
         }
-        if self.finish_aside(matched, out, cookie) {
+        if self.finish_aside(on, cookie) {
             return;
         }
         let Some(Incoming {
@@ -350,18 +310,9 @@ impl Core {
             return;
         };
         match dest {
-            Dest::Bound {
-                buffer,
-                generation,
-                placed,
-            } => {
-                let filled = Filled {
-                    bytes: buffer.len().min(total as usize),
-                    buffer,
-                    total,
-                    generation,
-                    placed,
-                };
+            Dest::Bound(mut filled) => {
+                let placed = filled.placed;
+                filled.bytes = filled.buffer.len().min(total as usize);
                 let held = HeldMessage {
                     meta,
                     args,
@@ -372,7 +323,7 @@ impl Core {
                     charged: 0,
                 };
                 if self.may_run(meta.port_id()) {
-                    self.deliver(matched, out, held);
+                    self.deliver(on, held);
                 } else {
                     self.hold(held, !placed);
                 }
@@ -392,14 +343,14 @@ impl Core {
                     charged,
                 };
                 if meta.port >= PORTS_RESERVED {
-                    self.internal_whole(matched, out, held);
+                    self.internal_whole(on, held);
                     return;
                 }
                 let slot = self.ports.get_or_make(meta.port_id());
                 let free = !slot.busy && !slot.paused && slot.held.is_empty();
                 let free = free && slot.state == PortState::Bound;
                 if free && self.may_run(meta.port_id()) {
-                    self.deliver(matched, out, held);
+                    self.deliver(on, held);
                 } else {
                     self.hold(held, false);
                 }

@@ -3,7 +3,7 @@
 use super::collective::BROADCAST;
 use super::{Arrival, Core, Took};
 use crate::lanes::Lane;
-use crate::matched::Matched;
+use crate::matched::{Matched, Onward};
 use crate::out::Out;
 use crate::values::{Death, FLOWS_ALL, Meta};
 use crate::waiting::{Dest, Incoming, Offer, Parts};
@@ -82,24 +82,19 @@ impl Core {
             }
             // It was refused.
             Dest::Passed(None) => Some(fill(&mut vec![0; len])),
-            Dest::Bound { .. } | Dest::Own { .. } => None,
+            Dest::Bound(_) | Dest::Own { .. } => None,
         }
     }
 
     /// All parts of a message have come; true if it was set aside, and this is dealt with.
-    pub(crate) fn finish_aside(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        cookie: u64,
-    ) -> bool {
+    pub(crate) fn finish_aside(&mut self, on: &mut Onward<'_>, cookie: u64) -> bool {
         match self.incoming.get(cookie).map(|it| &mut it.dest) {
             Some(Dest::Aside(parts)) => parts.complete = true,
             Some(Dest::Passed(to)) => {
                 let to = *to;
                 self.incoming.remove(cookie);
                 if let Some(to) = to {
-                    self.finish(matched, out, to);
+                    self.finish(on, to);
                 }
             }
             _ => return false,
@@ -108,7 +103,7 @@ impl Core {
     }
 
     /// Offers again what was set aside; gives how many messages were taken.
-    pub(crate) fn take_aside(&mut self, matched: &mut Matched, out: &mut Out<'_>) -> usize {
+    pub(crate) fn take_aside(&mut self, on: &mut Onward<'_>) -> usize {
         let mut taken = 0;
         // Each time another flow is first: none has what becomes free to itself.
         self.aside
@@ -116,7 +111,7 @@ impl Core {
             .rotate_left(1.min(self.aside.queues.len()));
         for at in 0..self.aside.queues.len() {
             while let Some(&cookie) = self.aside.queues[at].waiting.front()
-                && let Some(bytes) = self.offer_again(matched, out, cookie)
+                && let Some(bytes) = self.offer_again(on, cookie)
             {
                 let queue = &mut self.aside.queues[at];
                 queue.waiting.pop_front();
@@ -133,12 +128,7 @@ impl Core {
     }
 
     /// Offers the first message of a flow; gives what it had taken if it is taken now.
-    fn offer_again(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        cookie: u64,
-    ) -> Option<usize> {
+    fn offer_again(&mut self, on: &mut Onward<'_>, cookie: u64) -> Option<usize> {
         let mut it = self.incoming.lend(cookie)?;
         let bytes = it.bytes();
         let Dest::Aside(parts) = &mut it.dest else {
@@ -150,27 +140,27 @@ impl Core {
             total: it.total,
             payload: &parts.first,
         };
-        let took = self.arrive_now(matched, out, &a);
+        let took = self.arrive_now(on, &a);
         if took == Took::NotNow {
             self.incoming.give_back(cookie, it);
             return None;
         }
         if let Some(offer) = parts.offer {
             self.incoming.free(cookie);
-            offer.answer(self, matched, out, &a, took);
+            offer.answer(self, on, &a, took);
             return Some(bytes);
         }
         let to = match took {
             Took::Part(to) => Some(to),
             Took::Refused => {
-                self.refuse_kept(out, &it.meta);
+                self.refuse_kept(&mut on.out, &it.meta);
                 None
             }
             Took::Whole | Took::NotNow => None,
         };
         if let Some(to) = to {
             for (at, bytes) in parts.rest.drain(..) {
-                self.place(matched, to, at, bytes.len(), |into| {
+                self.place(on.matched, to, at, bytes.len(), |into| {
                     into.copy_from_slice(&bytes);
                 });
             }
@@ -178,7 +168,7 @@ impl Core {
         if parts.complete {
             self.incoming.free(cookie);
             if let Some(to) = to {
-                self.finish(matched, out, to);
+                self.finish(on, to);
             }
         } else {
             it.dest = Dest::Passed(to);

@@ -9,7 +9,7 @@ use super::ports::{HeldMessage, PortState};
 use super::{Arrival, Core, Finding, Took};
 use crate::groups::{Broadcast, Epoch, Group, ROUNDS, broadcast_meta};
 use crate::lanes::Restarted;
-use crate::matched::{self, FLOW_REQUESTS, Matched};
+use crate::matched::{self, FLOW_REQUESTS, Onward};
 use crate::out::Out;
 use crate::values::{
     Charge, Death, Event, Meta, Misuse, PORTS_RESERVED, PortId, SPACES, SendError, SendOptions,
@@ -221,17 +221,12 @@ impl Core {
 
 impl Core {
     /// A message on a reserved port.
-    pub(crate) fn arrive_internal(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> Took {
+    pub(crate) fn arrive_internal(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         match a.meta.port {
             BROADCAST if !a.is_whole() || self.is_ahead(a.payload) => {
                 return self.keep(a, Charge::Queued);
             }
-            BROADCAST => return self.broadcast(matched, out, a.meta.space(), a.payload),
+            BROADCAST => return self.broadcast(on, a.meta.space(), a.payload),
             _ if !a.is_whole() => return Took::Refused,
             _ => {}
         }
@@ -259,7 +254,7 @@ impl Core {
             }
             BARRIER => self.barriers.arrive(word(0), word(1) as usize, epoch),
             LEFT => match u32::try_from(word(0)).map(SpaceId::new) {
-                Ok(Ok(space)) => self.peer_left(matched, out, a.meta.from, a.meta.flow, space),
+                Ok(Ok(space)) => self.peer_left(on, a.meta.from, a.meta.flow, space),
                 _ => return Took::Refused,
             },
             _ => return Took::Refused,
@@ -321,21 +316,14 @@ impl Core {
     }
 
     /// Another is done with a space: nothing more of it comes in this flow.
-    fn peer_left(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        rank: u32,
-        flow: u16,
-        space: SpaceId,
-    ) {
+    fn peer_left(&mut self, on: &mut Onward<'_>, rank: u32, flow: u16, space: SpaceId) {
         if flow == FLOW_REQUESTS {
             self.lanes.leave_barriers(rank, space);
         }
         if flow == matched::options(space, Kind::Eager, &[]).flow && self.lanes.leave(rank, space) {
-            if let Some(part) = matched.at(space) {
+            if let Some(part) = on.matched.at(space) {
                 part.exchange.peer_left(rank);
-                self.work(matched, out, space);
+                self.work(on, space);
             }
             let why = Death::Closed;
             self.emit(space, Event::PeerDead { rank, why });
@@ -384,13 +372,7 @@ impl Core {
 
     /// A rank that had died is back. What its life before has sent and no
     /// handler has taken goes: it would be taken for the new one's.
-    pub(crate) fn rejoin(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        it: &Restarted,
-        peer: PeerId,
-    ) {
+    pub(crate) fn rejoin(&mut self, on: &mut Onward<'_>, it: &Restarted, peer: PeerId) {
         let rank = it.rank;
         log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
         let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
@@ -416,7 +398,7 @@ impl Core {
             self.ports.get_or_make(port).update_fast();
             self.list(port);
         }
-        self.welcome_matched(matched, out, rank);
+        self.welcome_matched(on, rank);
         self.lanes.set_back(it, peer);
         self.emit_to_all(Event::PeerBack { rank }, 0);
         for space in (0..SPACES).map(SpaceId::at) {
@@ -426,23 +408,18 @@ impl Core {
                 .map(|slot| std::mem::take(&mut slot.held))
                 .unwrap_or_default()
             {
-                self.internal_whole(matched, out, held);
+                self.internal_whole(on, held);
             }
         }
     }
 
     /// A long message on a reserved port is complete.
-    pub(crate) fn internal_whole(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        held: HeldMessage,
-    ) {
+    pub(crate) fn internal_whole(&mut self, on: &mut Onward<'_>, held: HeldMessage) {
         if self.is_ahead(&held.body) {
             self.hold(held, false);
             return;
         }
-        let took = self.broadcast(matched, out, held.meta.space(), &held.body);
+        let took = self.broadcast(on, held.meta.space(), &held.body);
         if took == Took::NotNow
             && let Some(b) = Broadcast::parse(&held.body)
         {
@@ -457,7 +434,7 @@ impl Core {
                 charge: held.charge,
                 charged: 0,
             };
-            self.forward(out, &b);
+            self.forward(&mut on.out, &b);
             self.hold(local, false);
         }
         self.release(held);
@@ -465,13 +442,7 @@ impl Core {
 
     /// Hands a broadcast to its port here and passes it on. On
     /// [`Took::NotNow`] neither was done.
-    fn broadcast(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        space: SpaceId,
-        bytes: &[u8],
-    ) -> Took {
+    fn broadcast(&mut self, on: &mut Onward<'_>, space: SpaceId, bytes: &[u8]) -> Took {
         let Some(b) = Broadcast::parse(bytes) else {
             return Took::Refused;
         };
@@ -481,7 +452,7 @@ impl Core {
         let returns = &self.lanes.returns;
         if b.turn < returns.since(self.rank).max(returns.since(b.root)) {
             // Meant for our life before, or of one of its root that is over.
-            self.forward(out, &b);
+            self.forward(&mut on.out, &b);
             return Took::Whole;
         }
         let local = Arrival {
@@ -490,12 +461,12 @@ impl Core {
             total: b.payload.len() as u64,
             payload: b.payload,
         };
-        match self.arrive_at_port(matched, out, &local) {
+        match self.arrive_at_port(on, &local) {
             Took::NotNow => return Took::NotNow,
-            Took::Refused => self.refuse_kept(out, &local.meta),
+            Took::Refused => self.refuse_kept(&mut on.out, &local.meta),
             Took::Whole | Took::Part(_) => {}
         }
-        self.forward(out, &b);
+        self.forward(&mut on.out, &b);
         Took::Whole
     }
 

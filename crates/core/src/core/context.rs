@@ -6,15 +6,13 @@ use portolan_wire::{MessageNo, Priority};
 
 use super::Core;
 use super::ports::Binding;
-use crate::matched::{Gather, Matched};
-use crate::out::Out;
+use crate::matched::{Gather, Onward};
 use crate::values::{Buffer, Meta, Misuse, PortId, SendError, SendOptions, SpaceId};
 
 /// The endpoint as its handlers see it. Nothing here blocks.
 pub struct Context<'a> {
     core: &'a mut Core,
-    matched: &'a mut Matched,
-    out: Out<'a>,
+    on: Onward<'a>,
     from: u32,
     port: u16,
     flow: u16,
@@ -22,16 +20,10 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     #[inline(always)]
-    pub(crate) fn new(
-        core: &'a mut Core,
-        matched: &'a mut Matched,
-        out: &'a mut Out<'_>,
-        meta: &Meta,
-    ) -> Self {
+    pub(crate) fn new(core: &'a mut Core, on: &'a mut Onward<'_>, meta: &Meta) -> Self {
         Self {
             core,
-            matched,
-            out: out.again(),
+            on: on.again(),
             from: meta.from,
             port: meta.port,
             flow: meta.flow,
@@ -86,7 +78,7 @@ impl<'a> Context<'a> {
             notify: Notify::NONE,
         };
         self.core
-            .send_or_keep(&mut self.out, self.from, port, &options, payload)
+            .send_or_keep(&mut self.on.out, self.from, port, &options, payload)
     }
 
     /// The space that the handler is in.
@@ -122,7 +114,7 @@ impl<'a> Context<'a> {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         let options = options.within(self.space())?;
-        (self.core).send(&mut self.out, rank, port, &options, payload)
+        (self.core).send(&mut self.on.out, rank, port, &options, payload)
     }
 
     /// Sends without a copy if there is credit; the memory comes back with the
@@ -141,11 +133,8 @@ impl<'a> Context<'a> {
         let Ok(options) = options.within(self.space()) else {
             return Err((Misuse::BadFlow.into(), payload));
         };
-        let Self {
-            core, matched, out, ..
-        } = self;
-        let release = Release::Acknowledged;
-        let posted = core.post_message(matched, out, to, &options, payload, release)?;
+        let (on, release) = (&mut self.on, Release::Acknowledged);
+        let posted = (self.core).post_message(on, to, &options, payload, release)?;
         Ok(posted.0)
     }
 
@@ -175,7 +164,7 @@ impl<'a> Context<'a> {
     /// [`Misuse::ReservedPort`].
     pub fn close_port(&mut self, port: u16) -> Result<(), Misuse> {
         let port = self.port(port);
-        self.core.close_port(&mut self.out, port)
+        self.core.close_port(&mut self.on.out, port)
     }
 }
 

@@ -3,8 +3,7 @@
 use portolan_exchange::{self as exchange, Did, Incoming, Kind, Took};
 
 use super::{Arrival, Core, Took as CoreTook};
-use crate::matched::{MATCHED, Matched, Part, SPACE_SHIFT};
-use crate::out::Out;
+use crate::matched::{MATCHED, Matched, Onward, Part, SPACE_SHIFT};
 use crate::values::{SPACES, SpaceId};
 use crate::waiting::News;
 
@@ -12,19 +11,14 @@ impl Core {
     /// Does what a space's exchange wants to be done after it was told something; gives
     /// how much found room.
     #[inline]
-    pub(crate) fn work(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        space: SpaceId,
-    ) -> usize {
-        match matched.part(space) {
-            Some(part) if !part.exchange.is_quiet() => self.do_tasks(matched, out, space),
+    pub(crate) fn work(&mut self, on: &mut Onward<'_>, space: SpaceId) -> usize {
+        match on.matched.part(space) {
+            Some(part) if !part.exchange.is_quiet() => self.do_tasks(on, space),
             _ => 0,
         }
     }
 
-    fn do_tasks(&mut self, matched: &mut Matched, out: &mut Out<'_>, space: SpaceId) -> usize {
+    fn do_tasks(&mut self, on: &mut Onward<'_>, space: SpaceId) -> usize {
         let (mut done, mut space) = (0, space);
         loop {
             let Some(Part {
@@ -32,18 +26,18 @@ impl Core {
                 published,
                 scratch,
                 ..
-            }) = matched.at(space)
+            }) = on.matched.at(space)
             else {
                 return done;
             };
             while let Some(task) = exchange.poll_task() {
-                let did = self.act(published, scratch, out, space, task);
+                let did = self.act(published, scratch, &mut on.out, space, task);
                 done += usize::from(did != Did::NoRoom);
                 exchange.did(did);
             }
             while let Some(rank) = exchange.poll_awaited() {
                 if let Some(peer) = self.lanes.peer(rank) {
-                    out.net_await(peer);
+                    on.out.net_await(peer);
                 }
             }
             if exchange.take_freed() {
@@ -55,7 +49,7 @@ impl Core {
                 return done;
             };
             space = SpaceId::at(next.into());
-            if let Some(part) = matched.at(space) {
+            if let Some(part) = on.matched.at(space) {
                 part.exchange.take_turn();
             }
         }
@@ -63,12 +57,7 @@ impl Core {
 
     /// A message of another rank's exchange.
     #[inline]
-    pub(crate) fn arrive_matched(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> CoreTook {
+    pub(crate) fn arrive_matched(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> CoreTook {
         let Some(kind) = Kind::of(a.meta.port - MATCHED) else {
             return CoreTook::Refused;
         };
@@ -76,10 +65,10 @@ impl Core {
             return self.not_now();
         }
         if self.has_news() {
-            self.tell_news(matched);
+            self.tell_news(on.matched);
         }
         let space = a.meta.space();
-        let Some(part) = matched.at(space) else {
+        let Some(part) = on.matched.at(space) else {
             return self.not_now();
         };
         let message = Incoming {
@@ -90,7 +79,7 @@ impl Core {
             payload: a.payload,
         };
         let took = part.exchange.arrive(&message);
-        self.work(matched, out, space);
+        self.work(on, space);
         let took = match took {
             Took::NotNow => return self.not_now(),
             Took::Refused => return CoreTook::Refused,
@@ -105,11 +94,11 @@ impl Core {
     }
 
     /// All of a part has arrived.
-    pub(crate) fn part_arrived(&mut self, matched: &mut Matched, out: &mut Out<'_>, part: u64) {
+    pub(crate) fn part_arrived(&mut self, on: &mut Onward<'_>, part: u64) {
         let (space, part) = Matched::number(part);
-        if let Some(it) = matched.at(space) {
+        if let Some(it) = on.matched.at(space) {
             it.exchange.arrived(part);
-            self.work(matched, out, space);
+            self.work(on, space);
         }
     }
 
@@ -157,31 +146,31 @@ impl Core {
 
     /// Tells the exchanges of what has happened, and tries again what found no room.
     /// Gives how much moved.
-    pub(crate) fn run_matched(&mut self, matched: &mut Matched, out: &mut Out<'_>) -> usize {
-        let told = self.tell_news(matched);
+    pub(crate) fn run_matched(&mut self, on: &mut Onward<'_>) -> usize {
+        let told = self.tell_news(on.matched);
         let mut moved = told;
         for space in (0..SPACES).map(SpaceId::at) {
-            let Some(part) = matched.part(space) else {
+            let Some(part) = on.matched.part(space) else {
                 continue;
             };
             if told > 0 || part.exchange.has_backlog() {
-                if let Some(part) = matched.at(space) {
+                if let Some(part) = on.matched.at(space) {
                     part.exchange.resume();
                 }
-                moved += self.work(matched, out, space);
+                moved += self.work(on, space);
             }
         }
         moved
     }
 
     /// A rank that had died is back, and reached by the network.
-    pub(crate) fn welcome_matched(&mut self, matched: &mut Matched, out: &mut Out<'_>, rank: u32) {
-        self.run_matched(matched, out);
+    pub(crate) fn welcome_matched(&mut self, on: &mut Onward<'_>, rank: u32) {
+        self.run_matched(on);
         for space in (0..SPACES).map(SpaceId::at) {
-            if let Some(part) = matched.at(space) {
+            if let Some(part) = on.matched.at(space) {
                 part.exchange.peer_back(rank);
                 part.exchange.set_lane(rank, exchange::Lane::Network);
-                self.work(matched, out, space);
+                self.work(on, space);
             }
         }
     }

@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use portolan_wire::{MessageNo, Priority};
 
 use super::context::Context;
-use super::ports::{Filled, Handler, HeldMessage, Placement, PortState};
+use super::ports::{Handler, HeldMessage, Placement, PortState};
 use super::{Arrival, Core};
-use crate::matched::Matched;
+use crate::matched::Onward;
 use crate::out::Out;
 use crate::values::{Event, Failure, Message, Meta, PortId, SpaceId};
 
@@ -21,18 +21,13 @@ impl Core {
     }
 
     /// Runs the handler of a message that has been kept.
-    pub(crate) fn deliver(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        mut held: HeldMessage,
-    ) {
+    pub(crate) fn deliver(&mut self, on: &mut Onward<'_>, mut held: HeldMessage) {
         let meta = held.meta;
         let port = meta.port_id();
         self.outbox.make_room(port.space);
         let slot = self.ports.get_or_make(port);
         if slot.state == PortState::Closed {
-            return self.refuse_held(out, held);
+            return self.refuse_held(&mut on.out, held);
         }
         if let Some(filled) = held.in_buffer.take() {
             let a = Arrival {
@@ -41,7 +36,7 @@ impl Core {
                 total: filled.total,
                 payload: &filled.buffer.as_slice()[..filled.bytes],
             };
-            let seen = self.run_handler(matched, out, &a);
+            let seen = self.run_handler(on, &a);
             self.ports.get_or_make(port).put_back(filled, seen);
         } else {
             let a = Arrival {
@@ -54,15 +49,15 @@ impl Core {
             if slot.placing.is_some() && !held.placed {
                 match self.ask_where(&a) {
                     Placement::Later => return self.hold(held, true),
-                    to => self.place_whole(matched, out, &a, to),
+                    to => self.place_whole(on, &a, to),
                 }
             } else if slot.placing.is_some() || room.is_none() {
-                self.run_handler(matched, out, &a);
+                self.run_handler(on, &a);
             } else if let Some(room) = room.filter(|room| a.total > *room) {
                 self.too_long(&meta, a.total, room);
-                self.refuse_kept(out, &meta);
+                self.refuse_kept(&mut on.out, &meta);
             } else {
-                self.copy_and_run(matched, out, &a);
+                self.copy_and_run(on, &a);
             }
         }
         self.release(held);
@@ -84,42 +79,20 @@ impl Core {
     }
 
     /// Copies a whole message to the port's free buffer and runs the handler.
-    pub(super) fn copy_and_run(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) {
+    pub(super) fn copy_and_run(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) {
         let port = a.meta.port_id();
         let slot = self.ports.get_or_make(port);
-        let Some(mut buffer) = slot.buffer.take() else {
+        let Some(buffer) = slot.buffer.take() else {
             return;
         };
-        let generation = slot.generation;
         slot.busy = true;
-        let len = a.payload.len();
-        buffer.as_mut_slice()[..len].copy_from_slice(a.payload);
-        let payload = &buffer.as_slice()[..len];
-        let seen = self.run_handler(matched, out, &Arrival { payload, ..*a });
-        let filled = Filled {
-            buffer,
-            bytes: len,
-            total: a.total,
-            generation,
-            placed: false,
-        };
-        self.ports.get_or_make(port).put_back(filled, seen);
+        self.run_in(on, a, buffer, false);
         // The handler may have sent to its own port.
         self.list(port);
     }
 
     /// Runs a port's handler; false if it has none.
-    pub(crate) fn run_handler(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> bool {
+    pub(crate) fn run_handler(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
         let slot = self.ports.get_or_make(a.meta.port_id());
         let generation = slot.note_arrival();
         let Some(handler) = slot.handler.take() else {
@@ -130,7 +103,7 @@ impl Core {
             }
             return false;
         };
-        self.call::<false>(matched, out, handler, generation, a);
+        self.call::<false>(on, handler, generation, a);
         true
     }
 
@@ -149,8 +122,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn call<const OWN: bool>(
         &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
+        on: &mut Onward<'_>,
         mut handler: Handler,
         generation: u32,
         a: &Arrival<'_>,
@@ -172,7 +144,7 @@ impl Core {
         // A panic must not leave the tables half changed: it goes on at the
         // end of the call.
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            handler(&mut Context::new(self, matched, out, meta), &message);
+            handler(&mut Context::new(self, on, meta), &message);
         }));
         if let Some(slot) = self.slot::<OWN>(meta)
             && slot.generation == generation
@@ -194,7 +166,7 @@ impl Core {
     }
 
     /// Runs handlers of messages that were kept; gives how many.
-    pub(crate) fn run_ready(&mut self, matched: &mut Matched, out: &mut Out<'_>) -> usize {
+    pub(crate) fn run_ready(&mut self, on: &mut Onward<'_>) -> usize {
         let mut ran = 0;
         for _ in 0..self.ready.len() {
             let Some(port) = self.ready.pop_front() else {
@@ -208,15 +180,14 @@ impl Core {
                     break;
                 }
                 let slot = self.ports.get_or_make(port);
-                let busy = slot.busy && slot.held.front().is_none_or(|h| h.in_buffer.is_none());
-                if busy || slot.paused {
+                if !slot.may_hand_over() {
                     break;
                 }
                 let Some(held) = slot.held.pop_front() else {
                     break;
                 };
                 slot.update_fast();
-                self.deliver(matched, out, held);
+                self.deliver(on, held);
                 ran += 1;
             }
             self.list(port);
@@ -225,11 +196,11 @@ impl Core {
     }
 
     /// Runs error handlers.
-    pub(crate) fn run_events(&mut self, matched: &mut Matched, out: &mut Out<'_>) {
+    pub(crate) fn run_events(&mut self, on: &mut Onward<'_>) {
         while let Some((space, event)) = self.events.pop_front() {
             let of_port = match event {
                 Event::TooLong { port: number, .. } => {
-                    self.run_error_handler(matched, out, PortId { space, number }, &event)
+                    self.run_error_handler(on, PortId { space, number }, &event)
                 }
                 _ => false,
             };
@@ -237,7 +208,7 @@ impl Core {
             if !of_port && let Some(mut handler) = of_space.and_then(Option::take) {
                 let meta = self.own_meta(PortId { space, number: 0 });
                 let ended = catch_unwind(AssertUnwindSafe(|| {
-                    handler(&mut Context::new(self, matched, out, &meta), &event);
+                    handler(&mut Context::new(self, on, &meta), &event);
                 }));
                 if let Some(it) = self.space(space) {
                     it.error_handler.get_or_insert(handler);
@@ -249,7 +220,7 @@ impl Core {
             if matches!(event, Event::PeerDead { .. } | Event::PeerBack { .. }) {
                 let ports = self.ports.with_error_handler();
                 for port in ports.into_iter().filter(|port| port.space == space) {
-                    self.run_error_handler(matched, out, port, &event);
+                    self.run_error_handler(on, port, &event);
                 }
             }
         }
@@ -273,13 +244,7 @@ impl Core {
         }
     }
 
-    fn run_error_handler(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        port: PortId,
-        event: &Event,
-    ) -> bool {
+    fn run_error_handler(&mut self, on: &mut Onward<'_>, port: PortId, event: &Event) -> bool {
         let meta = self.own_meta(port);
         let slot = self.ports.get_or_make(port);
         let generation = slot.generation;
@@ -287,7 +252,7 @@ impl Core {
             return false;
         };
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            handler(&mut Context::new(self, matched, out, &meta), event);
+            handler(&mut Context::new(self, on, &meta), event);
         }));
         let slot = self.ports.get_or_make(port);
         if slot.generation == generation {

@@ -1,7 +1,7 @@
 //! How long messages are copied that lie in their sender's memory.
 
 use super::{Arrival, Core, Took};
-use crate::matched::Matched;
+use crate::matched::Onward;
 use crate::out::Out;
 use crate::out::frame::{DONE, control};
 use crate::values::Death;
@@ -17,19 +17,12 @@ impl Offer {
     }
 
     /// The core has said what is to become of it: copies the message, and tells the peer.
-    pub fn answer(
-        &self,
-        core: &mut Core,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-        took: Took,
-    ) {
+    pub fn answer(&self, core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>, took: Took) {
         let Self { from, remote, id } = *self;
         let cookie = match took {
             Took::NotNow => return,
-            Took::Refused => return self.refuse(out),
-            Took::Whole => return out.near().send_control(from, control(DONE, 0, id)),
+            Took::Refused => return self.refuse(&mut on.out),
+            Took::Whole => return on.out.near().send_control(from, control(DONE, 0, id)),
             Took::Part(cookie) => cookie,
         };
         // In pieces: where the bytes go to several places, or nowhere, each is put together
@@ -39,8 +32,8 @@ impl Offer {
         while at < wanted {
             let bytes = (wanted - at).min(PIECE);
             let copied = (remote.checked_add(at)).and_then(|remote| {
-                core.place(matched, cookie, at, bytes as usize, |into| {
-                    out.near().copy_from(from, remote, into)
+                core.place(on.matched, cookie, at, bytes as usize, |into| {
+                    on.out.near().copy_from(from, remote, into)
                 })
             });
             if !matches!(copied, Some(Ok(()))) {
@@ -49,8 +42,8 @@ impl Offer {
             at += bytes;
         }
         if at == wanted {
-            out.near().send_control(from, control(DONE, 0, id));
-            core.finish(matched, out, cookie);
+            on.out.near().send_control(from, control(DONE, 0, id));
+            core.finish(on, cookie);
         } else {
             // It closed or died, or lent us memory that it does not have.
             core.suspect(a.meta.from, Death::Ended);

@@ -4,21 +4,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use portolan_wire::Priority;
 
-use super::ports::{Filled, Placement};
+use super::ports::Placement;
 use super::{Arrival, Core, Took};
-use crate::matched::Matched;
-use crate::out::Out;
+use crate::matched::Onward;
 use crate::values::{Buffer, Charge};
-use crate::waiting::Dest;
+use crate::waiting::{Dest, Filled};
 
 impl Core {
     /// A message, or its first part, has come for such a port.
-    pub(super) fn arrive_placing(
-        &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> Took {
+    pub(super) fn arrive_placing(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         let run = self.run;
         let slot = self.ports.get_or_make(a.meta.port_id());
         if slot.paused || !slot.held.is_empty() {
@@ -30,25 +24,14 @@ impl Core {
             self.attention = true;
             return self.not_now();
         }
-        let generation = slot.generation;
         match self.ask_where(a) {
             Placement::Later => self.not_now(),
             to if a.is_whole() => {
-                self.place_whole(matched, out, a, to);
+                self.place_whole(on, a, to);
                 Took::Whole
             }
             Placement::Here => self.keep(a, Charge::Queued),
-            Placement::Into(mut buffer) => {
-                write_cut(&mut buffer, a.payload);
-                self.begin_arrival(
-                    a,
-                    Dest::Bound {
-                        buffer,
-                        generation,
-                        placed: true,
-                    },
-                )
-            }
+            Placement::Into(buffer) => self.begin_in(a, buffer, true),
         }
     }
 
@@ -70,30 +53,49 @@ impl Core {
     }
 
     /// Puts a whole message where it goes and runs the handler.
-    pub(super) fn place_whole(
+    pub(super) fn place_whole(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>, to: Placement) {
+        match to {
+            Placement::Into(buffer) => self.run_in(on, a, buffer, true),
+            _ => drop(self.run_handler(on, a)),
+        }
+    }
+
+    /// Copies a whole message to memory, as far as there is room, and runs the handler. What
+    /// is not `placed` is the port's buffer.
+    pub(super) fn run_in(
         &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
+        on: &mut Onward<'_>,
         a: &Arrival<'_>,
-        to: Placement,
+        mut buffer: Buffer,
+        placed: bool,
     ) {
-        let Placement::Into(mut buffer) = to else {
-            self.run_handler(matched, out, a);
-            return;
-        };
-        let port = a.meta.port_id();
-        let generation = self.ports.get_or_make(port).generation;
         let bytes = write_cut(&mut buffer, a.payload);
         let payload = &buffer.as_slice()[..bytes];
-        let seen = self.run_handler(matched, out, &Arrival { payload, ..*a });
+        let slot = self.ports.get_or_make(a.meta.port_id());
+        let generation = slot.generation;
+        let seen = self.run_handler(on, &Arrival { payload, ..*a });
         let filled = Filled {
             buffer,
             bytes,
             total: a.total,
             generation,
-            placed: true,
+            placed,
         };
-        self.ports.get_or_make(port).put_back(filled, seen);
+        let slot = self.ports.get_or_make(a.meta.port_id());
+        slot.put_back(filled, seen);
+    }
+
+    /// Begins a message of several parts there, likewise.
+    pub(super) fn begin_in(&mut self, a: &Arrival<'_>, mut buffer: Buffer, placed: bool) -> Took {
+        write_cut(&mut buffer, a.payload);
+        let filled = Filled {
+            buffer,
+            bytes: 0,
+            total: a.total,
+            generation: self.ports.get_or_make(a.meta.port_id()).generation,
+            placed,
+        };
+        self.begin_arrival(a, Dest::Bound(filled))
     }
 }
 

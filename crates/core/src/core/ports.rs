@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::context::Context;
 use crate::values::{Buffer, Charge, Event, Message, Meta, PortId, SpaceId};
+use crate::waiting::Filled;
 
 /// Called with each message of a port.
 pub type Handler = Box<dyn FnMut(&mut Context<'_>, &Message<'_>) + Send>;
@@ -120,20 +121,6 @@ pub enum PortState {
     Closed,
 }
 
-/// Memory with a message in it.
-#[derive(Debug)]
-pub struct Filled {
-    pub buffer: Buffer,
-    /// Bytes of the message there; 0 if it never came whole.
-    pub bytes: usize,
-    /// Bytes that the message has.
-    pub total: u64,
-    /// The binding that it came to.
-    pub generation: u32,
-    /// It was placed there: it is not the port's buffer.
-    pub placed: bool,
-}
-
 /// A whole message that waits for its handler.
 #[derive(Debug)]
 pub struct HeldMessage {
@@ -181,6 +168,12 @@ impl Slot {
     pub const fn note_arrival(&mut self) -> u32 {
         self.arrived += 1;
         self.generation
+    }
+
+    /// Whether the message that waits first may be handed over, as far as the port says.
+    pub fn may_hand_over(&self) -> bool {
+        let first = self.held.front();
+        !self.paused && first.is_some_and(|held| !self.busy || held.in_buffer.is_some())
     }
 
     pub fn update_fast(&mut self) {

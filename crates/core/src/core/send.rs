@@ -8,7 +8,7 @@ use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 use super::ports::PortState;
 use super::{Arrival, Core, Took};
 use crate::lanes::Lane;
-use crate::matched::{Gather, Matched, Part, Row};
+use crate::matched::{Gather, Matched, Onward, Part, Row};
 use crate::out::{Out, STREAMED_MIN, ShmFailure, why};
 use crate::values::{
     Charge, Death, Event, FIRST_FLOW, FLOWS_ALL, FLOWS_MAX, FlowOf, Meta, Misuse, PORTS_RESERVED,
@@ -255,28 +255,27 @@ impl Core {
     /// [`SendError`], with the memory; nothing was queued.
     pub fn post_message(
         &mut self,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
+        on: &mut Onward<'_>,
         to: (u32, PortId),
         o: &SendOptions<'_>,
         from: Gather,
         release: Release,
     ) -> Result<(OpId, MessageNo), (SendError, Gather)> {
         let (rank, port) = to;
-        if let Err(e) = self.may_post(matched, port, o, ExchangeSource::len(&from)) {
+        if let Err(e) = self.may_post(on.matched, port, o, ExchangeSource::len(&from)) {
             return Err((e, from));
         }
-        let Some(Part { exchange, .. }) = matched.part(port.space) else {
+        let Some(Part { exchange, .. }) = on.matched.part(port.space) else {
             return Err((Misuse::NoSuchSpace.into(), from));
         };
         self.note_begun();
         let bytes = ExchangeSource::len(&from) as usize;
-        let (id, number) = if self.is_inline(out, rank, o.args.len(), bytes) {
+        let (id, number) = if self.is_inline(&mut on.out, rank, o.args.len(), bytes) {
             let sent = match from.only() {
-                Some(payload) => self.send_any(out, rank, port.number, o, payload),
+                Some(payload) => self.send_any(&mut on.out, rank, port.number, o, payload),
                 None => {
                     let payload: Vec<u8> = from.slices().flatten().copied().collect();
-                    self.send_any(out, rank, port.number, o, &payload)
+                    self.send_any(&mut on.out, rank, port.number, o, &payload)
                 }
             };
             let number = match sent {
@@ -290,7 +289,7 @@ impl Core {
             let lent = from.lend(0, bytes);
             let id = exchange.begin_message(rank, o.notify, from);
             let teller = Teller::Message(port.space, id);
-            match self.begin(out, rank, port.number, o, lent, teller, 0, release) {
+            match self.begin(&mut on.out, rank, port.number, o, lent, teller, 0, release) {
                 Ok((number, _)) => (id, number),
                 Err((e, _)) => {
                     let from = exchange.undo_message(id);

@@ -3,8 +3,7 @@
 
 use super::Core;
 use super::ports::{Budget, ErrorHandler};
-use crate::matched::Matched;
-use crate::out::Out;
+use crate::matched::Onward;
 use crate::values::{Charge, Counters, Event, FIRST_FLOW, Misuse, SPACES, Settings, SpaceId};
 
 /// Messages of one space.
@@ -186,7 +185,7 @@ impl Core {
     /// Whoever opened a space is done with it: all its ports are closed, also those that
     /// it never bound. Others are told, behind all that it has sent. What it still sends
     /// goes on until [`crate::Engine::space_has_left`] says that nothing of it does.
-    pub(crate) fn close_space(&mut self, matched: &mut Matched, out: &mut Out<'_>, id: SpaceId) {
+    pub(crate) fn close_space(&mut self, on: &mut Onward<'_>, id: SpaceId) {
         self.own_is_over |= id == SpaceId::PROGRAM;
         let Some(space) = self.space(id) else {
             return;
@@ -195,18 +194,18 @@ impl Core {
         space.error_handler = None;
         for port in self.ports.of_space(id) {
             // Its number is one that a program may name.
-            let _ = self.close_port(out, port);
+            let _ = self.close_port(&mut on.out, port);
         }
         for meta in self.incoming.let_go(id) {
-            self.refuse_kept(out, &meta);
+            self.refuse_kept(&mut on.out, &meta);
         }
         self.note_freed();
-        self.tell_news(matched);
-        if let Some(part) = matched.at(id) {
+        self.tell_news(on.matched);
+        if let Some(part) = on.matched.at(id) {
             part.exchange.close();
-            self.work(matched, out, id);
+            self.work(on, id);
         }
-        self.say_left(out, id);
+        self.say_left(&mut on.out, id);
     }
 
     /// Whether a space is closed, and nothing of its is under way: nobody waits in it.

@@ -91,8 +91,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         release: Release,
     ) -> Result<(OpId, MessageNo), (SendError, Gather)> {
         self.touch_any();
-        let (core, matched, mut out) = self.parts();
-        let posted = core.post_message(matched, &mut out, to, o, from, release);
+        let (core, mut on) = self.parts();
+        let posted = core.post_message(&mut on, to, o, from, release);
         self.flush();
         posted
     }
@@ -217,12 +217,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// The same, where the clock was read if that is needed.
     #[inline]
     fn tell<R>(&mut self, space: SpaceId, act: impl FnOnce(&mut Exchange) -> R) -> R {
-        let (core, matched, mut out) = self.parts();
+        let (core, mut on) = self.parts();
         if core.has_news() {
-            core.tell_news(matched);
+            core.tell_news(on.matched);
         }
-        let result = act(&mut matched.of(space).exchange);
-        core.work(matched, &mut out, space);
+        let result = act(&mut on.matched.of(space).exchange);
+        core.work(&mut on, space);
         self.flush();
         result
     }

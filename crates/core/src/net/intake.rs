@@ -8,7 +8,7 @@ use portolan_proto::{
 use super::failing::Failing;
 use crate::core::{Arrival, Core, Took};
 use crate::environment::Clock;
-use crate::matched::Matched;
+use crate::matched::{Matched, Onward};
 use crate::out::{NetTx, Out, Suites};
 use crate::shm::ShmLane;
 use crate::values::{Death, Event, Meta};
@@ -118,18 +118,19 @@ impl Intake<'_> {
 
     #[inline]
     fn deliver(&mut self, matched: &mut Matched, tx: &mut NetTx, d: &Delivery<'_>) -> Verdict {
-        let mut out = Out {
+        let out = Out {
             net: Some(tx),
             shm: self.shm.as_deref_mut().map(ShmLane::sender),
             clock: self.clock,
         };
+        let mut on = Onward { matched, out };
         if d.cookie != 0 {
             let fill = |into: &mut [u8]| into.copy_from_slice(d.payload);
             let bytes = d.payload.len();
-            (self.core).place(matched, d.cookie, d.offset, bytes, fill);
+            (self.core).place(on.matched, d.cookie, d.offset, bytes, fill);
             self.core.long_parts += u64::from(d.total >= LONG);
             if d.last {
-                self.core.finish(matched, &mut out, d.cookie);
+                self.core.finish(&mut on, d.cookie);
             }
             return Verdict::Take(0);
         }
@@ -146,7 +147,7 @@ impl Intake<'_> {
             total: d.total,
             payload: d.payload,
         };
-        match self.core.arrive(matched, &mut out, &arrival) {
+        match self.core.arrive(&mut on, &arrival) {
             Took::Whole => Verdict::Take(0),
             Took::Part(cookie) => Verdict::Take(cookie),
             Took::NotNow => Verdict::NotNow,

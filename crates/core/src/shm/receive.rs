@@ -6,11 +6,11 @@ use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Took};
-use crate::matched::Matched;
+use crate::matched::Onward;
+use crate::out::Proof;
 use crate::out::frame::{
     ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total,
 };
-use crate::out::{Out, Proof};
 use crate::values::Death;
 use crate::waiting::{Entry, Offer};
 
@@ -75,13 +75,7 @@ impl ShmRx {
     /// Takes a whole message that fits a line; false leaves it where it is,
     /// whatever it is.
     #[inline(always)]
-    pub fn take_short(
-        &mut self,
-        core: &mut Core,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        frame: &ShortFrame,
-    ) -> bool {
+    pub fn take_short(&mut self, core: &mut Core, on: &mut Onward<'_>, frame: &ShortFrame) -> bool {
         let head = frame.bytes();
         let Some(rank) = self.rank(frame.from) else {
             return false;
@@ -95,23 +89,18 @@ impl ShmRx {
             total: total(head),
             payload: &head[payload_at..],
         };
-        a.is_whole() && Self::hand_over(core, matched, out, &a)
+        a.is_whole() && Self::hand_over(core, on, &a)
     }
 
     /// A whole message has arrived; false if it is to stay.
     #[inline(always)]
-    fn hand_over(
-        core: &mut Core,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
-        a: &Arrival<'_>,
-    ) -> bool {
-        match core.arrive(matched, out, a) {
+    fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
+        match core.arrive(on, a) {
             // Parts there are only of a message in parts.
             Took::Whole | Took::Part(_) => true,
             Took::NotNow => false,
             Took::Refused => {
-                core.refuse_kept(out, &a.meta);
+                core.refuse_kept(&mut on.out, &a.meta);
                 true
             }
         }
@@ -121,8 +110,7 @@ impl ShmRx {
     pub fn take(
         &mut self,
         core: &mut Core,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
+        on: &mut Onward<'_>,
         from: u16,
         priority: Priority,
         frame: &Frame<'_>,
@@ -149,7 +137,7 @@ impl ShmRx {
                 payload,
             };
             if a.is_whole() {
-                return Self::hand_over(core, matched, out, &a);
+                return Self::hand_over(core, on, &a);
             }
             let flow = a.meta.flow;
             let (total, sent) = (a.total, a.payload.len() as u64);
@@ -158,11 +146,11 @@ impl ShmRx {
             if !free || total < sent {
                 return self.distrust(core, from);
             }
-            let cookie = match core.arrive(matched, out, &a) {
+            let cookie = match core.arrive(on, &a) {
                 Took::NotNow => return false,
                 Took::Part(cookie) => cookie,
                 Took::Refused => {
-                    core.refuse_kept(out, &a.meta);
+                    core.refuse_kept(&mut on.out, &a.meta);
                     0
                 }
                 Took::Whole => 0,
@@ -171,25 +159,24 @@ impl ShmRx {
                 cookie,
                 left: total - sent,
                 at: sent,
-                vast: matched.extent(cookie).max(total) > self.cached_max,
+                vast: on.matched.extent(cookie).max(total) > self.cached_max,
             };
             return true;
         }
-        self.take_other(core, matched, out, from, priority, frame)
+        self.take_other(core, on, from, priority, frame)
     }
 
     fn take_other(
         &mut self,
         core: &mut Core,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
+        on: &mut Onward<'_>,
         from: u16,
         priority: Priority,
         frame: &Frame<'_>,
     ) -> bool {
         let head = frame.head();
         // What has to be answered waits for room for the answer.
-        if matches!(head.first(), Some(&(ASK | OFFER | MARK))) && !out.near().tx.may_tell(from) {
+        if matches!(head.first(), Some(&(ASK | OFFER | MARK))) && !on.out.near().tx.may_tell(from) {
             return false;
         }
         let word = |at: usize| {
@@ -215,7 +202,7 @@ impl ShmRx {
                 active.at += n;
                 let last = active.left == 0;
                 if cookie != 0 {
-                    core.place(matched, cookie, at, n as usize, |into| {
+                    core.place(on.matched, cookie, at, n as usize, |into| {
                         if vast {
                             frame.copy_beyond(BODY_BYTES, into);
                         } else {
@@ -223,20 +210,20 @@ impl ShmRx {
                         }
                     });
                     if last {
-                        core.finish(matched, out, cookie);
+                        core.finish(on, cookie);
                     }
                 }
                 true
             }
             Some(&ASK) => {
-                let shm = out.near();
+                let shm = on.out.near();
                 let can = shm.outlet.can_copy(from);
                 shm.send_control(from, control(ANSWER, can.into(), 0));
                 true
             }
             Some(&ANSWER) => {
                 let yes = head.get(1) == Some(&1);
-                out.near().tx.note_answer(from, yes);
+                on.out.near().tx.note_answer(from, yes);
                 true
             }
             Some(&MARK) => {
@@ -244,10 +231,10 @@ impl ShmRx {
                     return self.distrust(core, from);
                 };
                 if head.get(1) == Some(&1) {
-                    let clock = out.clock;
-                    out.near().tx.note_proof(from, Proof::Read(mark), clock);
+                    let clock = on.out.clock;
+                    on.out.near().tx.note_proof(from, Proof::Read(mark), clock);
                 } else {
-                    out.near().send_control(from, control(MARK, 1, mark));
+                    on.out.near().send_control(from, control(MARK, 1, mark));
                 }
                 true
             }
@@ -268,8 +255,8 @@ impl ShmRx {
                         } = *entry;
                         core.refused(to, priority, flow, number);
                     }
-                    let clock = out.clock;
-                    out.near().tx.note_proof(from, Proof::Copied(id), clock);
+                    let clock = on.out.clock;
+                    on.out.near().tx.note_proof(from, Proof::Copied(id), clock);
                     core.finish_op(id);
                 }
                 true
@@ -279,7 +266,7 @@ impl ShmRx {
                     return self.distrust(core, from);
                 };
                 let offer = Offer { from, remote, id };
-                self.take_offer(core, matched, out, priority, head, offer)
+                self.take_offer(core, on, priority, head, offer)
             }
             _ => self.distrust(core, from),
         }
@@ -289,8 +276,7 @@ impl ShmRx {
     fn take_offer(
         &mut self,
         core: &mut Core,
-        matched: &mut Matched,
-        out: &mut Out<'_>,
+        on: &mut Onward<'_>,
         priority: Priority,
         frame: &[u8],
         offer: Offer,
@@ -311,9 +297,9 @@ impl ShmRx {
             total,
             payload: &[],
         };
-        match core.arrive_offer(matched, out, &a, offer) {
+        match core.arrive_offer(on, &a, offer) {
             Some(Took::NotNow) => return false,
-            Some(took) => offer.answer(core, matched, out, &a, took),
+            Some(took) => offer.answer(core, on, &a, took),
             None => {}
         }
         true

@@ -2,15 +2,25 @@
 
 use crate::values::{Buffer, Charge, Meta, SpaceId};
 
+/// Memory with a message in it.
+#[derive(Debug)]
+pub struct Filled {
+    pub buffer: Buffer,
+    /// Bytes of the message there; 0 if it never came whole.
+    pub bytes: usize,
+    /// Bytes that the message has.
+    pub total: u64,
+    /// The binding that it came to.
+    pub generation: u32,
+    /// It was placed there: it is not the port's buffer.
+    pub placed: bool,
+}
+
 /// Where the bytes go.
 #[derive(Debug)]
 pub enum Dest {
     /// To the buffer of the port, or to memory where this message alone was placed.
-    Bound {
-        buffer: Buffer,
-        generation: u32,
-        placed: bool,
-    },
+    Bound(Filled),
     /// To memory of the endpoint.
     Own {
         body: Vec<u8>,
@@ -72,7 +82,7 @@ impl Incoming {
     /// Room for the message, if it has any: for less than all of it where it is cut.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.dest {
-            Dest::Bound { buffer, .. } => Some(buffer.as_mut_slice()),
+            Dest::Bound(filled) => Some(filled.buffer.as_mut_slice()),
             Dest::Own { body, .. } => Some(body),
             Dest::Aside(_) | Dest::Passed(_) => None,
         }

@@ -165,31 +165,27 @@ unsafe extern "C" fn portolan_arg(message: *const CMessage, index: u32) -> u64 {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_rank(c: *const CContext<'_, '_>) -> i64 {
-    edge! { c = context(c); c.context.rank() }
-}
+interface! {
+    fn portolan_context_rank(c: *const CContext<'_, '_>) -> i64 {
+        c = context(c); c.context.rank()
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_restarts(c: *const CContext<'_, '_>, rank: u32) -> i64 {
-    edge! { c = context(c); c.context.restarts(rank)? }
-}
+    fn portolan_context_restarts(c: *const CContext<'_, '_>, rank: u32) -> i64 {
+        c = context(c); c.context.restarts(rank)?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_size(c: *const CContext<'_, '_>) -> i64 {
-    edge! { c = context(c); c.context.size() }
-}
+    fn portolan_context_size(c: *const CContext<'_, '_>) -> i64 {
+        c = context(c); c.context.size()
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_reply(
-    c: *mut CContext<'_, '_>,
-    port: u16,
-    args: *const u64,
-    arg_count: u32,
-    data: *const c_void,
-    length: usize,
-) -> c_int {
-    edge! {
+    fn portolan_reply(
+        c: *mut CContext<'_, '_>,
+        port: u16,
+        args: *const u64,
+        arg_count: u32,
+        data: *const c_void,
+        length: usize,
+    ) -> c_int {
         c = context(c);
         if !c.answerable {
             return Err(EINVAL);
@@ -198,35 +194,29 @@ unsafe extern "C" fn portolan_reply(
         let (args, data) = unsafe { (super::send::args(args, arg_count)?, bytes(data, length)?) };
         c.context.reply_to(port, args, data)?;
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_send(
-    c: *mut CContext<'_, '_>,
-    rank: u32,
-    port: u16,
-    data: *const c_void,
-    length: usize,
-    options: *const CSendOptions,
-) -> c_int {
-    edge! {
+    fn portolan_context_send(
+        c: *mut CContext<'_, '_>,
+        rank: u32,
+        port: u16,
+        data: *const c_void,
+        length: usize,
+        options: *const CSendOptions,
+    ) -> c_int {
         c = context(c), o = Sending::read(options), data = bytes(data, length);
         let number = c.context.send_with(rank, port, &o.options, data)?;
         o.number.store(number.0);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_post_message(
-    c: *mut CContext<'_, '_>,
-    rank: u32,
-    port: u16,
-    data: *const c_void,
-    length: usize,
-    options: *const CSendOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+    fn portolan_context_post_message(
+        c: *mut CContext<'_, '_>,
+        rank: u32,
+        port: u16,
+        data: *const c_void,
+        length: usize,
+        options: *const CSendOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), c = context(c), o = Sending::read(options),
         data = bytes(data, length);
         // SAFETY: the caller leaves the bytes alone until the operation ends.
@@ -234,39 +224,31 @@ unsafe extern "C" fn portolan_context_post_message(
         let begun = c.context.post_message(rank, port, &o.options, from).map_err(|(e, _)| e)?;
         op.store(begun.0);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_bind(
-    c: *mut CContext<'_, '_>,
-    port: u16,
-    to: *const CBinding,
-) -> c_int {
-    edge! {
+    fn portolan_context_bind(
+        c: *mut CContext<'_, '_>,
+        port: u16,
+        to: *const CBinding,
+    ) -> c_int {
         c = context(c), to = binding(to);
         c.context.bind(port, to)?
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_unbind(c: *mut CContext<'_, '_>, port: u16) -> c_int {
-    edge! { c = context(c); c.context.close_port(port)? }
-}
+    fn portolan_context_unbind(c: *mut CContext<'_, '_>, port: u16) -> c_int {
+        c = context(c); c.context.close_port(port)?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_resume_port(c: *mut CContext<'_, '_>, port: u16) -> c_int {
-    edge! { c = context(c); c.context.resume_port(port) }
-}
+    fn portolan_context_resume_port(c: *mut CContext<'_, '_>, port: u16) -> c_int {
+        c = context(c); c.context.resume_port(port)
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_context_set_buffer(
-    c: *mut CContext<'_, '_>,
-    port: u16,
-    start: *mut c_void,
-    length: usize,
-    old: *mut *mut c_void,
-) -> c_int {
-    edge! {
+    fn portolan_context_set_buffer(
+        c: *mut CContext<'_, '_>,
+        port: u16,
+        start: *mut c_void,
+        length: usize,
+        old: *mut *mut c_void,
+    ) -> c_int {
         c = context(c), new = buffer(start, length), old = Slot::optional(old);
         old.store(old_buffer(c.context.set_buffer(port, new)))
     }

@@ -18,14 +18,13 @@ unsafe fn members<'a>(group: *const Group) -> Result<Option<&'a Group>, Errno> {
     Ok(unsafe { group.as_ref() })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_group_open(
-    handle: *mut Endpoint,
-    ranks: *const u32,
-    count: usize,
-    group: *mut *mut Group,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_group_open(
+        handle: *mut Endpoint,
+        ranks: *const u32,
+        count: usize,
+        group: *mut *mut Group,
+    ) -> c_int {
         group = Slot::begun(group, null_mut()), endpoint = endpoint(handle),
         ranks = slice(ranks, count);
         let mut sorted = ranks.to_vec();
@@ -48,27 +47,23 @@ unsafe extern "C" fn portolan_group_free(group: *mut Group) {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_barrier(handle: *mut Endpoint, group: *const Group) -> c_int {
-    edge! {
+interface! {
+    fn portolan_barrier(handle: *mut Endpoint, group: *const Group) -> c_int {
         endpoint = endpoint(handle), group = members(group);
         match group {
             None => endpoint.barrier()?,
             Some(group) => endpoint.barrier_of(group)?,
         }
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_broadcast(
-    handle: *mut Endpoint,
-    group: *const Group,
-    port: u16,
-    data: *const c_void,
-    length: usize,
-    options: *const CSendOptions,
-) -> c_int {
-    edge! {
+    fn portolan_broadcast(
+        handle: *mut Endpoint,
+        group: *const Group,
+        port: u16,
+        data: *const c_void,
+        length: usize,
+        options: *const CSendOptions,
+    ) -> c_int {
         endpoint = endpoint(handle), group = members(group), o = Sending::read(options),
         data = bytes(data, length);
         if !o.wait {

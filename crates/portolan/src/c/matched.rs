@@ -141,30 +141,26 @@ pub(super) fn one(start: *const c_void, bytes: usize) -> Piece {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_send_tagged(
-    handle: *mut Endpoint,
-    rank: u32,
-    tag: u64,
-    data: *const c_void,
-    length: usize,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_send_tagged(
+        handle: *mut Endpoint,
+        rank: u32,
+        tag: u64,
+        data: *const c_void,
+        length: usize,
+    ) -> c_int {
         endpoint = endpoint(handle), data = bytes(data, length);
         endpoint.send_tagged(rank, tag, data)?
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_send_taggedv(
-    handle: *mut Endpoint,
-    rank: u32,
-    tag: u64,
-    from: *const Piece,
-    count: usize,
-    o: *const CTaggedOptions,
-) -> c_int {
-    edge! {
+    fn portolan_send_taggedv(
+        handle: *mut Endpoint,
+        rank: u32,
+        tag: u64,
+        from: *const Piece,
+        count: usize,
+        o: *const CTaggedOptions,
+    ) -> c_int {
         endpoint = endpoint(handle), from = gather(from, count), o = options(o);
         if o.notify != Notify::default() {
             return Err(EINVAL);
@@ -189,17 +185,16 @@ unsafe extern "C" fn portolan_post_send(
     unsafe { portolan_post_sendv(handle, rank, tag, &raw const from, 1, o, op) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_post_sendv(
-    handle: *mut Endpoint,
-    rank: u32,
-    tag: u64,
-    from: *const Piece,
-    count: usize,
-    o: *const CTaggedOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_post_sendv(
+        handle: *mut Endpoint,
+        rank: u32,
+        tag: u64,
+        from: *const Piece,
+        count: usize,
+        o: *const CTaggedOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), o = options(o),
         from = gather(from, count);
         let begun = endpoint.post_send(rank, tag, &o, from);
@@ -222,17 +217,16 @@ unsafe extern "C" fn portolan_receive_tagged(
     unsafe { portolan_receive_taggedv(handle, source, tag, ignore, &raw const into, 1, to) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_receive_taggedv(
-    handle: *mut Endpoint,
-    source: u32,
-    tag: u64,
-    ignore: u64,
-    into: *const Piece,
-    count: usize,
-    to: *mut CCompletion,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_receive_taggedv(
+        handle: *mut Endpoint,
+        source: u32,
+        tag: u64,
+        ignore: u64,
+        into: *const Piece,
+        count: usize,
+        to: *mut CCompletion,
+    ) -> c_int {
         endpoint = endpoint(handle), selector = selector(endpoint, source, tag, ignore),
         to = Record::optional(to), into = scatter(into, count);
         let ended = endpoint.receive_pieces(&selector, into)?;
@@ -260,33 +254,29 @@ unsafe extern "C" fn portolan_post_receive(
     unsafe { portolan_post_receivev(handle, source, tag, ignore, &raw const into, 1, o, op) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_post_receivev(
-    handle: *mut Endpoint,
-    source: u32,
-    tag: u64,
-    ignore: u64,
-    into: *const Piece,
-    count: usize,
-    o: *const CTaggedOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_post_receivev(
+        handle: *mut Endpoint,
+        source: u32,
+        tag: u64,
+        ignore: u64,
+        into: *const Piece,
+        count: usize,
+        o: *const CTaggedOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
         selector = selector(endpoint, source, tag, ignore), into = scatter(into, count);
         op.store(endpoint.post_receive(&selector, into, notify)?.0);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_probe(
-    handle: *mut Endpoint,
-    source: u32,
-    tag: u64,
-    ignore: u64,
-    to: *mut CProbed,
-) -> c_int {
-    edge! {
+    fn portolan_probe(
+        handle: *mut Endpoint,
+        source: u32,
+        tag: u64,
+        ignore: u64,
+        to: *mut CProbed,
+    ) -> c_int {
         endpoint = endpoint(handle), selector = selector(endpoint, source, tag, ignore),
         to = Record::optional(to);
         let found = endpoint.probe(&selector)?;
@@ -295,18 +285,15 @@ unsafe extern "C" fn portolan_probe(
         }
         found.is_some()
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_claim(
-    handle: *mut Endpoint,
-    source: u32,
-    tag: u64,
-    ignore: u64,
-    message: *mut u64,
-    to: *mut CProbed,
-) -> c_int {
-    edge! {
+    fn portolan_claim(
+        handle: *mut Endpoint,
+        source: u32,
+        tag: u64,
+        ignore: u64,
+        message: *mut u64,
+        to: *mut CProbed,
+    ) -> c_int {
         message = Slot::begun(message, 0), endpoint = endpoint(handle),
         selector = selector(endpoint, source, tag, ignore), to = Record::optional(to);
         let Some((id, found)) = endpoint.claim(&selector)? else {
@@ -334,39 +321,33 @@ unsafe extern "C" fn portolan_receive_claimed(
     unsafe { portolan_receive_claimedv(handle, message, &raw const into, 1, o, op) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_receive_claimedv(
-    handle: *mut Endpoint,
-    message: u64,
-    into: *const Piece,
-    count: usize,
-    o: *const CTaggedOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_receive_claimedv(
+        handle: *mut Endpoint,
+        message: u64,
+        into: *const Piece,
+        count: usize,
+        o: *const CTaggedOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
         into = scatter(into, count);
         op.store(endpoint.receive_claimed(MessageId(message), into, notify)?.0);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_discard(handle: *mut Endpoint, message: u64) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.discard(MessageId(message))? }
-}
+    fn portolan_discard(handle: *mut Endpoint, message: u64) -> c_int {
+        endpoint = endpoint(handle); endpoint.discard(MessageId(message))?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_cancel(handle: *mut Endpoint, op: u64) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.cancel(OpId(op))? }
-}
+    fn portolan_cancel(handle: *mut Endpoint, op: u64) -> c_int {
+        endpoint = endpoint(handle); endpoint.cancel(OpId(op))?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_operation_test(
-    handle: *mut Endpoint,
-    op: u64,
-    to: *mut CCompletion,
-) -> c_int {
-    edge! {
+    fn portolan_operation_test(
+        handle: *mut Endpoint,
+        op: u64,
+        to: *mut CCompletion,
+    ) -> c_int {
         endpoint = endpoint(handle), to = Record::one(to);
         let Some(ended) = endpoint.poll_op(OpId(op))? else {
             return Ok(false);
@@ -374,21 +355,17 @@ unsafe extern "C" fn portolan_operation_test(
         to.fill(&completion(endpoint, &ended.completion)?);
         true
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_operation_forget(handle: *mut Endpoint, op: u64) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.forget(OpId(op))? }
-}
+    fn portolan_operation_forget(handle: *mut Endpoint, op: u64) -> c_int {
+        endpoint = endpoint(handle); endpoint.forget(OpId(op))?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_operation_wait(
-    handle: *mut Endpoint,
-    op: u64,
-    to: *mut CCompletion,
-    timeout_ns: i64,
-) -> c_int {
-    edge! {
+    fn portolan_operation_wait(
+        handle: *mut Endpoint,
+        op: u64,
+        to: *mut CCompletion,
+        timeout_ns: i64,
+    ) -> c_int {
         endpoint = endpoint(handle), to = Record::one(to);
         let ended = endpoint.wait_end(OpId(op), limit(timeout_ns))?;
         to.fill(&completion(endpoint, &ended.completion)?);

@@ -2,23 +2,30 @@
 //!
 //! Every function checks null, converts, calls one safe function of the Rust
 //! interface, and maps the result to a count or a negative errno; panics end
-//! here: see `edge!`. Whether a pointer that is not null may be used is the C
+//! here: see `interface!`. Whether a pointer that is not null may be used is the C
 //! program's promise: the header says what each must point to, and for how long.
 
-/// The body of a function of the interface: `edge! { NAME = CONVERSION, ...; BODY }`.
+/// Functions of the interface: `fn NAME(ARGUMENTS) -> TYPE { NAME = CONVERSION, ...; BODY }`.
 /// A conversion checks what can be checked of a pointer, by an unsafe call; the next
 /// one may use its result. In the body `?` returns any error of the library's; its value is an [`Answer`].
-macro_rules! edge {
-    ($($name:pat_param = $conversion:expr),+; $($body:tt)+) => {
-        $crate::c::edge(|| {
-            $(
-                #[allow(unused_unsafe, clippy::macro_metavars_in_unsafe)]
-                // SAFETY: the caller promises that pointers are what the header says.
-                let $name = unsafe { $conversion }?;
-            )+
-            Ok({ $($body)+ })
-        })
-    };
+macro_rules! interface {
+    ($(
+        fn $function:ident($($argument:ident: $type:ty),* $(,)?) -> $answer:ty {
+            $($name:pat_param = $conversion:expr),+; $($body:tt)+
+        }
+    )+) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $function($($argument: $type),*) -> $answer {
+            $crate::c::edge(|| {
+                $(
+                    #[allow(unused_unsafe, clippy::macro_metavars_in_unsafe)]
+                    // SAFETY: the caller promises that pointers are what the header says.
+                    let $name = unsafe { $conversion }?;
+                )+
+                Ok({ $($body)+ })
+            })
+        }
+    )+};
 }
 
 mod context;

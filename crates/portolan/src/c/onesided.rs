@@ -123,15 +123,14 @@ unsafe extern "C" fn portolan_register(
     unsafe { portolan_registerv(handle, &raw const memory, 1, o, region) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_registerv(
-    handle: *mut Endpoint,
-    memory: *const Piece,
-    count: usize,
-    o: *const CRegionOptions,
-    region: *mut u64,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_registerv(
+        handle: *mut Endpoint,
+        memory: *const Piece,
+        count: usize,
+        o: *const CRegionOptions,
+        region: *mut u64,
+    ) -> c_int {
         region = Slot::begun(region, 0), endpoint = endpoint(handle),
         (which, rights) = region_options(o), pieces = pieces(memory, count),
         memory = scatter(memory, count);
@@ -147,15 +146,12 @@ unsafe extern "C" fn portolan_registerv(
         };
         region.store(id);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_region_key(
-    handle: *mut Endpoint,
-    region: u64,
-    to: *mut CRemoteKey,
-) -> c_int {
-    edge! {
+    fn portolan_region_key(
+        handle: *mut Endpoint,
+        region: u64,
+        to: *mut CRemoteKey,
+    ) -> c_int {
         endpoint = endpoint(handle), to = Slot::required(to);
         let key = endpoint.remote_key(RegionId(region))?.ok_or(ENOENT)?;
         to.store(CRemoteKey(key.to_bytes()));
@@ -168,17 +164,15 @@ unsafe extern "C" fn portolan_remote_key_any(number: u64, to: *mut CRemoteKey) {
     unsafe { super::store(to, CRemoteKey(RemoteKey::any(number).to_bytes())) };
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_region_read(
-    handle: *mut Endpoint,
-    region: u64,
-    offset: u64,
-    to: *mut c_void,
-    length: usize,
-) -> c_int {
-    let checked = one(to, length);
-    edge! {
-        endpoint = endpoint(handle), _ = pieces(&raw const checked, 1);
+interface! {
+    fn portolan_region_read(
+        handle: *mut Endpoint,
+        region: u64,
+        offset: u64,
+        to: *mut c_void,
+        length: usize,
+    ) -> c_int {
+        endpoint = endpoint(handle), _ = pieces(&one(to, length), 1);
         let into = match length {
             0 => &mut [],
             // SAFETY: checked; the caller has the memory for this call.
@@ -191,37 +185,31 @@ unsafe extern "C" fn portolan_region_read(
             None => return Err(ERANGE),
         }
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_deregister(handle: *mut Endpoint, region: u64) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.deregister(RegionId(region))?; }
-}
+    fn portolan_deregister(handle: *mut Endpoint, region: u64) -> c_int {
+        endpoint = endpoint(handle); endpoint.deregister(RegionId(region))?;
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_forget_memory(
-    handle: *mut Endpoint,
-    start: *const c_void,
-    length: usize,
-) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.forget_memory(start.cast(), length)?; }
-}
+    fn portolan_forget_memory(
+        handle: *mut Endpoint,
+        start: *const c_void,
+        length: usize,
+    ) -> c_int {
+        endpoint = endpoint(handle); endpoint.forget_memory(start.cast(), length)?;
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_forbid_onesided(handle: *mut Endpoint) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.forbid_one_sided()?; }
-}
+    fn portolan_forbid_onesided(handle: *mut Endpoint) -> c_int {
+        endpoint = endpoint(handle); endpoint.forbid_one_sided()?;
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_register_again(
-    handle: *mut Endpoint,
-    of: u64,
-    offset: u64,
-    length: usize,
-    o: *const CRegionOptions,
-    region: *mut u64,
-) -> c_int {
-    edge! {
+    fn portolan_register_again(
+        handle: *mut Endpoint,
+        of: u64,
+        offset: u64,
+        length: usize,
+        o: *const CRegionOptions,
+        region: *mut u64,
+    ) -> c_int {
         region = Slot::begun(region, 0), endpoint = endpoint(handle),
         (which, rights) = region_options(o);
         let Which::New(key) = which else {
@@ -249,18 +237,17 @@ unsafe extern "C" fn portolan_post_put(
     unsafe { portolan_post_putv(handle, rank, key, offset, &raw const from, 1, o, op) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_post_putv(
-    handle: *mut Endpoint,
-    rank: u32,
-    key: *const CRemoteKey,
-    offset: u64,
-    from: *const Piece,
-    count: usize,
-    o: *const CAccessOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_post_putv(
+        handle: *mut Endpoint,
+        rank: u32,
+        key: *const CRemoteKey,
+        offset: u64,
+        from: *const Piece,
+        count: usize,
+        o: *const CAccessOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), o = put_options(o),
         place = place(key, offset), from = gather(from, count);
         let begun = endpoint.post_put(rank, place, from, &o);
@@ -284,77 +271,64 @@ unsafe extern "C" fn portolan_post_get(
     unsafe { portolan_post_getv(handle, rank, key, offset, &raw const into, 1, o, op) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_post_getv(
-    handle: *mut Endpoint,
-    rank: u32,
-    key: *const CRemoteKey,
-    offset: u64,
-    into: *const Piece,
-    count: usize,
-    o: *const CAccessOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_post_getv(
+        handle: *mut Endpoint,
+        rank: u32,
+        key: *const CRemoteKey,
+        offset: u64,
+        into: *const Piece,
+        count: usize,
+        o: *const CAccessOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
         place = place(key, offset), into = scatter(into, count);
         let begun = endpoint.post_get(rank, place, into, notify);
         op.store(begun.map_err(|(e, _)| e)?.0);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_post_fetch_add(
-    handle: *mut Endpoint,
-    rank: u32,
-    key: *const CRemoteKey,
-    offset: u64,
-    add: u64,
-    o: *const CAccessOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+    fn portolan_post_fetch_add(
+        handle: *mut Endpoint,
+        rank: u32,
+        key: *const CRemoteKey,
+        offset: u64,
+        add: u64,
+        o: *const CAccessOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
         at = place(key, offset);
         op.store(endpoint.post_fetch_add(rank, at, add, notify)?.0)
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_post_compare_swap(
-    handle: *mut Endpoint,
-    rank: u32,
-    key: *const CRemoteKey,
-    offset: u64,
-    expected: u64,
-    desired: u64,
-    o: *const CAccessOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+    fn portolan_post_compare_swap(
+        handle: *mut Endpoint,
+        rank: u32,
+        key: *const CRemoteKey,
+        offset: u64,
+        expected: u64,
+        desired: u64,
+        o: *const CAccessOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
         at = place(key, offset);
         let begun = endpoint.post_compare_swap(rank, at, [expected, desired], notify);
         op.store(begun?.0);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_post_flush(
-    handle: *mut Endpoint,
-    rank: u32,
-    o: *const CAccessOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+    fn portolan_post_flush(
+        handle: *mut Endpoint,
+        rank: u32,
+        o: *const CAccessOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o);
         op.store(endpoint.post_flush(rank, notify)?.0)
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_fence(handle: *mut Endpoint, rank: u32) -> c_int {
-    edge! {
+    fn portolan_fence(handle: *mut Endpoint, rank: u32) -> c_int {
         endpoint = endpoint(handle);
         if rank >= endpoint.size() {
             return Err(ENXIO);

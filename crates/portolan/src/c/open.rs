@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use super::error::{EINVAL, Errno};
 use super::types::{CCounters, COptions, HELPER_OFF, HELPER_ON, Record, read};
-use super::{Slot, endpoint, store_text};
+use super::{Slot, edge, endpoint, store_text};
 use crate::{Config, Endpoint, Misuse, SpaceId, Threads, WaitError};
 
 /// Settings are at most so many; an array without its end is found out.
@@ -72,14 +72,13 @@ unsafe fn config(options: *const COptions) -> Result<Config, (Errno, String)> {
     unsafe { settings(config, o.settings) }.map_err(|what| (EINVAL, what))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_open(
-    handle: *mut *mut Endpoint,
-    options: *const COptions,
-    why: *mut c_char,
-    why_bytes: usize,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_open(
+        handle: *mut *mut Endpoint,
+        options: *const COptions,
+        why: *mut c_char,
+        why_bytes: usize,
+    ) -> c_int {
         handle = Slot::begun(handle, null_mut());
         // SAFETY: promised by the caller.
         let opened = unsafe { config(options) }
@@ -91,15 +90,12 @@ unsafe extern "C" fn portolan_open(
         })?;
         handle.store(Box::into_raw(Box::new(endpoint)));
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_space(
-    handle: *mut Endpoint,
-    number: u32,
-    space: *mut *mut Endpoint,
-) -> c_int {
-    edge! {
+    fn portolan_space(
+        handle: *mut Endpoint,
+        number: u32,
+        space: *mut *mut Endpoint,
+    ) -> c_int {
         endpoint = endpoint(handle), space = Slot::begun(space, null_mut());
         let opened = endpoint.space(SpaceId::new(number)?)?;
         space.store(Box::into_raw(Box::new(opened)));
@@ -111,9 +107,9 @@ unsafe extern "C" fn portolan_close(handle: *mut Endpoint) -> c_int {
     if handle.is_null() {
         return 0;
     }
-    edge! {
-        endpoint = endpoint(handle);
-        let closed = endpoint.close();
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let closed = unsafe { endpoint(handle) }?.close();
         if let Err(WaitError::Misuse(
             m @ (Misuse::WrongThread | Misuse::Concurrent | Misuse::InHandler),
         )) = closed
@@ -122,47 +118,40 @@ unsafe extern "C" fn portolan_close(handle: *mut Endpoint) -> c_int {
         }
         // SAFETY: `portolan_open` made it of a box, and the caller gives it up.
         drop(unsafe { Box::from_raw(handle) });
-        closed?;
+        Ok(closed?)
+    })
+}
+
+interface! {
+    fn portolan_rank(handle: *const Endpoint) -> i64 {
+        endpoint = endpoint(handle); endpoint.rank()
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_rank(handle: *const Endpoint) -> i64 {
-    edge! { endpoint = endpoint(handle); endpoint.rank() }
-}
+    fn portolan_size(handle: *const Endpoint) -> i64 {
+        endpoint = endpoint(handle); endpoint.size()
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_size(handle: *const Endpoint) -> i64 {
-    edge! { endpoint = endpoint(handle); endpoint.size() }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_lane(
-    handle: *mut Endpoint,
-    rank: u32,
-    text: *mut c_char,
-    text_bytes: usize,
-) -> c_int {
-    edge! {
+    fn portolan_lane(
+        handle: *mut Endpoint,
+        rank: u32,
+        text: *mut c_char,
+        text_bytes: usize,
+    ) -> c_int {
         endpoint = endpoint(handle);
         let (name, why) = endpoint.lane(rank)?;
         // SAFETY: promised by the caller.
         unsafe { store_text(text, text_bytes, &format!("{name}: {why}")) }
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_restarts(handle: *mut Endpoint, rank: u32) -> i64 {
-    edge! { endpoint = endpoint(handle); endpoint.restarts(rank)? }
-}
+    fn portolan_restarts(handle: *mut Endpoint, rank: u32) -> i64 {
+        endpoint = endpoint(handle); endpoint.restarts(rank)?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_ending(
-    handle: *mut Endpoint,
-    text: *mut c_char,
-    text_bytes: usize,
-) -> c_int {
-    edge! {
+    fn portolan_ending(
+        handle: *mut Endpoint,
+        text: *mut c_char,
+        text_bytes: usize,
+    ) -> c_int {
         endpoint = endpoint(handle);
         let why = endpoint.ending()?;
         if let Some(why) = &why {
@@ -171,19 +160,15 @@ unsafe extern "C" fn portolan_ending(
         }
         why.is_some()
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_peer_died(handle: *mut Endpoint, rank: u32) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.peer_died(rank)? }
-}
+    fn portolan_peer_died(handle: *mut Endpoint, rank: u32) -> c_int {
+        endpoint = endpoint(handle); endpoint.peer_died(rank)?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_counters_read(
-    handle: *mut Endpoint,
-    counters: *mut CCounters,
-) -> c_int {
-    edge! {
+    fn portolan_counters_read(
+        handle: *mut Endpoint,
+        counters: *mut CCounters,
+    ) -> c_int {
         endpoint = endpoint(handle), c = endpoint.counters(), to = Record::one(counters);
         to.fill(&CCounters {
             size: 0,

@@ -54,46 +54,37 @@ pub(super) unsafe fn binding(to: *const CBinding) -> Result<Binding, Errno> {
     Ok(binding)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_bind(handle: *mut Endpoint, port: u16, to: *const CBinding) -> c_int {
-    edge! {
+interface! {
+    fn portolan_bind(handle: *mut Endpoint, port: u16, to: *const CBinding) -> c_int {
         endpoint = endpoint(handle), to = binding(to);
         endpoint.bind(port, to)?
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_unbind(handle: *mut Endpoint, port: u16) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.close_port(port)? }
-}
+    fn portolan_unbind(handle: *mut Endpoint, port: u16) -> c_int {
+        endpoint = endpoint(handle); endpoint.close_port(port)?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_resume_port(handle: *mut Endpoint, port: u16) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.resume_port(port)? }
-}
+    fn portolan_resume_port(handle: *mut Endpoint, port: u16) -> c_int {
+        endpoint = endpoint(handle); endpoint.resume_port(port)?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_set_buffer(
-    handle: *mut Endpoint,
-    port: u16,
-    start: *mut c_void,
-    length: usize,
-    old: *mut *mut c_void,
-) -> c_int {
-    edge! {
+    fn portolan_set_buffer(
+        handle: *mut Endpoint,
+        port: u16,
+        start: *mut c_void,
+        length: usize,
+        old: *mut *mut c_void,
+    ) -> c_int {
         endpoint = endpoint(handle), new = buffer(start, length), old = Slot::optional(old);
         old.store(old_buffer(endpoint.set_buffer(port, new)?))
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_take_buffer(
-    handle: *mut Endpoint,
-    port: u16,
-    start: *mut *mut c_void,
-    length: *mut usize,
-) -> c_int {
-    edge! {
+    fn portolan_take_buffer(
+        handle: *mut Endpoint,
+        port: u16,
+        start: *mut *mut c_void,
+        length: *mut usize,
+    ) -> c_int {
         endpoint = endpoint(handle), start = Slot::optional(start), length = Slot::optional(length);
         let Some((buffer, filled)) = endpoint.take_buffer(port)? else {
             return Ok(false);
@@ -102,20 +93,16 @@ unsafe extern "C" fn portolan_take_buffer(
         length.store(filled);
         true
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_arrived(handle: *mut Endpoint, port: u16) -> i64 {
-    edge! { endpoint = endpoint(handle); endpoint.arrived(port)? }
-}
+    fn portolan_arrived(handle: *mut Endpoint, port: u16) -> i64 {
+        endpoint = endpoint(handle); endpoint.arrived(port)?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_on_error(
-    handle: *mut Endpoint,
-    handler: Option<CErrorHandler>,
-    user: *mut c_void,
-) -> c_int {
-    edge! {
+    fn portolan_on_error(
+        handle: *mut Endpoint,
+        handler: Option<CErrorHandler>,
+        user: *mut c_void,
+    ) -> c_int {
         endpoint = endpoint(handle);
         let user = User(user);
         match handler {

@@ -8,19 +8,17 @@ use super::error::EFAULT;
 use super::send::limit;
 use crate::Endpoint;
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_progress(handle: *mut Endpoint) -> i64 {
-    edge! { endpoint = endpoint(handle); endpoint.progress()? }
-}
+interface! {
+    fn portolan_progress(handle: *mut Endpoint) -> i64 {
+        endpoint = endpoint(handle); endpoint.progress()?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_wait_until(
-    handle: *mut Endpoint,
-    condition: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
-    user: *mut c_void,
-    timeout_ns: i64,
-) -> c_int {
-    edge! {
+    fn portolan_wait_until(
+        handle: *mut Endpoint,
+        condition: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+        user: *mut c_void,
+        timeout_ns: i64,
+    ) -> c_int {
         endpoint = endpoint(handle);
         let condition = condition.ok_or(EFAULT)?;
         // SAFETY: the caller promises that it may be called with `user`.
@@ -30,14 +28,12 @@ unsafe extern "C" fn portolan_wait_until(
             Some(limit) => endpoint.wait_timeout(limit, done)?,
         }
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_fd(handle: *const Endpoint) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.fd().as_raw_fd() }
-}
+    fn portolan_fd(handle: *const Endpoint) -> c_int {
+        endpoint = endpoint(handle); endpoint.fd().as_raw_fd()
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_arm(handle: *mut Endpoint) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.arm()? }
+    fn portolan_arm(handle: *mut Endpoint) -> c_int {
+        endpoint = endpoint(handle); endpoint.arm()?
+    }
 }

@@ -10,17 +10,15 @@ use super::types::{CCompletion, CPush, CStatistics, PUSH_MASKING, PUSH_OVERLAP, 
 use super::{Slot, endpoint};
 use crate::{Ended, Endpoint, Push};
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_queue_open(handle: *mut Endpoint, place: *mut u32) -> c_int {
-    edge! {
+interface! {
+    fn portolan_queue_open(handle: *mut Endpoint, place: *mut u32) -> c_int {
         place = Slot::begun(place, 0), endpoint = endpoint(handle);
         place.store(endpoint.open_queue()?.0 + 1);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_queue_close(handle: *mut Endpoint, number: u32) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.close_queue(queue(number))? }
+    fn portolan_queue_close(handle: *mut Endpoint, number: u32) -> c_int {
+        endpoint = endpoint(handle); endpoint.close_queue(queue(number))?
+    }
 }
 
 /// Takes completions, `first` and those that follow it.
@@ -50,72 +48,58 @@ fn take(
     Ok(taken)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_queue_read(
-    handle: *mut Endpoint,
-    number: u32,
-    to: *mut CCompletion,
-    count: usize,
-) -> i64 {
-    edge! {
+interface! {
+    fn portolan_queue_read(
+        handle: *mut Endpoint,
+        number: u32,
+        to: *mut CCompletion,
+        count: usize,
+    ) -> i64 {
         endpoint = endpoint(handle), to = Record::array(to, count);
         take(endpoint, number, None, (&to, count))?
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_queue_wait(
-    handle: *mut Endpoint,
-    number: u32,
-    to: *mut CCompletion,
-    count: usize,
-    timeout_ns: i64,
-) -> i64 {
-    edge! {
+    fn portolan_queue_wait(
+        handle: *mut Endpoint,
+        number: u32,
+        to: *mut CCompletion,
+        count: usize,
+        timeout_ns: i64,
+    ) -> i64 {
         endpoint = endpoint(handle), to = Record::array(to, count);
         let first = endpoint.wait_completion(queue(number), limit(timeout_ns))?;
         take(endpoint, number, Some(first), (&to, count))?
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_counter_open(handle: *mut Endpoint, place: *mut u32) -> c_int {
-    edge! {
+    fn portolan_counter_open(handle: *mut Endpoint, place: *mut u32) -> c_int {
         place = Slot::begun(place, 0), endpoint = endpoint(handle);
         place.store(endpoint.open_counter()?.0 + 1);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_counter_close(handle: *mut Endpoint, number: u32) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.close_counter(counter(number))? }
-}
+    fn portolan_counter_close(handle: *mut Endpoint, number: u32) -> c_int {
+        endpoint = endpoint(handle); endpoint.close_counter(counter(number))?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_counter_value(
-    handle: *mut Endpoint,
-    number: u32,
-    done: *mut u64,
-    failed: *mut u64,
-) -> c_int {
-    edge! {
+    fn portolan_counter_value(
+        handle: *mut Endpoint,
+        number: u32,
+        done: *mut u64,
+        failed: *mut u64,
+    ) -> c_int {
         endpoint = endpoint(handle), done = Slot::optional(done), failed = Slot::optional(failed);
         let count = endpoint.count(counter(number))?;
         done.store(count.done);
         failed.store(count.failed);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_counter_wait(
-    handle: *mut Endpoint,
-    number: u32,
-    ended: u64,
-    done: *mut u64,
-    failed: *mut u64,
-    timeout_ns: i64,
-) -> c_int {
-    edge! {
+    fn portolan_counter_wait(
+        handle: *mut Endpoint,
+        number: u32,
+        ended: u64,
+        done: *mut u64,
+        failed: *mut u64,
+        timeout_ns: i64,
+    ) -> c_int {
         endpoint = endpoint(handle), done = Slot::optional(done), failed = Slot::optional(failed);
         let count = endpoint.wait_count(counter(number), ended, limit(timeout_ns))?;
         done.store(count.done);
@@ -151,51 +135,40 @@ unsafe fn of_c(from: *const CPush) -> Result<Push, Errno> {
     })
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_push_read(
-    handle: *mut Endpoint,
-    shm: *mut CPush,
-    net: *mut CPush,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_push_read(
+        handle: *mut Endpoint,
+        shm: *mut CPush,
+        net: *mut CPush,
+    ) -> c_int {
         endpoint = endpoint(handle), shm = Record::one(shm), net = Record::one(net);
         let pushes = endpoint.pushes()?;
         shm.fill(&to_c(pushes.0));
         net.fill(&to_c(pushes.1));
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_push_to(handle: *mut Endpoint, rank: u32, to: *mut CPush) -> c_int {
-    edge! {
+    fn portolan_push_to(handle: *mut Endpoint, rank: u32, to: *mut CPush) -> c_int {
         endpoint = endpoint(handle), push = endpoint.push_to(rank), to = Record::one(to);
         to.fill(&to_c(push));
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_set_push(
-    handle: *mut Endpoint,
-    shm: *const CPush,
-    net: *const CPush,
-) -> c_int {
-    edge! {
+    fn portolan_set_push(
+        handle: *mut Endpoint,
+        shm: *const CPush,
+        net: *const CPush,
+    ) -> c_int {
         endpoint = endpoint(handle), shm = of_c(shm), net = of_c(net);
         endpoint.set_push(shm, net)?
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_set_pushed_share(handle: *mut Endpoint, bytes: u64) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.set_pushed_share((bytes > 0).then_some(bytes))? }
-}
+    fn portolan_set_pushed_share(handle: *mut Endpoint, bytes: u64) -> c_int {
+        endpoint = endpoint(handle); endpoint.set_pushed_share((bytes > 0).then_some(bytes))?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_matched_statistics(
-    handle: *mut Endpoint,
-    to: *mut CStatistics,
-) -> c_int {
-    edge! {
+    fn portolan_matched_statistics(
+        handle: *mut Endpoint,
+        to: *mut CStatistics,
+    ) -> c_int {
         endpoint = endpoint(handle), c = endpoint.statistics(), to = Record::one(to);
         to.fill(&CStatistics {
             size: 0,
@@ -212,36 +185,28 @@ unsafe extern "C" fn portolan_matched_statistics(
             accesses: c.accesses,
         });
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_pull_read(
-    handle: *mut Endpoint,
-    window: *mut u64,
-    chunk: *mut u64,
-) -> c_int {
-    edge! {
+    fn portolan_pull_read(
+        handle: *mut Endpoint,
+        window: *mut u64,
+        chunk: *mut u64,
+    ) -> c_int {
         endpoint = endpoint(handle), window = Slot::required(window), chunk = Slot::required(chunk);
         let sizes = endpoint.pull_sizes()?;
         window.store(sizes.0);
         chunk.store(sizes.1);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_set_pull(handle: *mut Endpoint, window: u64, chunk: u64) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.set_pull_sizes(window, chunk)? }
-}
+    fn portolan_set_pull(handle: *mut Endpoint, window: u64, chunk: u64) -> c_int {
+        endpoint = endpoint(handle); endpoint.set_pull_sizes(window, chunk)?
+    }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_share_min_read(handle: *mut Endpoint, bytes: *mut u64) -> c_int {
-    edge! {
+    fn portolan_share_min_read(handle: *mut Endpoint, bytes: *mut u64) -> c_int {
         endpoint = endpoint(handle), bytes = Slot::required(bytes);
         bytes.store(endpoint.share_min()?);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_set_share_min(handle: *mut Endpoint, bytes: u64) -> c_int {
-    edge! { endpoint = endpoint(handle); endpoint.set_share_min(bytes)? }
+    fn portolan_set_share_min(handle: *mut Endpoint, bytes: u64) -> c_int {
+        endpoint = endpoint(handle); endpoint.set_share_min(bytes)?
+    }
 }

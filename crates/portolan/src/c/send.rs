@@ -78,44 +78,37 @@ impl Sending<'_> {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_send(
-    handle: *mut Endpoint,
-    rank: u32,
-    port: u16,
-    data: *const c_void,
-    length: usize,
-) -> c_int {
-    edge! {
+interface! {
+    fn portolan_send(
+        handle: *mut Endpoint,
+        rank: u32,
+        port: u16,
+        data: *const c_void,
+        length: usize,
+    ) -> c_int {
         endpoint = endpoint(handle), data = bytes(data, length);
         endpoint.send(rank, port, data)?;
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_try_send(
-    handle: *mut Endpoint,
-    rank: u32,
-    port: u16,
-    data: *const c_void,
-    length: usize,
-) -> c_int {
-    edge! {
+    fn portolan_try_send(
+        handle: *mut Endpoint,
+        rank: u32,
+        port: u16,
+        data: *const c_void,
+        length: usize,
+    ) -> c_int {
         endpoint = endpoint(handle), data = bytes(data, length);
         endpoint.try_send(rank, port, data)?;
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_sendx(
-    handle: *mut Endpoint,
-    rank: u32,
-    port: u16,
-    data: *const c_void,
-    length: usize,
-    options: *const CSendOptions,
-) -> c_int {
-    edge! {
+    fn portolan_sendx(
+        handle: *mut Endpoint,
+        rank: u32,
+        port: u16,
+        data: *const c_void,
+        length: usize,
+        options: *const CSendOptions,
+    ) -> c_int {
         endpoint = endpoint(handle), data = bytes(data, length), o = Sending::read(options);
         let number = if o.wait {
             endpoint.send_with(rank, port, &o.options, data)?
@@ -124,19 +117,16 @@ unsafe extern "C" fn portolan_sendx(
         };
         o.number.store(number.0);
     }
-}
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_post_message(
-    handle: *mut Endpoint,
-    rank: u32,
-    port: u16,
-    data: *const c_void,
-    length: usize,
-    options: *const CSendOptions,
-    op: *mut u64,
-) -> c_int {
-    edge! {
+    fn portolan_post_message(
+        handle: *mut Endpoint,
+        rank: u32,
+        port: u16,
+        data: *const c_void,
+        length: usize,
+        options: *const CSendOptions,
+        op: *mut u64,
+    ) -> c_int {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), data = bytes(data, length),
         o = Sending::read(options);
         // SAFETY: the caller leaves the bytes alone until the operation ends.

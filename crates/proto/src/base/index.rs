@@ -3,8 +3,8 @@
 use super::list::List;
 
 /// What an entry of a table is found by.
-pub(crate) trait TableIndex: Copy + PartialEq {
-    /// No entry.
+pub(crate) trait TableIndex: Copy + Default + PartialEq {
+    /// No entry, as by default.
     const NONE: Self;
 
     /// The entry's place in its table.
@@ -44,6 +44,12 @@ macro_rules! index {
             #[inline]
             pub(crate) const fn is_none(self) -> bool {
                 self.0 == Self::NONE.0
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::NONE
             }
         }
 

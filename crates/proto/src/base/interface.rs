@@ -31,7 +31,7 @@ impl core::fmt::Display for PeerId {
 }
 
 /// Names a long message's memory to the caller; the protocol only repeats it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SourceId(pub u64);
 
 /// An address of a peer on the network: IPv6 (IPv4 mapped) and UDP port.
@@ -70,18 +70,20 @@ pub struct Message<'a> {
 }
 
 /// When the memory of a long message is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Release {
     /// As soon as its last byte was copied into a frame.
+    #[default]
     Copied,
     /// When the receiver has acknowledged its last byte.
     Acknowledged,
 }
 
 /// How a long message ended for its sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// As its [`Release`] said.
+    #[default]
     Done,
     /// The peer died first; what it got is unknown.
     PeerDead,

@@ -10,7 +10,7 @@ pub(crate) trait Linked {
 }
 
 /// A singly linked first-in first-out list of indices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct List<I> {
     pub head: I,
     pub tail: I,

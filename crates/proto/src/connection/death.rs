@@ -10,7 +10,7 @@ use crate::base::{
 use crate::congestion::Mode;
 use crate::endpoint::Endpoint;
 use crate::path::{SLOT_FRAMES, SLOT_NOTHING};
-use crate::tables::{Intervals, Listed, Memory, PeerState, RxFlow, Stops, TxFlow, Use};
+use crate::tables::{Intervals, Listed, Memory, PeerState, Stops, TxFlow, Use};
 
 /// Those that could not be told of a close are looked at again so often in the
 /// time after which a silent peer is dead.
@@ -140,14 +140,14 @@ impl<S: Seal> Endpoint<'_, S> {
         c.stops = Stops::default();
         c.connect_next = u64::MAX;
         let lists = [
-            core::mem::replace(&mut c.resend, List::EMPTY),
-            core::mem::replace(&mut c.control, List::EMPTY),
+            core::mem::take(&mut c.resend),
+            core::mem::take(&mut c.control),
         ];
         lists.into_iter().for_each(|l| self.drop_list(l));
         for priority in 0..2 {
             for flow in 0..FLOWS_MAX {
                 let tx = &mut self.conns[conn].tx[priority][flow];
-                let TxFlow { queue, long, .. } = core::mem::replace(tx, TxFlow::EMPTY);
+                let TxFlow { queue, long, .. } = core::mem::take(tx);
                 self.drop_list(queue);
                 if long.is_none() {
                     continue;
@@ -181,7 +181,7 @@ impl<S: Seal> Endpoint<'_, S> {
         for priority in 0..2 {
             for flow in 0..FLOWS_MAX {
                 let c = &mut self.conns[conn];
-                let old = core::mem::replace(&mut c.rx[priority][flow], RxFlow::EMPTY);
+                let old = core::mem::take(&mut c.rx[priority][flow]);
                 // What was begun is not begun again, should the peer speak.
                 if old.active {
                     let next = &mut c.kept.next_in[priority][flow];

@@ -5,7 +5,7 @@ use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, Priority,
 
 use crate::base::{ConnIndex, FRAME_BYTES_MAX, FrameIndex, PACKET_BASE};
 use crate::endpoint::{Endpoint, Need};
-use crate::tables::{CHUNKS_AT, FrameMeta, GivenUp, Use};
+use crate::tables::{CHUNKS_AT, FrameMeta, Use};
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Splits a frame that has become too big for its path: what exceeds
@@ -140,7 +140,7 @@ impl<S: Seal> Endpoint<'_, S> {
             rest: [last as u16, 0],
             ack_len: 0,
             // It may not have held this part yet.
-            given_up: [GivenUp::NEVER; 2],
+            given_up: Default::default(),
             ..meta
         };
         self.conns[conn].resend.push_front(self.meta, frame);

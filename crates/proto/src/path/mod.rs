@@ -161,7 +161,7 @@ impl Default for Path {
             flying_bytes: 0,
             since_ask: 0,
             phase_first: 0,
-            reordering: Reordering::NONE,
+            reordering: Reordering::default(),
             rtt: Rtt::new(),
             congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
             pacer: Pacer::new(),

@@ -20,8 +20,8 @@ const PERIOD: u64 = 2_048;
 /// less than single packets do.
 const MEAN_OVER: u64 = 512;
 
-/// Plain data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Plain data; by default packets come in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Reordering {
     /// Missing packets are given up this many numbers behind the largest seen.
     packets: u32,
@@ -37,16 +37,6 @@ pub(crate) struct Reordering {
 }
 
 impl Reordering {
-    /// Packets come in order.
-    pub const NONE: Self = Self {
-        packets: 0,
-        seen_packets: 0,
-        late_ns: 0,
-        seen_late_ns: 0,
-        mean: 0,
-        until: 0,
-    };
-
     /// Numbers behind the largest seen beyond which a packet is lost.
     pub const fn packets(&self) -> u32 {
         self.packets
@@ -125,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_came_late_is_waited_for_a_quarter_longer() {
-        let mut reordering = Reordering::NONE;
+        let mut reordering = Reordering::default();
         reordering.came_late(40, 8_000);
         assert_eq!((reordering.packets(), reordering.late_ns()), (50, 10_000));
         // Less changes nothing.
@@ -140,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_packet_given_up_in_vain_doubles_the_bound() {
-        let mut reordering = Reordering::NONE;
+        let mut reordering = Reordering::default();
         reordering.given_up_too_early(1, 0);
         assert_eq!(reordering.packets(), 1);
         reordering.given_up_too_early(2, 0);
@@ -154,7 +144,7 @@ mod tests {
 
     #[test]
     fn without_reordering_the_bounds_halve_each_period() {
-        let mut reordering = Reordering::NONE;
+        let mut reordering = Reordering::default();
         reordering.advance(0);
         reordering.came_late(80, 16_000);
         let mut before = (100, 20_000);
@@ -173,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_mean_counts_only_in_reordering() {
-        let mut reordering = Reordering::NONE;
+        let mut reordering = Reordering::default();
         reordering.took(1_000);
         assert_eq!(reordering.mean_ns(), 0);
         reordering.came_late(1, 100);

@@ -13,7 +13,7 @@ use crate::base::{
 pub(crate) const DETOURS: u8 = 4;
 
 /// Sender's queue of one flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TxFlow {
     /// Frames that wait for the first time, and how many.
     pub queue: List<FrameIndex>,
@@ -129,12 +129,6 @@ pub(crate) enum Listed {
 }
 
 impl TxFlow {
-    pub const EMPTY: Self = Self {
-        queue: List::EMPTY,
-        frames: 0,
-        long: LongIndex::NONE,
-    };
-
     pub const fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.long.is_none()
     }
@@ -147,7 +141,7 @@ impl Default for Conn {
             listed: Listed::Free,
             peer: PeerId::NONE,
             kept: Kept::default(),
-            tx: [[TxFlow::EMPTY; FLOWS_MAX]; 2],
+            tx: Default::default(),
             pending_flows: [0; 2],
             turn: [0; 2],
             resend: List::EMPTY,
@@ -178,7 +172,7 @@ impl Default for Conn {
             keyed: false,
             advertised: [0; 2],
             last_data_at: 0,
-            rx: [[RxFlow::EMPTY; FLOWS_MAX]; 2],
+            rx: Default::default(),
             intervals: Intervals::EMPTY,
             held: [0; 2],
             full: [false; 2],

@@ -5,7 +5,7 @@ use portolan_wire::Priority;
 use crate::base::{FLOWS_MAX, FrameIndex, List, WINDOW_SPAN};
 
 /// Receiver's state of one flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RxFlow {
     /// The head of the next message was taken, bodies are missing.
     pub active: bool,
@@ -19,19 +19,6 @@ pub(crate) struct RxFlow {
     pub cookie: u64,
     /// Chunks that cannot be handed over yet, in order.
     pub held: List<FrameIndex>,
-}
-
-impl RxFlow {
-    pub const EMPTY: Self = Self {
-        active: false,
-        discard: false,
-        port: 0,
-        total: 0,
-        got: 0,
-        done_to: 0,
-        cookie: 0,
-        held: List::EMPTY,
-    };
 }
 
 /// Parts of messages beyond the first hole that one connection keeps track of:

@@ -33,7 +33,7 @@ pub(crate) enum Use {
 }
 
 /// What is in a frame. Plain data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrameMeta {
     pub(crate) next: FrameIndex,
     pub(crate) usage: Use,
@@ -82,52 +82,12 @@ pub struct FrameMeta {
     pub(crate) part: u64,
 }
 
-/// As what a frame left that was given up, though it may have arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// As what a frame left that was given up, though it may have arrived; by default it was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct GivenUp {
     pub path: PathIndex,
     pub number: u64,
     pub sent_at: u64,
-}
-
-impl GivenUp {
-    /// It was not.
-    pub const NEVER: Self = Self {
-        path: PathIndex::NONE,
-        number: 0,
-        sent_at: 0,
-    };
-}
-
-impl Default for FrameMeta {
-    fn default() -> Self {
-        Self {
-            next: FrameIndex::NONE,
-            usage: Use::Free,
-            in_link: false,
-            priority: Priority::Request,
-            refusal: false,
-            stops: false,
-            close: false,
-            counted: false,
-            again: false,
-            flow: 0,
-            chunks: 0,
-            conn: ConnIndex::NONE,
-            len: 0,
-            rest: [0; 2],
-            long: LongIndex::NONE,
-            ack_len: 0,
-            phase: 0,
-            header: [0; HEADER_BYTES],
-            path: PathIndex::new(0),
-            number: 0,
-            given_up: [GivenUp::NEVER; 2],
-            sent_at: 0,
-            message: MessageNo(0),
-            part: 0,
-        }
-    }
 }
 
 impl FrameMeta {

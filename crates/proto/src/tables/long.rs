@@ -5,9 +5,10 @@ use portolan_wire::MessageNo;
 use crate::base::{Linked, LongIndex, Outcome, Release, SourceId, indexed};
 
 /// Whose the memory of a long message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Memory {
     /// The protocol's.
+    #[default]
     Lent,
     /// The caller's, who has not asked yet.
     Untold,
@@ -16,7 +17,7 @@ pub(crate) enum Memory {
 }
 
 /// A long message under way. Plain data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Long {
     /// Link in the free list, or of those whose end is to be told.
     pub(crate) next: LongIndex,
@@ -33,23 +34,6 @@ pub struct Long {
     pub(crate) memory: Memory,
     /// No frame has a part of it any more.
     pub(crate) ended: bool,
-}
-
-impl Default for Long {
-    fn default() -> Self {
-        Self {
-            next: LongIndex::NONE,
-            source: SourceId(0),
-            total: 0,
-            cut: 0,
-            frames: 0,
-            message: MessageNo(0),
-            release: Release::Copied,
-            outcome: Outcome::Done,
-            memory: Memory::Lent,
-            ended: false,
-        }
-    }
 }
 
 impl Linked for Long {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_core::{Misuse, SpaceId, WaitError};
+use portolan_core::{Exchange, Misuse, SpaceId, WaitError};
 use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
 
 use super::completion::Ended;
@@ -19,6 +19,14 @@ impl State {
 }
 
 impl Space {
+    /// Tells the exchange something that it may send messages about.
+    fn tell(&self, act: impl FnOnce(&mut Exchange)) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(self.id, act);
+        s.end();
+        Ok(())
+    }
+
     /// Makes a completion queue. It never drops a completion.
     ///
     /// # Errors
@@ -154,10 +162,7 @@ impl Space {
     /// # Errors
     /// [`Misuse`].
     pub fn set_push(&self, shm: Push, net: Push) -> Result<(), Misuse> {
-        let mut s = self.enter()?;
-        s.with_exchange(self.id, |x| x.set_pushes([shm, net]));
-        s.end();
-        Ok(())
+        self.tell(|x| x.set_pushes([shm, net]))
     }
 
     /// Changes the pushed buffer: the bytes that each sender may push here
@@ -170,10 +175,7 @@ impl Space {
     /// # Errors
     /// [`Misuse`].
     pub fn set_pushed_share(&self, bytes: Option<u64>) -> Result<(), Misuse> {
-        let mut s = self.enter()?;
-        s.with_exchange(self.id, |x| x.set_pushed_share(bytes));
-        s.end();
-        Ok(())
+        self.tell(|x| x.set_pushed_share(bytes))
     }
 
     /// How long messages are pulled: bytes asked for that have not come, of all
@@ -191,10 +193,7 @@ impl Space {
     /// # Errors
     /// [`Misuse`].
     pub fn set_pull_sizes(&self, window: u64, chunk: u64) -> Result<(), Misuse> {
-        let mut s = self.enter()?;
-        s.with_exchange(self.id, |x| x.set_pull(window, chunk));
-        s.end();
-        Ok(())
+        self.tell(|x| x.set_pull(window, chunk))
     }
 
     /// From how many bytes on both sides copy a message between processes that
