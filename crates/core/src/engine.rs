@@ -175,6 +175,14 @@ impl<N: Network, C: Clock> Engine<N, C> {
         (!findings.is_empty()).then(|| findings.remove(0))
     }
 
+    /// Why a rank is dead, or found to be gone, which the next pass settles.
+    pub fn death(&self, rank: u32) -> Option<Death> {
+        match (self.core.lanes.get(rank)?, &self.shm) {
+            (Lane::Shm(index), Some(shm)) => Some(shm.why(index, self.core.suspected(rank)?)),
+            _ => self.core.lanes.dead(rank),
+        }
+    }
+
     /// A rank is gone: what it still said is read, then it is marked dead.
     pub fn gone(&mut self, rank: u32, why: Death) {
         let Self {
@@ -199,9 +207,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 net.peer_died(core, peer, why, clock);
             }
             (Some(Lane::Shm(index)), net, Some(shm)) => {
-                if why.is_end() && shm.why(index) == Death::Closed {
-                    why = Death::Closed;
-                }
+                why = shm.why(index, why);
                 // Bounded: others may go on sending, and what they have sent may
                 // lie before it.
                 for _ in 0..1024 {

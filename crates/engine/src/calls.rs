@@ -291,7 +291,7 @@ impl Space {
                 Ok(number)
             }
             Err(OpError::PeerDead) => {
-                let why = self.enter()?.core.lanes.dead(rank);
+                let why = self.enter()?.death(rank);
                 let why = why.unwrap_or(Death::Silent);
                 Err(SendError::PeerDead { rank, why })
             }
@@ -374,7 +374,7 @@ impl Space {
     pub fn death(&self, rank: u32) -> Result<Option<Death>, Misuse> {
         let s = self.enter()?;
         s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
-        Ok(s.core.lanes.dead(rank))
+        Ok(s.death(rank))
     }
 
     /// Hands the host port, if there is one, to `act`, to measure what it can do

@@ -329,3 +329,26 @@ fn many_sends_to_one_who_has_closed_end_at_once() {
         assert!(began.elapsed() < Duration::from_secs(4));
     }
 }
+
+#[test]
+fn who_has_closed_is_told_to_have_before_the_next_pass_too() {
+    let closed = WaitError::PeerDead {
+        rank: 1,
+        why: Death::Closed,
+    };
+    for by in [By::Shm, By::Ring] {
+        for bytes in [8, LONG] {
+            let (a, b) = pair(by, &config());
+            b.close().unwrap();
+            assert_eq!(a.send_tagged(1, 1, &pattern(bytes, 7)), Err(closed));
+        }
+        let (a, b) = pair(by, &config());
+        let region = b.register(vec![0; 8], None, Rights::Both).unwrap();
+        let key = b.remote_key(region).unwrap().unwrap();
+        b.close().unwrap();
+        let place = Place { key, offset: 0 };
+        let put = a.post_put(1, place, vec![7; 8], &PutOptions::default());
+        assert_eq!(a.death(1).unwrap(), Some(Death::Closed));
+        assert_eq!(a.wait(put.unwrap()).unwrap_err(), closed);
+    }
+}
