@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use common::published::{LONG, Watched, in_time, possible};
 use common::{ALL, By, Count, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Binding, Config, Death, Misuse, Notify, OpId, Place, PutOptions, RemoteKey, Rights, Selector,
-    SendError, SendOptions, Space, TaggedOptions, Threads, WaitError,
+    Binding, Config, Death, Misuse, Notify, OpId, Place, PutOptions, RegisterError, RemoteKey,
+    Rights, Selector, SendError, SendOptions, Space, TaggedOptions, Threads, WaitError,
 };
 
 /// Settings for an endpoint that now one thread calls and now another.
@@ -351,4 +351,20 @@ fn who_has_closed_is_told_to_have_before_the_next_pass_too() {
         assert_eq!(a.death(1).unwrap(), Some(Death::Closed));
         assert_eq!(a.wait(put.unwrap()).unwrap_err(), closed);
     }
+}
+
+#[test]
+fn nothing_is_registered_once_it_is_closed() {
+    let (e, _other) = pair(By::Shm, &config());
+    let region = e.register(vec![0; 8], None, Rights::Both).unwrap();
+    let mut memory = [0; 8];
+    e.close().unwrap();
+    let closed = RegisterError::from(Misuse::Closed);
+    let (refused, back) = e.register(vec![7; 8], None, Rights::Both).unwrap_err();
+    assert_eq!((refused, back.into_buffers().len()), (closed, 1));
+    let again = e.register_again(region, 0, 8, None, Rights::Both);
+    assert_eq!(again, Err(closed));
+    // SAFETY: nothing is registered.
+    let cached = unsafe { e.register_cached(memory.as_mut_ptr(), 8, Rights::Both) };
+    assert_eq!(cached, Err(closed));
 }

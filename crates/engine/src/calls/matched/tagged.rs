@@ -354,7 +354,8 @@ impl Space {
         ended.ok_or(WaitError::NoSuchOperation)
     }
 
-    /// Nobody will ask how an operation ended, nor want its memory back.
+    /// Nobody will ask how an operation ended, nor want its memory back. One that goes on
+    /// is known until it ends.
     ///
     /// # Errors
     /// [`Misuse`].
