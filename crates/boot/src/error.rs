@@ -55,7 +55,10 @@ pub enum BootError {
     )]
     NoDescriptor(i32),
     /// The process has attached before, or opened the descriptor itself.
-    #[error("this process has joined its job before; join once and share the job")]
+    #[error(
+        "this process has joined its job before, which it can do only once, also after closing: \
+         open the endpoint once, share it, and close it at the end"
+    )]
     AlreadyAttached,
     /// The launcher said no.
     #[error("{0}")]

@@ -231,10 +231,17 @@ impl Core {
     /// A peer seems to be gone. However many messages find that, it is settled once.
     #[cold]
     pub(crate) fn suspect(&mut self, rank: u32, why: Death) {
-        let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
-        if !self.findings.iter().any(of_it) {
+        if self.suspected(rank).is_none() {
             self.findings.push(Finding::Suspect(rank, why));
         }
+    }
+
+    /// How a peer seems to be gone.
+    pub(crate) fn suspected(&self, rank: u32) -> Option<Death> {
+        self.findings.iter().find_map(|it| match it {
+            Finding::Suspect(suspect, why) if *suspect == rank => Some(*why),
+            _ => None,
+        })
     }
 
     /// A peer is dead: its messages that are not complete go, ours to it fail.

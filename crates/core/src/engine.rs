@@ -184,6 +184,17 @@ impl<N: Network, C: Clock> Engine<N, C> {
         (!findings.is_empty()).then(|| findings.remove(0))
     }
 
+    /// Why nothing more of a rank comes in a space, also where the next pass settles that.
+    pub fn death(&self, rank: u32, space: SpaceId) -> Option<Death> {
+        let found = match (self.core.lanes.get(rank)?, &self.shm) {
+            (Lane::Shm(index), Some(shm)) => {
+                (self.core.suspected(rank)).map(|why| shm.why(index, why))
+            }
+            _ => None,
+        };
+        found.or_else(|| self.core.lanes.ended(rank, space))
+    }
+
     /// A rank is gone: what it still said is read, then it is marked dead.
     pub fn gone(&mut self, rank: u32, why: Death) {
         let Self {
@@ -208,9 +219,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 net.peer_died(core, peer, why, clock);
             }
             (Some(Lane::Shm(index)), net, Some(shm)) => {
-                if why.is_end() && shm.why(index) == Death::Closed {
-                    why = Death::Closed;
-                }
+                why = shm.why(index, why);
                 // Bounded: others may go on sending, and what they have sent may
                 // lie before it.
                 for _ in 0..1024 {

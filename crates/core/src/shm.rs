@@ -14,7 +14,7 @@
 
 mod receive;
 
-use portolan_link::shm::ShmPort;
+use portolan_link::shm::{PeerState, ShmPort};
 
 use self::receive::ShmRx;
 use crate::core::Core;
@@ -173,9 +173,13 @@ impl ShmLane {
         }
     }
 
-    /// How the peer with this index is gone.
-    pub fn why(&self, index: u16) -> Death {
-        why(self.link.peer_state(index))
+    /// How the peer with this index is gone, of whom this is said: one that has closed may
+    /// have ended since.
+    pub fn why(&self, index: u16, said: Death) -> Death {
+        match self.link.peer_state(index) {
+            PeerState::Closed if said.is_end() => Death::Closed,
+            _ => said,
+        }
     }
 
     /// A peer will not be asked about again.

@@ -269,7 +269,7 @@ impl Space {
                 Ok(number)
             }
             Err(OpError::PeerDead) => {
-                let why = self.enter()?.core.lanes.dead(rank);
+                let why = self.enter()?.death(rank, self.id);
                 let why = why.unwrap_or(Death::Silent);
                 Err(SendError::PeerDead { rank, why })
             }
@@ -353,7 +353,7 @@ impl Space {
     pub fn death(&self, rank: u32) -> Result<Option<Death>, Misuse> {
         let s = self.enter()?;
         s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
-        Ok(s.core.lanes.ended(rank, self.id))
+        Ok(s.death(rank, self.id))
     }
 
     /// Hands the host port, if there is one, to `act`, to measure what it can do

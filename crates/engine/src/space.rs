@@ -212,6 +212,15 @@ impl Space {
         Ok(self.inner.state.enter()?)
     }
 
+    /// For what begins something that outlasts the call.
+    pub(crate) fn enter_open(&self) -> Result<Guard<'_>, Misuse> {
+        let s = self.enter()?;
+        if s.core.is_over(self.id) {
+            return Err(Misuse::Closed);
+        }
+        Ok(s)
+    }
+
     /// This process's number in the job.
     #[inline]
     #[must_use]

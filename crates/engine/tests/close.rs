@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use common::published::{LONG, Watched, in_time, possible};
 use common::{ALL, By, Count, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Binding, Config, Death, Misuse, Notify, OpId, Place, PutOptions, RemoteKey, Rights, Selector,
-    SendError, SendOptions, Space, TaggedOptions, Threads, WaitError,
+    Binding, Config, Death, Misuse, Notify, OpId, Place, PutOptions, RegisterError, RemoteKey,
+    Rights, Selector, SendError, SendOptions, Space, TaggedOptions, Threads, WaitError,
 };
 
 /// Settings for an endpoint that now one thread calls and now another.
@@ -328,4 +328,43 @@ fn many_sends_to_one_who_has_closed_end_at_once() {
         run(&[&a], || ops.iter().all(|op| a.has_ended(*op).unwrap()));
         assert!(began.elapsed() < Duration::from_secs(4));
     }
+}
+
+#[test]
+fn who_has_closed_is_told_to_have_before_the_next_pass_too() {
+    let closed = WaitError::PeerDead {
+        rank: 1,
+        why: Death::Closed,
+    };
+    for by in [By::Shm, By::Ring] {
+        for bytes in [8, LONG] {
+            let (a, b) = pair(by, &config());
+            b.close().unwrap();
+            assert_eq!(a.send_tagged(1, 1, &pattern(bytes, 7)), Err(closed));
+        }
+        let (a, b) = pair(by, &config());
+        let region = b.register(vec![0; 8], None, Rights::Both).unwrap();
+        let key = b.remote_key(region).unwrap().unwrap();
+        b.close().unwrap();
+        let place = Place { key, offset: 0 };
+        let put = a.post_put(1, place, vec![7; 8], &PutOptions::default());
+        assert_eq!(a.death(1).unwrap(), Some(Death::Closed));
+        assert_eq!(a.wait(put.unwrap()).unwrap_err(), closed);
+    }
+}
+
+#[test]
+fn nothing_is_registered_once_it_is_closed() {
+    let (e, _other) = pair(By::Shm, &config());
+    let region = e.register(vec![0; 8], None, Rights::Both).unwrap();
+    let mut memory = [0; 8];
+    e.close().unwrap();
+    let closed = RegisterError::from(Misuse::Closed);
+    let (refused, back) = e.register(vec![7; 8], None, Rights::Both).unwrap_err();
+    assert_eq!((refused, back.into_buffers().len()), (closed, 1));
+    let again = e.register_again(region, 0, 8, None, Rights::Both);
+    assert_eq!(again, Err(closed));
+    // SAFETY: nothing is registered.
+    let cached = unsafe { e.register_cached(memory.as_mut_ptr(), 8, Rights::Both) };
+    assert_eq!(cached, Err(closed));
 }

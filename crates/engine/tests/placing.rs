@@ -8,6 +8,7 @@ use common::{ALL, By, Count, config, helped, pair, pattern, run, settle};
 use portolan_engine::{
     Binding, Buffer, Config, Event, Placement, SendError, SendOptions, Space, Threads,
 };
+use portolan_wire::Priority;
 
 /// The port that places, and one beside it.
 const PLACED: u16 = 4;
@@ -383,4 +384,47 @@ fn what_had_begun_before_the_port_was_bound_waits_while_it_pauses() {
     run(&[&a, &b], || came.get() == 2);
     // About one of them twice.
     assert_eq!(asked.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn a_reply_behind_kept_requests_lets_them_go_on_though_the_outbox_is_full() {
+    for by in [By::Shm, By::Ring] {
+        let small = Config {
+            reply_bytes: 16 << 10,
+            ..config()
+        };
+        let (a, b) = pair(by, &small);
+        let send = |port, priority| {
+            let o = SendOptions {
+                priority,
+                ..options(1, &[0])
+            };
+            a.try_send_with(1, port, &o, &pattern(100, 0))
+        };
+        send(PLACED, Priority::Request).unwrap();
+        run(&[&b], || b.counters().unwrap().kept == 1);
+        // From here on only this rank makes progress: what it answers is not taken.
+        let answered = Count::default();
+        let log = answered.clone();
+        let answer = Binding::to(move |c, _| {
+            let _ = c.reply(&[], &pattern(1_000, 1));
+            log.add();
+        });
+        b.bind(BESIDE, answer).unwrap();
+        let mut last = None;
+        while last != Some(answered.get()) {
+            last = Some(answered.get());
+            let _ = send(BESIDE, Priority::Request);
+            settle(&[&b]);
+        }
+        let steps = Steps::default();
+        b.bind(PLACED, placing(&steps, |_, _| Placement::Here))
+            .unwrap();
+        settle(&[&b]);
+        assert_eq!(*steps.lock().unwrap(), [], "{by:?}: its outbox is not full");
+        send(PLACED, Priority::Reply).unwrap();
+        let both = vec![[Step::Asked(0, 100), Step::Ran(0, 100, 100, true)]; 2].concat();
+        run(&[&b], || steps.lock().unwrap().len() == both.len());
+        assert_eq!(*steps.lock().unwrap(), both);
+    }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{Count, PATIENCE, config, helped, run, settle};
 use portolan_engine::{
     Address, Binding, Config, Congestion, Death, EndpointId, Event, Life, Misuse, Notice, Opening,
-    PeerConfig, Restarted, SendError, SendOptions, Space, Threads, WaitError, Watch,
+    PeerConfig, Placement, Restarted, SendError, SendOptions, Space, Threads, WaitError, Watch,
 };
 
 /// What a launcher tells one rank.
@@ -295,6 +295,38 @@ fn what_the_old_life_said_and_nobody_took_is_not_the_new_ones() {
     run(&[&a, &b], || !heard.lock().unwrap().is_empty());
     settle(&[&a, &b]);
     assert_eq!(heard.lock().unwrap()[..], ["new from 1"]);
+    std::mem::forget(old);
+}
+
+#[test]
+fn memory_that_was_given_to_a_message_of_the_old_life_comes_back_empty() {
+    const PLACED: u16 = 4;
+    const LONG: usize = 8 << 20;
+    let (mut job, all) = Job::start(2, helped());
+    let [a, old] = <[_; 2]>::try_from(all).unwrap();
+    let asked = Count::default();
+    let log = asked.clone();
+    let place = Binding::to(|_, _| panic!("its thread makes no calls")).placing(move |_| {
+        log.add();
+        Placement::Into(vec![0; LONG].into())
+    });
+    a.bind(PLACED, place).unwrap();
+    let o = SendOptions::default();
+    let long = old.post_message(0, PLACED, &o, vec![1; LONG]).unwrap();
+    run(&[&a], || asked.get() == 1);
+    // From here on the helper thread makes all progress, and the whole message waits.
+    let until = |done: &dyn Fn() -> bool| {
+        while !done() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    until(&|| old.has_ended(long).unwrap());
+    job.died(1, &[]);
+    let (_b, returned) = job.again(1);
+    job.back(&returned, &[]);
+    until(&|| a.restarts(1) == Ok(1));
+    let (buffer, filled) = a.take_buffer(PLACED).unwrap().expect("it is ours again");
+    assert_eq!((buffer.len(), filled), (LONG, 0));
     std::mem::forget(old);
 }
 

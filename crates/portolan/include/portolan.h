@@ -232,9 +232,9 @@ static inline void portolan_options_init(portolan_options *options)
 
 /* Opens this process's endpoint, once in a process, and waits until all ranks
  * have opened theirs. If another interface of the process (atoll.h) has opened it,
- * the call gives the program's own space of it, at once. The job is the one that `portolan run` started, or another
- * launcher that offers PMI (mpiexec.hydra, srun --mpi=pmi2). A process that no
- * launcher started is a job of one rank.
+ * the call gives the program's own space of it, at once. The job is the one that
+ * `portolan run` started, or another launcher that offers PMI (mpiexec.hydra,
+ * srun --mpi=pmi2). A process that no launcher started is a job of one rank.
  *
  * `options` may be null, for all defaults. On success `*endpoint` is the handle,
  * to be freed by portolan_close(). On failure it is null, and the buffer `why`
@@ -623,8 +623,8 @@ int portolan_context_post_message(portolan_context *context, uint32_t rank, uint
                                   const portolan_send_options *options, uint64_t *operation);
 
 /* The same as portolan_bind(), portolan_unbind(), portolan_resume_port() and
- * portolan_set_buffer(). A buffer that the present message is in stays in use until the handler has
- * returned. */
+ * portolan_set_buffer(). A buffer that the present message is in stays in use until
+ * the handler has returned. */
 int portolan_context_bind(portolan_context *context, uint16_t port,
                           const portolan_binding *binding);
 int portolan_context_unbind(portolan_context *context, uint16_t port);

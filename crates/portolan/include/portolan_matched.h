@@ -265,8 +265,8 @@ int portolan_operation_wait(portolan_endpoint *endpoint, uint64_t operation,
                             portolan_completion *completion, int64_t timeout_ns);
 
 /* Frees the number of an operation that nobody will ask about. If it has not
- * ended, it goes on, and its memory stays lent until it ends or the endpoint is
- * closed. An invalid number has no effect. */
+ * ended, it goes on and keeps its number, and its memory stays lent until it ends
+ * or the endpoint is closed. An invalid number has no effect. */
 int portolan_operation_forget(portolan_endpoint *endpoint, uint64_t operation);
 
 /* Cancels a receive that no message has met: returns 1, and the receive ends with

@@ -3,9 +3,13 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::thread::UnshareFlags;
+
+/// Numbers that were adopted: once closed they may name something of the program's.
+static ADOPTED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 /// Takes over a descriptor that was inherited through `exec` under a number
 /// that the environment names, and marks it close-on-exec.
@@ -13,11 +17,15 @@ use rustix::thread::UnshareFlags;
 /// # Errors
 /// - `NotFound`: no such descriptor is open.
 /// - `AlreadyExists`: it is marked close-on-exec, so this process opened it
-///   itself or has adopted it before.
+///   itself, or it has adopted that number before.
 /// - The kernel's, where it refuses to look.
 pub fn adopt_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(io::ErrorKind::NotFound.into());
+    }
+    let mut adopted = ADOPTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if adopted.contains(&number) {
+        return Err(io::ErrorKind::AlreadyExists.into());
     }
     // SAFETY: the borrow lasts for two calls that only read and set the
     // descriptor's flags, and fail if it is not open.
@@ -30,6 +38,7 @@ pub fn adopt_inherited(number: RawFd) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
     fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
+    adopted.push(number);
     // SAFETY: it is open, and nothing in this process owns it: descriptors
     // that Rust code opens are close-on-exec, a second adoption was refused
     // above, and the program's start code owns only 0 to 2.
@@ -79,4 +88,25 @@ pub fn unshare_network() -> io::Result<()> {
     // that are open stay as they are.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_adopted_once_also_after_it_was_closed() {
+        let inherited = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
+        // SAFETY: it is open, for nobody has closed it.
+        fcntl_setfd(
+            unsafe { BorrowedFd::borrow_raw(inherited) },
+            FdFlags::empty(),
+        )
+        .unwrap();
+        let kind = || adopt_inherited(inherited).map(drop).map_err(|e| e.kind());
+        assert_eq!(kind(), Ok(()));
+        assert_eq!(kind(), Err(io::ErrorKind::AlreadyExists));
+    }
 }

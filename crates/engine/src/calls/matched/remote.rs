@@ -37,7 +37,7 @@ impl Space {
         rights: Rights,
     ) -> Result<RegionId, (RegisterError, Scatter)> {
         let memory = memory.into();
-        let mut s = match self.enter() {
+        let mut s = match self.enter_open() {
             Ok(s) => s,
             Err(m) => return Err((m.into(), memory)),
         };
@@ -61,7 +61,7 @@ impl Space {
         key: Option<u64>,
         rights: Rights,
     ) -> Result<RegionId, RegisterError> {
-        let mut s = self.enter()?;
+        let mut s = self.enter_open()?;
         Ok(s.register_again(self.id, of, start, bytes, key, rights)?)
     }
 
@@ -87,7 +87,7 @@ impl Space {
         bytes: usize,
         rights: Rights,
     ) -> Result<RegionId, RegisterError> {
-        let mut s = self.enter()?;
+        let mut s = self.enter_open()?;
         if bytes == 0 {
             // Whatever `start` is: there is nothing to be found again.
             let nothing = s.register_region(self.id, Vec::new().into(), None, rights);

@@ -87,7 +87,7 @@ impl Space {
         // its end only, and a handler's panic waits for that as well.
         let from = unsafe { Gather::lent(payload.as_ptr(), payload.len()) };
         let (done, ()) = self.send_and_wait(s, rank, tag, options, from, State::finish_end)?;
-        check(&done, self.enter()?.core.lanes.ended(rank, self.id))
+        check(&done, self.enter()?.death(rank, self.id))
     }
 
     /// As [`Space::send_tagged_with`], from several pieces of memory; gives
@@ -158,7 +158,7 @@ impl Space {
         if done.result.is_ok() {
             return Ok(done);
         }
-        check(&done, self.enter()?.core.lanes.ended(done.peer, self.id)).map(|()| done)
+        check(&done, self.enter()?.death(done.peer, self.id)).map(|()| done)
     }
 
     /// As [`Space::receive_tagged`], in several pieces of memory; gives them
@@ -341,10 +341,7 @@ impl Space {
     pub fn wait(&self, op: OpId) -> Result<Ended, WaitError> {
         let ended = self.wait_end(op, None)?;
         let peer = ended.completion.peer;
-        check(
-            &ended.completion,
-            self.enter()?.core.lanes.ended(peer, self.id),
-        )?;
+        check(&ended.completion, self.enter()?.death(peer, self.id))?;
         Ok(ended)
     }
 
@@ -357,7 +354,8 @@ impl Space {
         ended.ok_or(WaitError::NoSuchOperation)
     }
 
-    /// Nobody will ask how an operation ended, nor want its memory back.
+    /// Nobody will ask how an operation ended, nor want its memory back. One that goes on
+    /// is known until it ends.
     ///
     /// # Errors
     /// [`Misuse`].
