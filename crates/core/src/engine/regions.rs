@@ -173,7 +173,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         };
         let link = &mut shm.link;
         if !self.matched.own.published.forbidden {
-            link.set_terms(Terms::Elsewhere);
+            link.outlet().set_terms(Terms::Elsewhere);
         }
         let mut done = true;
         for published in self.matched.all_mut().map(|part| &mut part.published) {
