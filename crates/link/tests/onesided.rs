@@ -59,7 +59,7 @@ fn put(
     place: Place,
     from: &[u8],
 ) -> Result<(), OneSidedError> {
-    port.put(peer, key, place, &[IoSlice::new(from)])
+    port.outlet().put(peer, key, place, &[IoSlice::new(from)])
 }
 
 fn get(
@@ -69,7 +69,8 @@ fn get(
     place: Place,
     into: &mut [u8],
 ) -> Result<(), OneSidedError> {
-    port.get(peer, key, place, &mut [IoSliceMut::new(into)])
+    port.outlet()
+        .get(peer, key, place, &mut [IoSliceMut::new(into)])
 }
 
 /// Whether the rest of a test can run; says so where it cannot.
@@ -90,18 +91,23 @@ fn bytes_go_to_their_place_and_come_back() {
         unreachable!()
     };
     let memory = Memory::new(100, 0);
-    let id = b.publish(7, memory.exposed(), Permission::Both).unwrap();
+    let id = b
+        .outlet()
+        .publish(7, memory.exposed(), Permission::Both)
+        .unwrap();
     if !can_copy(a, 1) {
         return;
     }
     let pieces = [&b"one"[..], b"", b" two"].map(IoSlice::new);
-    a.put(1, 7, Place::Offset(90), &pieces).unwrap();
+    a.outlet().put(1, 7, Place::Offset(90), &pieces).unwrap();
     assert_eq!(memory.bytes()[89..98], *b"\0one two\0");
     put(a, 1, 7, Place::Address(memory.start() + 2), &[5]).unwrap();
     assert_eq!(memory.bytes()[..4], [0, 0, 5, 0]);
     let (mut first, mut second) = ([0; 2], [0; 6]);
     let mut pieces = [&mut first[..], &mut second].map(IoSliceMut::new);
-    a.get(1, 7, Place::Offset(90), &mut pieces).unwrap();
+    a.outlet()
+        .get(1, 7, Place::Offset(90), &mut pieces)
+        .unwrap();
     assert_eq!((&first, &second), (b"on", b"e two\0"));
     // A region of one's own is as good, as is a port that shows frames.
     b.outlet().put(1, 7, START, &[IoSlice::new(b"x")]).unwrap();
@@ -111,7 +117,7 @@ fn bytes_go_to_their_place_and_come_back() {
     assert!(memory.holds_only(1));
     put(a, 1, 7, Place::Offset(100), &[]).unwrap();
     put(a, 1, 7, Place::Address(memory.start() + 100), &[]).unwrap();
-    b.try_withdraw(id).unwrap();
+    b.outlet().try_withdraw(id).unwrap();
 }
 
 #[test]
@@ -135,16 +141,16 @@ fn each_error_is_told_apart_and_touches_nothing() {
     ];
     let ids: Vec<_> = (0..)
         .zip(all)
-        .map(|(key, rights)| b.publish(key, exposed, rights).unwrap())
+        .map(|(key, rights)| b.outlet().publish(key, exposed, rights).unwrap())
         .collect();
-    let full = b.publish(4, exposed, Permission::Both);
+    let full = b.outlet().publish(4, exposed, Permission::Both);
     assert_eq!(full, Err(PublishError::Full(4)));
-    let taken = b.publish(3, exposed, Permission::Both);
+    let taken = b.outlet().publish(3, exposed, Permission::Both);
     assert_eq!(taken, Err(PublishError::KeyTaken));
     // SAFETY: nothing is ever published.
     let beyond = unsafe { Exposed::new(u64::MAX, 1) };
     assert_eq!(
-        b.publish(4, beyond, Permission::Both),
+        b.outlet().publish(4, beyond, Permission::Both),
         Err(PublishError::Range)
     );
 
@@ -182,24 +188,27 @@ fn each_error_is_told_apart_and_touches_nothing() {
     assert_eq!(put(a, 1, u64::MAX, START, &[0]), no_key);
     assert_eq!(get(a, 0, 3, START, &mut got), no_key);
     // A stale key, and its name.
-    b.try_withdraw(ids[3]).unwrap();
+    b.outlet().try_withdraw(ids[3]).unwrap();
     assert_eq!(put(a, 1, 3, START, &[0]), no_key);
-    assert_eq!(b.try_withdraw(ids[3]), Err(WithdrawError::NoRegion));
+    assert_eq!(
+        b.outlet().try_withdraw(ids[3]),
+        Err(WithdrawError::NoRegion)
+    );
     // Where the table does not tell all, and where there is nothing to tell.
-    b.set_terms(Terms::Elsewhere);
+    b.outlet().set_terms(Terms::Elsewhere);
     let elsewhere = put(a, 1, 3, START, &[0]);
     assert_eq!(elsewhere, Err(OneSidedError::Elsewhere));
     assert!(elsewhere.unwrap_err().asks_for_message());
-    b.set_terms(Terms::Forbidden);
-    let forbidden = b.publish(3, exposed, Permission::Both);
+    b.outlet().set_terms(Terms::Forbidden);
+    let forbidden = b.outlet().publish(3, exposed, Permission::Both);
     assert_eq!(forbidden, Err(PublishError::Forbidden));
     for key in 0..4 {
         let refused = Err(OneSidedError::Forbidden);
         assert_eq!(put(a, 1, key, START, &[0]), refused);
         assert_eq!(get(a, 1, key, START, &mut got), refused);
     }
-    b.set_terms(Terms::Complete);
-    b.publish(3, exposed, Permission::Both).unwrap();
+    b.outlet().set_terms(Terms::Complete);
+    b.outlet().publish(3, exposed, Permission::Both).unwrap();
     let mut gone = |port: &mut ShmPort, peer, state| {
         let gone = Err(OneSidedError::Gone(state));
         assert_eq!(put(port, peer, 3, START, &[0]), gone);
@@ -222,7 +231,9 @@ fn who_has_not_opened_or_may_not_be_reached_is_sent_a_message() {
     };
     let (mut a, mut b) = (open(0, false), open(1, true));
     let memory = Memory::new(10, 9);
-    b.publish(1, memory.exposed(), Permission::Both).unwrap();
+    b.outlet()
+        .publish(1, memory.exposed(), Permission::Both)
+        .unwrap();
     let disabled = put(&mut a, 1, 1, START, &[0]);
     assert_eq!(disabled, Err(OneSidedError::NotPermitted));
     let got = &mut [7];
@@ -248,8 +259,11 @@ fn a_failed_access_holds_no_region() {
     // SAFETY: as nothing is there, nobody can change it.
     let nothing = unsafe { Exposed::new(0, u64::MAX) };
     let memory = Memory::new(10, 9);
-    let whole = b.publish(1, nothing, Permission::Both).unwrap();
-    let get_only = b.publish(2, memory.exposed(), Permission::Get).unwrap();
+    let whole = b.outlet().publish(1, nothing, Permission::Both).unwrap();
+    let get_only = b
+        .outlet()
+        .publish(2, memory.exposed(), Permission::Get)
+        .unwrap();
     if can_copy(a, 1) {
         let fault = Err(OneSidedError::Fault(0));
         assert_eq!(put(a, 1, 1, START, &[0]), fault);
@@ -264,8 +278,8 @@ fn a_failed_access_holds_no_region() {
     }
     assert!(put(a, 1, 2, START, &[0]).is_err());
     assert!(get(a, 1, 2, START, &mut [0; 11]).is_err());
-    assert_eq!(b.try_withdraw(whole), Ok(()));
-    assert_eq!(b.try_withdraw(get_only), Ok(()));
+    assert_eq!(b.outlet().try_withdraw(whole), Ok(()));
+    assert_eq!(b.outlet().try_withdraw(get_only), Ok(()));
 }
 
 #[test]
@@ -273,7 +287,9 @@ fn whoever_closes_shows_nothing_any_more() {
     let mut host = host(2, &small());
     let memory = Memory::new(10, 9);
     let mut b = host.ports.pop().unwrap();
-    b.publish(1, memory.exposed(), Permission::Both).unwrap();
+    b.outlet()
+        .publish(1, memory.exposed(), Permission::Both)
+        .unwrap();
     drop(b);
     let shared = SharedMemory::from_fd(host.segment.duplicate_fd().unwrap(), None).unwrap();
     // As it looks to somebody who saw it alive a moment ago.
@@ -320,10 +336,11 @@ fn several_initiators_never_reach_what_was_withdrawn() {
         let end = Instant::now() + PATIENCE;
         while (busy < 20 || done < 200) && Instant::now() < end {
             let id = owner
+                .outlet()
                 .publish(5, memory.exposed(), Permission::Both)
                 .unwrap();
             std::thread::sleep(Duration::from_micros(300));
-            while let Err(e) = owner.try_withdraw(id) {
+            while let Err(e) = owner.outlet().try_withdraw(id) {
                 assert!(matches!(e, WithdrawError::InUse(0..3)), "{e}");
                 busy += 1;
                 std::thread::yield_now();
@@ -415,11 +432,14 @@ fn a_stopped_process_is_put_to_and_got_from() {
     const BYTES: usize = 3_000_000;
     if let Some(mut port) = child() {
         let memory = Memory::new(BYTES, 3);
-        let id = port.publish(1, memory.exposed(), Permission::Both).unwrap();
+        let id = port
+            .outlet()
+            .publish(1, memory.exposed(), Permission::Both)
+            .unwrap();
         send(&mut port, 0, Reply, b"ready").unwrap();
         assert_eq!(next(&mut port), b"look");
         let right = memory.holds_only(4);
-        let withdrawn = port.try_withdraw(id);
+        let withdrawn = port.outlet().try_withdraw(id);
         send(
             &mut port,
             0,
@@ -455,7 +475,9 @@ fn a_process_that_died_unnoticed_is_gone() {
     const TEST: &str = "a_process_that_died_unnoticed_is_gone";
     if let Some(mut port) = child() {
         let memory = Memory::new(10, 3);
-        port.publish(1, memory.exposed(), Permission::Both).unwrap();
+        port.outlet()
+            .publish(1, memory.exposed(), Permission::Both)
+            .unwrap();
         send(&mut port, 0, Reply, b"ready").unwrap();
         next(&mut port);
         return;
@@ -492,11 +514,12 @@ fn withdraw_in_a_copy(two: &mut Two, memory: &Memory, prepare: impl Fn(&Two)) ->
     loop {
         let id = two
             .port
+            .outlet()
             .publish(1, memory.exposed(), Permission::Put)
             .unwrap();
         std::thread::sleep(Duration::from_millis(5));
         prepare(two);
-        if two.port.try_withdraw(id) == Err(WithdrawError::InUse(1)) {
+        if two.port.outlet().try_withdraw(id) == Err(WithdrawError::InUse(1)) {
             return id;
         }
         assert!(Instant::now() < end, "the child does not copy");
@@ -506,7 +529,7 @@ fn withdraw_in_a_copy(two: &mut Two, memory: &Memory, prepare: impl Fn(&Two)) ->
 /// Withdraws until it succeeds, and sees that nobody writes from then on.
 fn withdraw_for_good(two: &mut Two, memory: &Memory, id: RegionId) {
     let end = Instant::now() + PATIENCE;
-    while let Err(e) = two.port.try_withdraw(id) {
+    while let Err(e) = two.port.outlet().try_withdraw(id) {
         assert_eq!(e, WithdrawError::InUse(1));
         assert!(Instant::now() < end, "the dead hold it");
         std::thread::yield_now();
@@ -559,7 +582,7 @@ fn a_stopped_initiator_is_waited_for_while_it_can_go_on() {
     });
     two.segment.mark_dead(1);
     for _ in 0..100 {
-        let held = two.port.try_withdraw(id);
+        let held = two.port.outlet().try_withdraw(id);
         assert_eq!(held, Err(WithdrawError::InUse(1)));
     }
     two.signal(Signal::KILL);
@@ -619,7 +642,10 @@ fn scribbled_tables_neither_crash_nor_hang() {
             let port = &mut host.ports[at];
             match next() % 4 {
                 0 => {
-                    if let Ok(id) = port.publish(key, memory.exposed(), Permission::Both) {
+                    if let Ok(id) = port
+                        .outlet()
+                        .publish(key, memory.exposed(), Permission::Both)
+                    {
                         ids.push((at, id));
                     }
                 }
@@ -631,7 +657,7 @@ fn scribbled_tables_neither_crash_nor_hang() {
                 }
                 _ if !ids.is_empty() => {
                     let (owner, id) = ids.swap_remove(next() as usize % ids.len());
-                    let withdrawn = host.ports[owner].try_withdraw(id);
+                    let withdrawn = host.ports[owner].outlet().try_withdraw(id);
                     assert_ne!(withdrawn, Err(WithdrawError::NoRegion));
                 }
                 _ => {}

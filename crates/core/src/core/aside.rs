@@ -181,9 +181,13 @@ impl Core {
     pub(crate) fn tell_stops(&mut self, out: &mut Out<'_>) {
         for (of, stop) in self.aside.untold.drain(..) {
             self.told[usize::from(!stop)] += 1;
-            match self.lanes.get(of.rank) {
-                Some(Lane::Net(peer)) => out.net_stop(peer, of.priority, of.flow, stop),
-                Some(Lane::Shm(index)) => out.shm_stop(index, of.priority, of.flow, stop),
+            match (self.lanes.get(of.rank), &mut *out) {
+                (Some(Lane::Net(peer)), Out { net: Some(net), .. }) => {
+                    net.set_stopped(peer, of.priority, of.flow, stop);
+                }
+                (Some(Lane::Shm(index)), Out { shm: Some(shm), .. }) => {
+                    (shm.outlet).set_stopped(index, of.priority, of.flow, stop);
+                }
                 _ => {}
             }
         }

@@ -36,8 +36,8 @@ impl Core {
                 exchange.did(did);
             }
             while let Some(rank) = exchange.poll_awaited() {
-                if let Some(peer) = self.lanes.peer(rank) {
-                    on.out.net_await(peer);
+                if let (Some(peer), Ok(net)) = (self.lanes.peer(rank), on.out.net()) {
+                    net.await_peer(peer);
                 }
             }
             if exchange.take_freed() {

@@ -2,14 +2,14 @@
 
 use portolan_exchange::{BYTES_MAX, OpId, Source as ExchangeSource};
 use portolan_proto as proto;
-use portolan_proto::{PeerId, Release, SourceId};
+use portolan_proto::{Release, SourceId};
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use super::ports::PortState;
 use super::{Arrival, Core, Took};
 use crate::lanes::Lane;
 use crate::matched::{Gather, Matched, Onward, Part, Row};
-use crate::out::{Out, STREAMED_MIN, ShmFailure, why};
+use crate::out::{Out, STREAMED_MIN, ShmFailure, ShmOut, why};
 use crate::values::{
     Charge, Death, Event, FIRST_FLOW, FLOWS_ALL, FLOWS_MAX, FlowOf, Meta, Misuse, PORTS_RESERVED,
     Payload, PortId, SendError, SendOptions, Source, SpaceId,
@@ -102,30 +102,23 @@ impl Core {
             return Err(Misuse::TooManyArgs.into());
         }
         match self.lanes.get(rank) {
-            Some(Lane::Shm(to)) if payload.len() <= out.shm_inline_max(o.args.len()) => out
-                .shm_send(to, port, o, payload)
-                .map_err(|e| self.map_shm(rank, e)),
-            Some(Lane::Shm(_)) => self.send_copy(out, rank, port, o, payload),
-            Some(Lane::Net(peer)) => self.send_net(out, rank, peer, port, o, payload),
+            Some(Lane::Shm(to)) => match out.shm() {
+                Ok(ShmOut { outlet, tx }) if payload.len() <= tx.inline_max(o.args.len()) => {
+                    let sent = tx.send(outlet, to, port, o, payload);
+                    sent.map_err(|e| self.map_shm(rank, e))
+                }
+                _ => self.send_copy(out, rank, port, o, payload),
+            },
+            Some(Lane::Net(peer)) => {
+                let m = message(port, o, payload);
+                match out.net().and_then(|net| net.send(peer, &m)) {
+                    Err(proto::SendError::TooLong) => self.send_copy(out, rank, port, o, payload),
+                    sent => sent.map_err(|e| self.map(rank, e)),
+                }
+            }
             Some(Lane::Myself) => self.send_self(port, o, payload),
             Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
             None => Err(Misuse::BadRank.into()),
-        }
-    }
-
-    fn send_net(
-        &mut self,
-        out: &mut Out<'_>,
-        rank: u32,
-        peer: PeerId,
-        port: u16,
-        o: &SendOptions<'_>,
-        payload: &[u8],
-    ) -> Result<MessageNo, SendError> {
-        match out.net_send(peer, &message(port, o, payload)) {
-            Ok(number) => Ok(number),
-            Err(proto::SendError::TooLong) => self.send_copy(out, rank, port, o, payload),
-            Err(e) => Err(self.map(rank, e)),
         }
     }
 
@@ -223,13 +216,20 @@ impl Core {
             refused: false,
         });
         let sent = match self.lanes.get(rank) {
-            Some(Lane::Net(peer)) => out
-                .net_send_long(peer, &message(port, o, &[]), total, id, release)
-                .map_err(|e| self.map(rank, e)),
+            Some(Lane::Net(peer)) => {
+                let m = message(port, o, &[]);
+                let sent = out
+                    .net()
+                    .and_then(|net| net.send_long(peer, &m, total, id, release));
+                sent.map_err(|e| self.map(rank, e))
+            }
             Some(Lane::Shm(to)) => {
-                let sent = match self.ops.get_mut(id) {
-                    Some(entry) => out.shm_send_long(to, port, o, &entry.source, id),
-                    None => Err(ShmFailure::NoPeer),
+                let clock = out.clock;
+                let sent = match (out.shm(), self.ops.get_mut(id)) {
+                    (Ok(ShmOut { outlet, tx }), Some(entry)) => {
+                        tx.send_long(outlet, to, port, o, &entry.source, id, clock)
+                    }
+                    _ => Err(ShmFailure::NoPeer),
                 };
                 sent.map_err(|e| self.map_shm(rank, e))
             }
@@ -328,9 +328,12 @@ impl Core {
     /// Longest payload that is.
     fn inline_max(&self, out: &mut Out<'_>, rank: u32, args: usize) -> usize {
         match self.lanes.get(rank) {
-            Some(Lane::Net(peer)) => out.net_inline_max(peer, args),
+            Some(Lane::Net(peer)) => out.net().map_or(0, |net| net.inline_max(peer, args)),
             // Above that the receiver had better copy while we do.
-            Some(Lane::Shm(_)) => out.shm_inline_max(args).min(STREAMED_MIN),
+            Some(Lane::Shm(_)) => {
+                let max = out.shm().map_or(0, |shm| shm.tx.inline_max(args));
+                max.min(STREAMED_MIN)
+            }
             _ => usize::MAX,
         }
     }

@@ -7,7 +7,7 @@ use portolan_exchange::{
     Where,
 };
 use portolan_link::memory::CopyError;
-use portolan_link::shm::OneSidedError;
+use portolan_link::shm::{OneSidedError, Outlet, Place};
 use portolan_proto::Release;
 
 use super::{Arrival, Core, Took};
@@ -65,8 +65,9 @@ impl Core {
                     let Some(key) = in_table(space, &place.key) else {
                         return Did::NotPossible;
                     };
-                    let did = self.directly(from, |index| {
-                        of.with_slices(|into| out.shm_get(index, key, place.offset, into))
+                    let at = Place::Offset(place.offset);
+                    let did = self.directly(out, from, |outlet, index| {
+                        of.with_slices(|into| outlet.get(index, key, at, into))
                     });
                     self.counters.direct += u64::from(did == Did::Done);
                     did
@@ -79,7 +80,9 @@ impl Core {
                         return Did::NotPossible;
                     };
                     let part = &[IoSlice::new(part)];
-                    let did = self.directly(to, |index| out.shm_put(index, key, 0, part));
+                    let did = self.directly(out, to, |outlet, index| {
+                        outlet.put(index, key, Place::Offset(0), part)
+                    });
                     self.counters.shared += u64::from(did == Did::Done);
                     did
                 }
@@ -87,8 +90,9 @@ impl Core {
                     let Some(key) = in_table(space, &place.key) else {
                         return Did::NotPossible;
                     };
-                    let did = self.directly(to, |index| {
-                        of.with_slices(|from| out.shm_put(index, key, place.offset, from))
+                    let at = Place::Offset(place.offset);
+                    let did = self.directly(out, to, |outlet, index| {
+                        of.with_slices(|from| outlet.put(index, key, at, from))
                     });
                     self.counters.direct += u64::from(did == Did::Done);
                     did
@@ -101,16 +105,16 @@ impl Core {
     /// Where a send's memory lies, if the process of this host that it goes to may copy
     /// it from there.
     fn locate(&self, out: &mut Out<'_>, to: u32, source: &Gather) -> Option<Located> {
-        let Some(Lane::Shm(index)) = self.lanes.get(to) else {
+        let (Some(Lane::Shm(index)), Ok(shm)) = (self.lanes.get(to), out.shm()) else {
             return None;
         };
         let shares = source.waits();
-        if shares && !out.shm_can_copy(index) {
+        if shares && !shm.outlet.can_copy(index) {
             // Two cores share the work by the ring.
             return None;
         }
         let address = source.part(0, source.len() as usize)?.as_ptr() as u64;
-        let may = out.shm_may_copy(index);
+        let may = shm.tx.may_copy(&mut shm.outlet, index);
         may.then_some(Located { address, shares })
     }
 
@@ -197,15 +201,16 @@ impl Core {
     }
 
     /// Accesses memory of a process of this host, by its index there.
-    fn directly(
+    fn directly<'a>(
         &mut self,
+        out: &mut Out<'a>,
         rank: u32,
-        access: impl FnOnce(u16) -> Result<(), OneSidedError>,
+        access: impl FnOnce(&mut Outlet<'a>, u16) -> Result<(), OneSidedError>,
     ) -> Did {
-        let Some(Lane::Shm(index)) = self.lanes.get(rank) else {
+        let (Some(Lane::Shm(index)), Ok(shm)) = (self.lanes.get(rank), out.shm()) else {
             return Did::NotPossible;
         };
-        let Err(why) = access(index) else {
+        let Err(why) = access(&mut shm.outlet, index) else {
             return Did::Done;
         };
         match why {
@@ -235,13 +240,13 @@ impl Core {
         at: u64,
         bytes: u64,
     ) -> Did {
-        let Some(Lane::Shm(index)) = self.lanes.get(from) else {
+        let (Some(Lane::Shm(index)), Ok(shm)) = (self.lanes.get(from), out.shm()) else {
             // What another host says of its memory is of no use here.
             return Did::NotPossible;
         };
         let mut next = address;
         for piece in into.pieces(at as usize, bytes as usize) {
-            match out.shm_copy_from(index, next, piece) {
+            match shm.copy_from(index, next, piece) {
                 Ok(()) => next += piece.len() as u64,
                 Err(CopyError::NotPermitted) => return Did::NotPossible,
                 // It closed or died, or lent us memory that it does not have.

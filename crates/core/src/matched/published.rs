@@ -94,13 +94,17 @@ impl Published {
         // it was withdrawn; or it stays for good, see `Part::drop`. It looks at
         // none of it before, and writes only behind this part of it.
         let memory = unsafe { Exposed::new(memory.as_mut_ptr() as u64, memory.len() as u64) };
-        let entry = out.shm_show(key, memory);
-        entry.is_some_and(|entry| self.receives.insert(key, entry).is_none())
+        let Ok(shm) = out.shm() else {
+            return false;
+        };
+        let shown = shm.outlet.publish(key, memory, Permission::Put);
+        shown.is_ok_and(|entry| self.receives.insert(key, entry).is_none())
     }
 
     /// Takes that back. False: somebody still writes; try again.
     pub fn withdraw_receive(&mut self, out: &mut Out<'_>, key: u64) -> bool {
-        let withdrawn = (self.receives.get(&key)).is_none_or(|entry| out.shm_withdraw(*entry));
+        let mut withdraw = |entry| out.shm().is_ok_and(|shm| withdraw(&mut shm.outlet, entry));
+        let withdrawn = self.receives.get(&key).is_none_or(|entry| withdraw(*entry));
         if withdrawn {
             self.receives.remove(&key);
         }
@@ -119,13 +123,14 @@ impl Matched {
     /// Says in the table what it tells of all spaces together.
     pub(crate) fn say(&self, link: &mut ShmPort) {
         let published = || self.all().map(|part| &part.published);
-        link.set_terms(if published().any(|it| it.forbidden) {
-            Terms::Forbidden
-        } else if published().all(|it| it.withdrawn.is_empty()) {
-            Terms::Complete
-        } else {
-            Terms::Elsewhere
-        });
+        link.outlet()
+            .set_terms(if published().any(|it| it.forbidden) {
+                Terms::Forbidden
+            } else if published().all(|it| it.withdrawn.is_empty()) {
+                Terms::Complete
+            } else {
+                Terms::Elsewhere
+            });
     }
 }
 
@@ -144,5 +149,5 @@ fn publish(
     // time; the references to it that the exchange makes live for one copy of
     // bytes, from which nothing is concluded.
     let memory = unsafe { Exposed::new(slice.as_mut_ptr() as u64, opened.bytes) };
-    link.publish(key, memory, rights).ok()
+    link.outlet().publish(key, memory, rights).ok()
 }

@@ -20,7 +20,7 @@ use portolan_sys::raw::Errno;
 
 use super::cma::Cma;
 use super::outlet::Outlet;
-use super::port::{ShmPort, extend};
+use super::port::extend;
 use super::segment::{Map, PeerState, identity};
 
 /// Where in a region an access begins.
@@ -318,61 +318,5 @@ impl Outlet<'_> {
         };
         let (_held, pid, at) = self.onesided.begin(self.map, self.cma, &access)?;
         Ok(read_memory_vectored(pid, at, into)?)
-    }
-}
-
-impl ShmPort {
-    /// As [`Outlet::publish`].
-    ///
-    /// # Errors
-    /// [`PublishError`]; nothing has changed.
-    pub fn publish(
-        &mut self,
-        key: u64,
-        memory: Exposed,
-        rights: Permission,
-    ) -> Result<RegionId, PublishError> {
-        self.outlet().publish(key, memory, rights)
-    }
-
-    /// As [`Outlet::try_withdraw`].
-    ///
-    /// # Errors
-    /// [`WithdrawError`].
-    pub fn try_withdraw(&mut self, id: RegionId) -> Result<(), WithdrawError> {
-        self.outlet().try_withdraw(id)
-    }
-
-    /// As [`Outlet::set_terms`].
-    pub fn set_terms(&mut self, terms: Terms) {
-        self.outlet().set_terms(terms);
-    }
-
-    /// As [`Outlet::put`].
-    ///
-    /// # Errors
-    /// [`OneSidedError`].
-    pub fn put(
-        &mut self,
-        peer: u16,
-        key: u64,
-        place: Place,
-        from: &[IoSlice<'_>],
-    ) -> Result<(), OneSidedError> {
-        self.outlet().put(peer, key, place, from)
-    }
-
-    /// As [`Outlet::get`].
-    ///
-    /// # Errors
-    /// [`OneSidedError`].
-    pub fn get(
-        &mut self,
-        peer: u16,
-        key: u64,
-        place: Place,
-        into: &mut [IoSliceMut<'_>],
-    ) -> Result<(), OneSidedError> {
-        self.outlet().get(peer, key, place, into)
     }
 }
