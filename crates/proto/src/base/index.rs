@@ -48,6 +48,7 @@ macro_rules! index {
         }
 
         impl Default for $name {
+            #[inline]
             fn default() -> Self {
                 Self::NONE
             }

@@ -5,7 +5,7 @@ use portolan_wire::{HEADER_BYTES, Priority, TAG_BYTES};
 
 use super::Endpoint;
 use crate::base::{ConnIndex, FrameIndex, List, LongIndex};
-use crate::tables::{CHUNKS_AT, Use};
+use crate::tables::{CHUNKS_AT, GivenUp, Use};
 
 /// Who asks for a frame; the less urgent leave some to the more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.close = false;
         meta.counted = false;
         meta.again = false;
-        meta.given_up = Default::default();
+        meta.given_up = [GivenUp::NEVER; 2];
         meta.chunks = 0;
         meta.priority = Priority::Request;
         meta.len = 0;

@@ -347,7 +347,7 @@ impl<S: Seal> Endpoint<'_, S> {
             number,
             sent_at: meta.sent_at,
         };
-        if meta.given_up[0] == GivenUp::default() {
+        if meta.given_up[0] == GivenUp::NEVER {
             meta.given_up[0] = given_up;
         }
         meta.given_up[1] = given_up;

@@ -82,12 +82,27 @@ pub struct FrameMeta {
     pub(crate) part: u64,
 }
 
-/// As what a frame left that was given up, though it may have arrived; by default it was not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// As what a frame left that was given up, though it may have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GivenUp {
     pub path: PathIndex,
     pub number: u64,
     pub sent_at: u64,
+}
+
+impl GivenUp {
+    /// It was not.
+    pub const NEVER: Self = Self {
+        path: PathIndex::NONE,
+        number: 0,
+        sent_at: 0,
+    };
+}
+
+impl Default for GivenUp {
+    fn default() -> Self {
+        Self::NEVER
+    }
 }
 
 impl FrameMeta {
