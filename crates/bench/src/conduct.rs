@@ -27,6 +27,18 @@ macro_rules! answer {
 }
 pub(crate) use answer;
 
+/// What each of some ranks says in an answer of this kind.
+macro_rules! answers {
+    ($lines:expr, $kind:ident) => {{
+        let mut all = Vec::new();
+        for line in $lines {
+            all.push($crate::conduct::answer!(line, $kind));
+        }
+        all
+    }};
+}
+pub(crate) use answers;
+
 /// Time that what a slice has left unfinished gets to arrive, nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
 
@@ -327,20 +339,14 @@ pub fn say_all(lines: &mut [Line], order: &Order) -> Result<()> {
 
 /// How long it took rank 0 to do what all were told to, ns.
 pub fn took(lines: &mut [Line]) -> Result<u64> {
-    let mut elapsed = Vec::new();
-    for line in lines {
-        elapsed.push(answer!(line, Took));
-    }
+    let elapsed = answers!(lines, Took);
     Ok(elapsed.first().copied().unwrap_or_default().max(1))
 }
 
 /// Hears the offers of all ranks, tells each all of them, and waits until all
 /// have met.
 pub fn introduce(lines: &mut [Line]) -> Result<()> {
-    let mut offers = Vec::new();
-    for line in &mut *lines {
-        offers.push(answer!(line, Offer));
-    }
+    let offers = answers!(&mut *lines, Offer);
     say_all(lines, &Order::Meet(offers))?;
     lines.iter_mut().try_for_each(expect_ready)
 }

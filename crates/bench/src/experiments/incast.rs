@@ -7,7 +7,7 @@ use portolan_hosts::failure::{Result, fail};
 use portolan_hosts::lab::Lab;
 use portolan_sys::clock::now_ns;
 
-use crate::conduct::{answer, introduce, say_all};
+use crate::conduct::{answer, answers, introduce, say_all};
 use crate::control::{Line, Order, SystemKind};
 use crate::experiment::{Experiment, Findings, Stage, rounds};
 use crate::options::{Common, check_sizes, check_tcp_only};
@@ -268,15 +268,12 @@ impl Experiment for Incast {
             ));
         }
         if let [ours, theirs] = &columns[..] {
-            for (metric, ours, theirs) in [
+            let figures = [
                 ("goodput_mb_s", &ours.goodput, &theirs.goodput),
                 ("message_us", &ours.medians, &theirs.medians),
                 (cost::OF_MEGABYTE, &ours.cpu_us, &theirs.cpu_us),
-            ] {
-                found
-                    .ratios
-                    .extend(rows[0].over(metric, ours, KERNEL_TCP, theirs));
-            }
+            ];
+            found.ratios.extend(rows[0].all_over(KERNEL_TCP, figures));
         }
         if ideal.is_none() {
             found.remarks.push(format!(
@@ -330,10 +327,7 @@ fn run(
                 end_ns: start_ns + slice_ns,
             };
             say_all(lines, &Order::Turn(turn))?;
-            let mut flooded = Vec::new();
-            for line in &mut *lines {
-                flooded.push(answer!(line, Flooded));
-            }
+            let flooded = answers!(&mut *lines, Flooded);
             say_all(lines, &Order::Stop)?;
             counts[0] += flooded
                 .iter()

@@ -123,10 +123,7 @@ impl Side {
             ("hidden", &self.hidden, &other.hidden),
             (cost::OF_MESSAGE, &self.cpu_us, &other.cpu_us),
         ];
-        figures
-            .into_iter()
-            .filter_map(|(metric, ours, theirs)| row.over(metric, ours, KERNEL_TCP, theirs))
-            .collect()
+        row.all_over(KERNEL_TCP, figures)
     }
 
     fn rows(&self, row: &Row) -> Vec<Row> {

@@ -12,7 +12,7 @@ use portolan_hosts::failure::{Result, fail};
 use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
-use crate::conduct::{answer, expect_ready};
+use crate::conduct::{answers, expect_ready};
 use crate::control::{Answer, Line, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::options::Common;
@@ -229,10 +229,7 @@ fn turn(lines: &mut [Line], cell: &Cell) -> Result<Vec<Sprayed>> {
         }))?;
         expect_ready(line)?;
     }
-    let mut sprayed = Vec::new();
-    for line in &mut lines[..sprayers] {
-        sprayed.push(answer!(line, Sprayed));
-    }
+    let sprayed = answers!(&mut lines[..sprayers], Sprayed);
     for line in lines {
         line.say(&Order::Stop)?;
         expect_ready(line)?;

@@ -15,7 +15,7 @@ use portolan_hosts::failure::{Result, fail};
 use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
-use crate::conduct::{answer, say_all};
+use crate::conduct::{answer, answers, say_all};
 use crate::control::{Line, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::job::{Helpers, Job};
@@ -154,10 +154,7 @@ fn run(lines: &mut [Line], size: usize, slices: usize, slice_ns: u64) -> Result<
                     end_ns,
                 }))?;
             }
-            let mut played = Vec::new();
-            for line in awake {
-                played.push(answer!(line, Played));
-            }
+            let played = answers!(awake, Played);
             drain(lines, &played)?;
             let sent = played[0].sent[STALLED as usize];
             if counts {
@@ -198,10 +195,7 @@ fn run_flow(
                     end_ns: start_ns + slice_ns,
                 }))?;
             }
-            let mut played = Vec::new();
-            for line in &mut **lines {
-                played.push(answer!(line, Played));
-            }
+            let played = answers!(&mut **lines, Played);
             drain(lines, &played)?;
             if counts {
                 let received = played[1].received[0];
@@ -253,9 +247,8 @@ impl Found {
             found.rows.extend(row.figure("rate_msg_s", series, method));
         }
         let metric = "rate_other_flows";
-        found
-            .ratios
-            .extend(row.over(metric, with, &row.system, without));
+        let ratio = row.over(metric, with, &row.system, without);
+        found.ratios.extend(ratio);
         let remark = |q: Quartiles| {
             format!(
                 "{}: the flow took {} messages, then it was stopped",
@@ -280,9 +273,8 @@ impl Found {
                 let row = row.at(Dimension::StalledTraffic, traffic);
                 found.rows.extend(row.figure("rate_msg_s", series, method));
             }
-            found
-                .ratios
-                .extend(row.over(metric, with, &row.system, without));
+            let ratio = row.over(metric, with, &row.system, without);
+            found.ratios.extend(ratio);
         }
         let remark = |q: Quartiles| {
             format!(

@@ -159,10 +159,7 @@ impl Cell {
             ("latency_us_threads", &self.timed.us, &single.timed.us),
             ("rate_msg_s_threads", &self.rate, &single.rate),
         ];
-        figures
-            .into_iter()
-            .filter_map(|(metric, ours, theirs)| row.over(metric, ours, &like.system, theirs))
-            .collect()
+        row.all_over(&like.system, figures)
     }
 }
 

@@ -174,6 +174,16 @@ impl Row {
         Some(self.ratio(metric, other).with(&ours.over(theirs)?))
     }
 
+    /// Such ratios of several figures: ours, and the other's.
+    pub fn all_over<'a>(
+        &self,
+        other: &str,
+        all: impl IntoIterator<Item = (&'a str, &'a Series, &'a Series)>,
+    ) -> Vec<Ratio> {
+        let over = |(metric, ours, theirs)| self.over(metric, ours, other, theirs);
+        all.into_iter().filter_map(over).collect()
+    }
+
     /// A ratio over another system, at the same point.
     #[must_use]
     pub fn ratio(&self, metric: &str, other: &str) -> Ratio {
