@@ -266,9 +266,9 @@ impl Book {
             let is_long = other.fate == Fate::Open && other.bytes > MIDDLING;
             of_pair && is_long && (other.priority, other.space, other.flow) != way
         };
-        let may_be_long = it.port == port::PLACING && self.placings.one_in(6);
+        let may_be_long = it.port == port::PLACING && self.placings.one_in(3);
         let may_be_long = may_be_long && !self.letters.iter().any(is_long_beside);
-        let bytes_max = if may_be_long { 20_000 } else { 3_000 };
+        let bytes_max = if may_be_long { 40_000 } else { 3_000 };
         let (args, bytes) = (1 + self.rng.index(8), self.rng.below(bytes_max) as usize);
         let way = (it.space, it.flow);
         self.letter(from, it.to, it.priority, it.port, way, args, bytes)
