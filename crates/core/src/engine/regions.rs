@@ -70,8 +70,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn show_region(&mut self, space: SpaceId, id: RegionId) {
         if let Some(shm) = &mut self.shm {
             let (exchange, published) = self.matched.of(space).regions();
+            let before = published.terms();
             published.publish(&mut shm.link, space, exchange, id);
-            self.matched.say(&mut shm.link);
+            if published.terms() != before {
+                self.matched.say(&mut shm.link);
+            }
         }
     }
 
@@ -83,6 +86,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     ) -> Result<Option<Scatter>, DeregisterRefused> {
         let (exchange, published) = self.matched.of(space).regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
+        let before = published.terms();
         // Whoever comes by messages is told as whoever looks in the table is.
         exchange.shut(id);
         let withdrawn = match &mut self.shm {
@@ -96,7 +100,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return Err(DeregisterRefused::InUse(1));
         }
         let ended = exchange.deregister(id);
-        if let Some(shm) = &mut self.shm {
+        let changed = published.terms() != before;
+        if let Some(shm) = self.shm.as_mut().filter(|_| changed) {
             self.matched.say(&mut shm.link);
         }
         ended

@@ -32,6 +32,15 @@ const fn shared(rights: Rights) -> Permission {
 }
 
 impl Published {
+    /// What holds for all regions of the space.
+    pub fn terms(&self) -> Terms {
+        match (self.forbidden, self.withdrawn.is_empty()) {
+            (true, _) => Terms::Forbidden,
+            (_, false) => Terms::Elsewhere,
+            _ => Terms::Complete,
+        }
+    }
+
     pub fn publish(
         &mut self,
         link: &mut ShmPort,
@@ -122,15 +131,10 @@ impl Part {
 impl Matched {
     /// Says in the table what it tells of all spaces together.
     pub(crate) fn say(&self, link: &mut ShmPort) {
-        let published = || self.all().map(|part| &part.published);
-        link.outlet()
-            .set_terms(if published().any(|it| it.forbidden) {
-                Terms::Forbidden
-            } else if published().all(|it| it.withdrawn.is_empty()) {
-                Terms::Complete
-            } else {
-                Terms::Elsewhere
-            });
+        let is_said = |terms| self.all().any(|part| part.published.terms() == terms);
+        let mut all = [Terms::Forbidden, Terms::Elsewhere].into_iter();
+        let terms = all.find(|terms| is_said(*terms));
+        link.outlet().set_terms(terms.unwrap_or(Terms::Complete));
     }
 }
 
