@@ -142,7 +142,8 @@ uint64_t portolan_arg(const portolan_message *message, uint32_t index);
  * long. Not reported for a portolan_post_message() that is under way: its operation
  * ends with -ECONNREFUSED instead. */
 #define PORTOLAN_REFUSED 2u
-/* Of the endpoint and of every port with an error handler: `rank` is dead.
+/* Of the endpoint and of every port with an error handler: `rank` is dead; or, in
+ * the space alone and with -EPIPE, it closed this space.
  * `error` names how, as listed at "Errors of every send" below. `status` is
  *  - for an ended process its exit code, or minus the signal that ended it; 0 if
  *    not known
@@ -273,7 +274,8 @@ int portolan_open(portolan_endpoint **endpoint, const portolan_options *options,
 #define PORTOLAN_SPACE_PROGRAM 0u
 /* That of ATOLL's interface (atoll.h). */
 #define PORTOLAN_SPACE_ATOLL 1u
-/* Free for libraries that others write: these two. */
+/* Free for libraries that others write: these two. 2 to 6 are kept for interfaces
+ * of later versions. */
 #define PORTOLAN_SPACE_FREE_1 7u
 #define PORTOLAN_SPACE_FREE_2 8u
 
@@ -285,18 +287,22 @@ int portolan_space(portolan_endpoint *endpoint, uint32_t number, portolan_endpoi
 
 /* Closes a space and frees the handle. No other thread may be in a call with the
  * handle, or make one later. Messages that wait for a handler of the space are
- * refused, and so is what comes to its ports from then on. While other spaces of
- * the process are open, then
- *  - operations of the space end with -EBADF. The call waits until nobody reads or
- *    writes memory that was lent to them, but at most options.close_ms
- *  - the other ranks are told. What they wait for in this space from this rank ends
- *    with -EPIPE
+ * refused, and so is what comes to its ports from then on.
  *
- * With the last space the endpoint closes. The call then waits until everything
- * that was sent has been acknowledged, but at most options.close_ms. It waits
- * longer only while a process of this host that is writing to a receive's memory
- * is stopped. It notifies the other ranks. Handlers still run meanwhile, but cannot
- * send.
+ * While other spaces of the process are open,
+ *  - operations of the space that have not ended end with -ESHUTDOWN. The call
+ *    waits until nobody reads or writes memory that was lent to them
+ *  - the other ranks are told, behind what was sent before, which still arrives.
+ *    What they wait for in this space from this rank ends with -EPIPE. What they
+ *    send to its ports is refused (PORTOLAN_REFUSED), as at closed ports
+ *
+ * With the last space the endpoint closes, and no earlier: close each space that
+ * you opened. The call then waits until everything that was sent has been
+ * acknowledged, and notifies the other ranks. Handlers still run meanwhile, but
+ * cannot send.
+ *
+ * The call waits at most options.close_ms, and longer only while a process of this
+ * host that is writing to a receive's memory is stopped.
  *
  * After the call the library uses no lent memory of the space any more, except
  * after -ETIMEDOUT. A null handle is allowed and does nothing. The handle is freed,
@@ -486,7 +492,8 @@ static inline void portolan_send_options_init(portolan_send_options *options)
  * -EMSGSIZE   longer than any message can be (2^38 bytes)
  * -ESHUTDOWN  the endpoint is being closed
  * and if the receiver is dead, which is final:
- * -EPIPE      it closed its endpoint
+ * -EPIPE      it closed its endpoint, or, of calls but those that send to ports,
+ *             this space
  * -ECONNRESET its process ended
  * -EHOSTDOWN  it stopped answering, or its host is lost
  * -EHOSTUNREACH  it never answered, or no link reaches it, or the kernel refuses
@@ -548,7 +555,7 @@ typedef int (*portolan_condition)(void *user);
  * -ETIMEDOUT  the time is up
  * -EPIPE, -ECONNRESET, ...  a rank is dead, see "Errors of every send". Returned
  *   once for each rank whose process dies, and for the last other rank that
- *   closes its endpoint. Error handlers get its number. Call again to go on
+ *   closes its endpoint or the space. Error handlers get its number. Call again to go on
  *   waiting for others */
 int portolan_wait_until(portolan_endpoint *endpoint, portolan_condition condition, void *user,
                         int64_t timeout_ns);

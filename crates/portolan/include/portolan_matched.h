@@ -103,7 +103,7 @@ typedef struct portolan_completion {
      *            beginning
      * -ECANCELED the receive was cancelled
      * -ECONNREFUSED the receiver refused the message to its port
-     * -ESHUTDOWN the endpoint was closed
+     * -ESHUTDOWN the endpoint or the space was closed
      * -EPIPE, -ECONNRESET, -EHOSTDOWN, -EHOSTUNREACH, -ESTALE, -EBADMSG
      *            the other side is dead, see "Errors of every send" in
      *            portolan.h; the memory of a receive may have been written in

@@ -49,7 +49,7 @@ errnos! {
     EMSGSIZE = MSGSIZE: c"longer than a message can be, or than the memory for it";
     ECONNREFUSED = CONNREFUSED: c"the receiver refused the message: it closed the port, or has too little room";
     ETIMEDOUT = TIMEDOUT: c"the time was up";
-    EPIPE = PIPE: c"the peer closed its endpoint";
+    EPIPE = PIPE: c"the peer closed its endpoint, or this space";
     ECONNRESET = CONNRESET: c"the peer's process ended";
     EHOSTDOWN = HOSTDOWN: c"the peer stopped answering";
     EHOSTUNREACH = HOSTUNREACH: c"the peer never answered, or no link reaches it, or the kernel refuses packets here: is its host up, does UDP get through?";
