@@ -55,10 +55,6 @@ struct Left {
     barriers: u16,
 }
 
-const fn bit(space: SpaceId) -> u16 {
-    1 << space.index()
-}
-
 /// All of them, by rank.
 pub struct Lanes {
     lanes: Vec<Lane>,
@@ -95,7 +91,7 @@ impl Lanes {
             network,
             count: LaneCount::default(),
             unreported: Vec::new(),
-            spaces: bit(SpaceId::PROGRAM),
+            spaces: SpaceId::PROGRAM.bit(),
             left: HashMap::new(),
             returns: Returns::default(),
         }
@@ -159,7 +155,7 @@ impl Lanes {
 
     /// A rank's exchange of a space says nothing more. False: that is known, or it is dead.
     pub(crate) fn leave(&mut self, rank: u32, space: SpaceId) -> bool {
-        let bit = bit(space);
+        let bit = space.bit();
         if self.dead(rank).is_some() || self.has_left(rank, bit) {
             return false;
         }
@@ -175,13 +171,13 @@ impl Lanes {
     /// A rank comes to no barrier of a space any more.
     pub(crate) fn leave_barriers(&mut self, rank: u32, space: SpaceId) {
         if self.dead(rank).is_none() {
-            self.left.entry(rank).or_default().barriers |= bit(space);
+            self.left.entry(rank).or_default().barriers |= space.bit();
         }
     }
 
     /// Whether that has been said.
     pub(crate) fn has_left_barriers(&self, rank: u32, space: SpaceId) -> bool {
-        (self.left.get(&rank)).is_some_and(|left| left.barriers & bit(space) != 0)
+        (self.left.get(&rank)).is_some_and(|left| left.barriers & space.bit() != 0)
     }
 
     /// A rank that was dead is back in another life, and reached by the network.
@@ -216,11 +212,11 @@ impl Lanes {
     /// Waits in a space are told of deaths from now on, and of those that others were not
     /// told of yet.
     pub(crate) fn tell_space(&mut self, space: SpaceId) {
-        self.spaces |= bit(space);
+        self.spaces |= space.bit();
         for (rank, _, untold) in &mut self.unreported {
             // Not of those that live and left another space.
             if matches!(self.lanes[*rank as usize], Lane::Dead(_)) {
-                *untold |= bit(space);
+                *untold |= space.bit();
             }
         }
     }
@@ -228,7 +224,7 @@ impl Lanes {
     /// A death that ends waits in a space: one that was no orderly close, or that of the
     /// last other rank.
     pub fn next_report(&mut self, space: SpaceId) -> Option<(u32, Death)> {
-        let bit = bit(space);
+        let bit = space.bit();
         let left = self.left.keys().filter(|rank| self.has_left(**rank, bit));
         let alone = self.alive as usize == left.count();
         let ends = |(_, why, untold): &(u32, Death, u16)| {
@@ -253,7 +249,7 @@ impl Lanes {
 
     /// Why nothing more of a rank comes in a space, if that is so.
     pub fn ended(&self, rank: u32, space: SpaceId) -> Option<Death> {
-        let left = self.has_left(rank, bit(space));
+        let left = self.has_left(rank, space.bit());
         self.dead(rank).or(left.then_some(Death::Closed))
     }
 

@@ -296,17 +296,20 @@ pub(crate) fn in_table(space: SpaceId, key: &exchange::RemoteKey) -> Option<u64>
     Some(key.in_table()? ^ space.salt())
 }
 
+/// The flow of a space's exchange, of what is no reply.
+pub(crate) const fn request_flow(space: SpaceId) -> u16 {
+    match space.index() {
+        0 => FLOW_REQUESTS,
+        _ => space.first_flow(),
+    }
+}
+
 /// What a message of this kind is sent with, of a space.
 pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> SendOptions<'_> {
-    let (flow, priority) = if kind.is_reply() {
-        (FLOW_REPLIES, Priority::Reply)
-    } else {
-        (FLOW_REQUESTS, Priority::Request)
-    };
-    let flow = if space.index() == 0 {
-        flow
-    } else {
-        space.first_flow()
+    let (flow, priority) = match (kind.is_reply(), space.index()) {
+        (true, 0) => (FLOW_REPLIES, Priority::Reply),
+        (true, _) => (space.first_flow(), Priority::Reply),
+        (false, _) => (request_flow(space), Priority::Request),
     };
     SendOptions {
         flow,

@@ -53,11 +53,6 @@ pub struct Space {
     shared: Option<Arc<Shared>>,
 }
 
-/// Of a space, in a set of them.
-const fn bit(id: SpaceId) -> u16 {
-    1 << id.number()
-}
-
 /// Opens spaces of an endpoint, as long as one of them is there.
 #[derive(Clone, Debug)]
 pub struct Opener {
@@ -77,7 +72,7 @@ impl Opener {
     #[must_use]
     pub fn is_free(&self, id: SpaceId) -> bool {
         let shared = self.shared.upgrade();
-        shared.is_some_and(|it| it.taken.load(Ordering::Relaxed) & bit(id) == 0)
+        shared.is_some_and(|it| it.taken.load(Ordering::Relaxed) & id.bit() == 0)
     }
 
     /// Which threads may call it.
@@ -143,7 +138,7 @@ impl Space {
             shared: Some(Arc::new(Shared {
                 helper,
                 tables,
-                taken: AtomicU16::new(bit(SpaceId::PROGRAM)),
+                taken: AtomicU16::new(SpaceId::PROGRAM.bit()),
             })),
         })
     }
@@ -163,7 +158,7 @@ impl Space {
         s.end();
         drop(s);
         if let Some(shared) = &shared {
-            shared.taken.fetch_or(bit(id), Ordering::Relaxed);
+            shared.taken.fetch_or(id.bit(), Ordering::Relaxed);
         }
         Ok(Self {
             inner: Arc::clone(inner),
@@ -184,7 +179,7 @@ impl Space {
         let other = self.space(id)?;
         self.enter()?.core.own.taken = false;
         if let Some(shared) = &self.shared {
-            let others = !bit(SpaceId::PROGRAM);
+            let others = !SpaceId::PROGRAM.bit();
             shared.taken.fetch_and(others, Ordering::Relaxed);
         }
         let mut this = self;

@@ -492,8 +492,8 @@ static inline void portolan_send_options_init(portolan_send_options *options)
  * -EMSGSIZE   longer than any message can be (2^38 bytes)
  * -ESHUTDOWN  the endpoint is being closed
  * and if the receiver is dead, which is final:
- * -EPIPE      it closed its endpoint, or, of calls but those that send to ports,
- *             this space
+ * -EPIPE      it closed its endpoint. Calls that do not send to ports: or this
+ *             space
  * -ECONNRESET its process ended
  * -EHOSTDOWN  it stopped answering, or its host is lost
  * -EHOSTUNREACH  it never answered, or no link reaches it, or the kernel refuses

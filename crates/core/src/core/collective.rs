@@ -1,7 +1,7 @@
 //! What the engine says to itself on its reserved ports: refusals of kept
 //! messages, barriers, and broadcasts along a tree.
 
-use portolan_exchange::{Kind, Notify};
+use portolan_exchange::Notify;
 use portolan_proto::PeerId;
 use portolan_wire::{MessageNo, Priority};
 
@@ -9,7 +9,7 @@ use super::ports::{HeldMessage, PortState};
 use super::{Arrival, Core, Finding, Took};
 use crate::groups::{Broadcast, Epoch, Group, ROUNDS, broadcast_meta};
 use crate::lanes::Restarted;
-use crate::matched::{self, FLOW_REQUESTS, Onward};
+use crate::matched::{FLOW_REQUESTS, Onward, request_flow};
 use crate::out::Out;
 use crate::values::{
     Charge, Death, Event, Meta, Misuse, PORTS_RESERVED, PortId, SPACES, SendError, SendOptions,
@@ -297,10 +297,7 @@ impl Core {
 
     /// Tells all others that this rank is done with a space.
     pub(crate) fn say_left(&mut self, out: &mut Out<'_>, space: SpaceId) {
-        let flows = [
-            FLOW_REQUESTS,
-            matched::options(space, Kind::Eager, &[]).flow,
-        ];
+        let flows = [FLOW_REQUESTS, request_flow(space)];
         let flows = if flows[0] == flows[1] {
             &flows[..1]
         } else {
@@ -320,7 +317,7 @@ impl Core {
         if flow == FLOW_REQUESTS {
             self.lanes.leave_barriers(rank, space);
         }
-        if flow == matched::options(space, Kind::Eager, &[]).flow && self.lanes.leave(rank, space) {
+        if flow == request_flow(space) && self.lanes.leave(rank, space) {
             if let Some(part) = on.matched.at(space) {
                 part.exchange.peer_left(rank);
                 self.work(on, space);

@@ -75,24 +75,22 @@ impl Core {
         }
     }
 
+    fn look_at(&self, id: SpaceId) -> Option<&Space> {
+        match id.index().checked_sub(1) {
+            None => Some(&self.own),
+            Some(at) => self.others.get(at)?.as_deref(),
+        }
+    }
+
     /// Whether a space is open.
     #[inline]
     pub fn is_open(&self, id: SpaceId) -> bool {
-        match id.index().checked_sub(1) {
-            None => true,
-            Some(at) => self.others.get(at).is_some_and(Option::is_some),
-        }
+        self.look_at(id).is_some()
     }
 
     /// Whether whoever opened a space is done with it.
     pub(crate) fn is_closed(&self, id: SpaceId) -> bool {
-        match id.index().checked_sub(1) {
-            None => self.own.closed,
-            Some(at) => {
-                let space = self.others.get(at).and_then(Option::as_deref);
-                space.is_some_and(|space| space.closed)
-            }
-        }
+        self.look_at(id).is_some_and(|space| space.closed)
     }
 
     /// Opens a space: what has come for it is offered again.
@@ -210,10 +208,7 @@ impl Core {
 
     /// Whether a space is closed, and nothing of its is under way: nobody waits in it.
     pub fn has_left(&self, id: SpaceId) -> bool {
-        match id.index().checked_sub(1) {
-            None => self.own.left,
-            Some(at) => self.others[at].as_ref().is_some_and(|space| space.left),
-        }
+        self.look_at(id).is_some_and(|space| space.left)
     }
 
     /// Nothing of a space is under way any more, or it is not waited for.
@@ -224,7 +219,7 @@ impl Core {
     }
 
     /// Whether nothing that a space has sent waits, or is read from its memory.
-    pub(crate) fn has_sent(&self, id: SpaceId) -> bool {
+    pub(crate) fn has_sent_all(&self, id: SpaceId) -> bool {
         !self.outbox.is_of(id) && !self.ops.is_of(id)
     }
 
@@ -247,7 +242,7 @@ impl Core {
     /// The same, before those of all spaces that are open, but for some: a bit for each.
     pub(crate) fn emit_to_all(&mut self, event: Event, except: u16) {
         for space in (0..SPACES).map(SpaceId::at) {
-            if self.is_open(space) && except >> space.index() & 1 == 0 {
+            if self.is_open(space) && except & space.bit() == 0 {
                 self.emit(space, event);
             }
         }

@@ -195,7 +195,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn space_has_left(&mut self, space: SpaceId) -> bool {
         let withdrawn = self.withdraw_regions(Some(space));
         let left = (self.matched.part(space)).is_none_or(|it| it.exchange.is_left());
-        withdrawn && left && self.core.has_sent(space)
+        withdrawn && left && self.core.has_sent_all(space)
     }
 
     /// Whether others may still write to memory that the program has back once we, or the

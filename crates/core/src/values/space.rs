@@ -85,6 +85,12 @@ impl SpaceId {
         if flow < FIRST_FLOW { flow } else { 0 }
     }
 
+    /// In a set of spaces.
+    #[must_use]
+    pub const fn bit(self) -> u16 {
+        1 << self.0
+    }
+
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }

@@ -69,8 +69,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ask();
     }
 
-    /// Gives up what is under way to and from a rank, or all of them, that is to be
-    /// dealt with first.
+    /// Gives up what is under way to and from a rank, or to and from all.
     fn lose(&mut self, whom: Option<u32>, why: OpError) {
         let lost = |rank: u32| whom.is_none_or(|it| it == rank);
         let met = self.peers.met().map(|(rank, _)| rank);

@@ -1,10 +1,9 @@
 //! A space that all ranks open, meet in and leave again while they go on with all else. Each
 //! waits there for a message that never comes, and has sent one that nobody takes.
 
-use portolan_core::{BarrierCall, Gather, Group, Progress, Scatter, SendError, SpaceId};
+use portolan_core::{BarrierCall, Gather, Group, Scatter, SendError, SpaceId};
 use portolan_exchange::{Notify, OpError, OpId, Selector, SendOptions, Statistics};
 
-use super::program::KNOCK_NS;
 use super::rank::Rank;
 
 /// So long that it is offered.
@@ -102,37 +101,5 @@ impl Rank {
     fn parting_ended(&mut self, at: usize) -> bool {
         let op: OpId = self.parting_ops[at];
         self.engine.exchange(space()).is_done(op) == Some(true)
-    }
-
-    /// Goes on with a barrier; whether it has come to its end.
-    pub(super) fn poll_barrier(&mut self, call: &mut BarrierCall, now: u64) -> bool {
-        let polled = self.engine.take_part(|core, out| call.poll(core, out));
-        match polled.expect("it is open") {
-            None if self.knock_at <= now => {
-                let knocked = self.engine.take_part(|core, out| call.knock(core, out));
-                let again = if knocked.expect("it is open") {
-                    u64::MAX
-                } else {
-                    now + KNOCK_NS
-                };
-                self.knock_at = again;
-                false
-            }
-            None => false,
-            Some(Progress::Awaits(_)) => {
-                self.knock_at = now + KNOCK_NS;
-                false
-            }
-            Some(Progress::Over(dead)) => {
-                if let Some((rank, _)) = dead {
-                    self.engine.core.lanes.tell_all();
-                    let book = self.book.lock();
-                    let broken = book.lives.iter().any(|it| it.lost);
-                    let broken = broken || book.silence_possible;
-                    assert!(broken, "a barrier ends in vain: rank {rank}");
-                }
-                true
-            }
-        }
     }
 }

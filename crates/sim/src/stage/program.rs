@@ -1,6 +1,8 @@
 //! What a rank of the stage does of its own accord.
 
-use portolan_core::{BROADCAST, Group, PortId, SendError, SendOptions, SpaceId};
+use portolan_core::{
+    BROADCAST, BarrierCall, Group, PortId, Progress, SendError, SendOptions, SpaceId,
+};
 use portolan_proto::Release;
 use portolan_wire::Priority;
 
@@ -10,7 +12,7 @@ use super::parting::Parting;
 use super::rank::{Closing, Rank};
 
 /// A barrier that has waited so long for a rank asks it for a sign of life, ns.
-pub(super) const KNOCK_NS: u64 = 200_000_000;
+const KNOCK_NS: u64 = 200_000_000;
 
 impl Rank {
     /// Does something of its own accord, and says what another is to do for it.
@@ -235,7 +237,7 @@ impl Rank {
         true
     }
 
-    /// Goes on with a barrier; whether it has come to its end.
+    /// Goes on with its barriers; whether one has come to its end.
     pub(super) fn go_on_with_barrier(&mut self, now: u64) -> bool {
         if self.barrier.is_none() && self.barriers_due > 0 && self.closing == Closing::No {
             self.barriers_due -= 1;
@@ -249,6 +251,38 @@ impl Rank {
         let over = self.poll_barrier(&mut call, now);
         self.barrier = (!over).then_some(call);
         over
+    }
+
+    /// Goes on with a barrier; whether it has come to its end.
+    pub(super) fn poll_barrier(&mut self, call: &mut BarrierCall, now: u64) -> bool {
+        let polled = self.engine.take_part(|core, out| call.poll(core, out));
+        match polled.expect("it is open") {
+            None if self.knock_at <= now => {
+                let knocked = self.engine.take_part(|core, out| call.knock(core, out));
+                let again = if knocked.expect("it is open") {
+                    u64::MAX
+                } else {
+                    now + KNOCK_NS
+                };
+                self.knock_at = again;
+                false
+            }
+            None => false,
+            Some(Progress::Awaits(_)) => {
+                self.knock_at = now + KNOCK_NS;
+                false
+            }
+            Some(Progress::Over(dead)) => {
+                if let Some((rank, _)) = dead {
+                    self.engine.core.lanes.tell_all();
+                    let book = self.book.lock();
+                    let broken = book.lives.iter().any(|it| it.lost);
+                    let broken = broken || book.silence_possible;
+                    assert!(broken, "a barrier ends in vain: rank {rank}");
+                }
+                true
+            }
+        }
     }
 
     /// Barriers are of no use any more.
