@@ -7,9 +7,9 @@ use std::thread;
 
 use common::{ALL, By, config, helped, job, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Config, Context, Death, Event, Gather, Memory, Misuse, Notify, OpError, OpId, Place,
-    Rights, Scatter, Selector, SendError, SendOptions, Space, SpaceId, TaggedOptions, Threads,
-    WaitError,
+    Binding, Buffer, Config, Context, Death, Event, Gather, Memory, Misuse, Notify, OpError, OpId,
+    Place, Rights, Scatter, Selector, SendError, SendOptions, Space, SpaceId, TaggedOptions,
+    Threads, WaitError,
 };
 
 const PORT: u16 = 3;
@@ -201,7 +201,10 @@ fn a_message_that_is_arriving_is_refused() {
         *shared.lock().unwrap() += usize::from(matches!(e, Event::Refused { .. }));
     };
     mine.on_error(count).unwrap();
-    let binding = Binding::to(|_, _| panic!("it is not all there")).with_buffer(vec![0; LONG]);
+    let mut memory = vec![0; LONG];
+    // SAFETY: it is used again only after the space is closed.
+    let buffer = unsafe { Buffer::lent(memory.as_mut_ptr(), LONG) };
+    let binding = Binding::to(|_, _| panic!("it is not all there")).with_buffer(buffer);
     theirs.bind(PORT, binding).unwrap();
     let sent = mine
         .post_message(1, PORT, &SendOptions::PLAIN, pattern(LONG, 1))
@@ -210,12 +213,15 @@ fn a_message_that_is_arriving_is_refused() {
     run(&[&a, &b], || began(&b));
     assert!(!mine.has_ended(sent).unwrap());
     theirs.close().unwrap();
+    // It is the program's again: nothing more is written there.
+    memory.fill(0xee);
     let mut ended = None;
     run(&[&a, &b], || {
         ended = ended.take().or(mine.poll_op(sent).unwrap());
         ended.is_some()
             && (*refused.lock().unwrap() == 1 || ended.as_ref().unwrap().completion.result.is_err())
     });
+    assert!(memory.iter().all(|byte| *byte == 0xee));
 }
 
 #[test]
