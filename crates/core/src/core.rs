@@ -85,6 +85,10 @@ pub enum Finding {
     Suspect(u32, Death),
     /// One was given up and may live: whoever started us is to know.
     GivenUp(u32, Death),
+    /// One has introduced itself, and waits to be let in: see [`crate::Engine::let_in`].
+    Come(u32),
+    /// Nothing of one comes any more: see [`crate::Engine::has_departed`].
+    Departed(u32),
 }
 
 /// The state of an endpoint but for its links.
@@ -207,6 +211,12 @@ impl Core {
         }
     }
 
+    /// Whether there is no job: peers come and go.
+    #[inline]
+    pub const fn standalone(&self) -> bool {
+        self.settings.standalone
+    }
+
     /// What waits to be sent, and what to be taken, for people to read.
     #[must_use]
     pub fn waiting(&self) -> [&dyn std::fmt::Debug; 2] {
@@ -246,12 +256,20 @@ impl Core {
 
     /// A peer is dead: its messages that are not complete go, ours to it fail.
     pub(crate) fn mark_dead(&mut self, rank: u32, why: Death) {
+        if let Some(left) = self.set_dead(rank, why) {
+            self.emit_to_all(Event::PeerDead { rank, why }, left);
+        }
+    }
+
+    /// The same, and no error handler hears of it; gives those spaces that need not. `None`: it
+    /// is dead, or none.
+    pub(crate) fn set_dead(&mut self, rank: u32, why: Death) -> Option<u16> {
         if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
-            return;
+            return None;
         }
         log::info!("rank {}: rank {rank} is dead: {why:?}", self.rank);
         let left = self.lanes.set_dead(rank, why);
-        if why.is_own_finding() {
+        if why.is_own_finding() && !self.standalone() {
             self.findings.push(Finding::GivenUp(rank, why));
         }
         self.ops.peer_died(rank);
@@ -277,6 +295,6 @@ impl Core {
         (self.aside).died(rank, |cookie| incoming.get(cookie).map(|it| it.bytes()));
         self.ops.news.push(News::Died(rank));
         self.counters.deaths += 1;
-        self.emit_to_all(Event::PeerDead { rank, why }, left);
+        Some(left)
     }
 }

@@ -2,11 +2,13 @@
 //! of it. Whoever runs it says when, sleeps in between, and settles what it finds.
 
 mod begin;
+mod peers;
 mod poll_throttle;
 mod regions;
 
 use portolan_wire::{ARGS_MAX, MessageNo};
 
+use self::peers::Departed;
 use self::poll_throttle::PollThrottle;
 use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
@@ -28,6 +30,7 @@ pub struct Engine<N, C> {
     /// The lane by shared memory.
     pub shm: Option<ShmLane>,
     throttle: PollThrottle,
+    departed: Departed,
     clock: C,
 }
 
@@ -46,6 +49,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             net,
             shm,
             throttle: PollThrottle::new(),
+            departed: Departed::NONE,
             clock,
         }
     }
@@ -80,6 +84,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             shm,
             throttle,
             clock,
+            ..
         } = self;
         if let Some(shm) = shm {
             moved += shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock);

@@ -63,6 +63,8 @@ pub struct Lanes {
     reasons: Vec<Box<str>>,
     /// Whose memory we share, dead or alive.
     near: Vec<bool>,
+    /// Peers come and go: that ends no wait that does not name one.
+    standalone: bool,
     alive: u32,
     /// Name of the network's link.
     network: &'static str,
@@ -83,6 +85,7 @@ impl Lanes {
     /// the network's link.
     pub fn with_capacity(ranks: usize, network: &'static str) -> Self {
         Self {
+            standalone: false,
             lanes: Vec::with_capacity(ranks),
             why: Vec::with_capacity(ranks),
             reasons: Vec::new(),
@@ -94,6 +97,36 @@ impl Lanes {
             spaces: SpaceId::PROGRAM.bit(),
             left: HashMap::new(),
             returns: Returns::default(),
+        }
+    }
+
+    /// Peers come and go from now on.
+    pub const fn set_standalone(&mut self) {
+        self.standalone = true;
+    }
+
+    /// There are so many ranks from now on; the new ones are nobody's yet.
+    pub(crate) fn grow(&mut self, ranks: u32, reason: &str) {
+        while (self.lanes.len() as u32) < ranks {
+            self.push(Lane::Dead(Death::Removed), reason);
+        }
+    }
+
+    /// Whose number was somebody else's, or who was dead, is reached by the network.
+    pub(crate) fn renew(&mut self, rank: u32, peer: PeerId, reason: &str) {
+        let lane = &mut self.lanes[rank as usize];
+        self.count.add(*lane, -1);
+        *lane = Lane::Net(peer);
+        self.count.add(*lane, 1);
+        self.why[rank as usize] = self.number_of(reason);
+        self.near[rank as usize] = false;
+        self.alive += 1;
+    }
+
+    /// Who has a number is dead, and nobody looks for it by that any more.
+    pub(crate) fn set_removed(&mut self, rank: u32) {
+        if let Some(lane @ Lane::Dead(_)) = self.lanes.get_mut(rank as usize) {
+            *lane = Lane::Dead(Death::Removed);
         }
     }
 
@@ -148,8 +181,10 @@ impl Lanes {
         self.count.add(*lane, 1);
         self.alive -= 1;
         let Left { messages: left, .. } = self.left.remove(&rank).unwrap_or_default();
-        self.unreported.push((rank, why, self.spaces & !left));
-        self.returns.died(rank, why);
+        if !self.standalone {
+            self.unreported.push((rank, why, self.spaces & !left));
+            self.returns.died(rank, why);
+        }
         left
     }
 
@@ -160,7 +195,9 @@ impl Lanes {
             return false;
         }
         self.left.entry(rank).or_default().messages |= bit;
-        self.unreported.push((rank, Death::Closed, bit));
+        if !self.standalone {
+            self.unreported.push((rank, Death::Closed, bit));
+        }
         true
     }
 
@@ -182,15 +219,8 @@ impl Lanes {
 
     /// A rank that was dead is back in another life, and reached by the network.
     pub(crate) fn set_back(&mut self, it: &Restarted, peer: PeerId) {
-        let (rank, reason) = (it.rank, &it.reason);
-        let lane = &mut self.lanes[rank as usize];
-        self.count.add(*lane, -1);
-        *lane = Lane::Net(peer);
-        self.count.add(*lane, 1);
-        self.why[rank as usize] = self.number_of(reason);
-        self.near[rank as usize] = false;
-        self.alive += 1;
-        self.returns.back(rank, it.restarts, it.since);
+        self.renew(it.rank, peer, &it.reason);
+        self.returns.back(it.rank, it.restarts, it.since);
         self.forget_settled();
     }
 

@@ -84,7 +84,7 @@ pub use groups::Group;
 pub use lanes::{Lane, LaneCount, Lanes, Restarted};
 pub use matched::{Exchange, Extent, Gather, Matched, Released, Scatter};
 pub use net::{NetLane, PACKET_MIN};
-pub use out::{Credentials, NetTx, Out, ProtoTables};
+pub use out::{Credentials, NetTx, NewPeer, Out, ProtoTables};
 pub use shm::ShmLane;
 pub use values::{
     Buffer, Counters, Death, DeregisterError, Event, FLOWS_MAX, Failure, Message, Meta, Misuse,

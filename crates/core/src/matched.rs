@@ -136,6 +136,23 @@ impl Matched {
         }
     }
 
+    /// There are so many ranks from now on, the new ones reached by the network.
+    pub(crate) fn grow(&mut self, size: u32) {
+        let others = self.others.iter_mut().flatten().map(|it| &mut **it);
+        for part in std::iter::once(&mut self.own).chain(others) {
+            let exchange = &mut part.exchange;
+            for rank in exchange.grow(size) {
+                exchange.set_lane(rank, exchange::Lane::Network);
+            }
+        }
+    }
+
+    /// Whether a message of a rank waits for a receive.
+    pub(crate) fn holds_of(&self, rank: u32) -> bool {
+        let others = self.others.iter().flatten().map(|it| &**it);
+        std::iter::once(&self.own).chain(others).any(|it| it.exchange.holds_of(rank))
+    }
+
     /// A space is open from now on.
     pub(crate) fn open(&mut self, config: &Settings, lanes: &Lanes, space: SpaceId) {
         let mut part = Box::new(Part::new(config, lanes, space));

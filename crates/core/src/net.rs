@@ -383,6 +383,46 @@ impl<N: Network> NetLane<N> {
         intake.hear(&mut self.tx.tables.view());
     }
 
+    /// The protocol's tables.
+    pub(crate) const fn tables(&mut self) -> &mut ProtoTables {
+        &mut self.tx.tables
+    }
+
+    /// There are so many peers, each with the rank after its number.
+    pub(crate) fn grow(&mut self, peers: u32) {
+        let known = self.peers.ranks.len() as u32;
+        self.peers.ranks.extend(known + 1..=peers);
+    }
+
+    /// The program has removed a peer: it is told, and more happens when it knows.
+    pub(crate) fn remove_peer(&mut self, core: &mut Core, now: u64, peer: PeerId, clock: &dyn Clock) {
+        self.tx.now = now;
+        self.tx.dirty = true;
+        self.tx.tables.view().remove_peer(now, peer);
+        self.peers.intake(core, clock).hear(&mut self.tx.tables.view());
+    }
+
+    /// The program has removed one that was dead.
+    pub(crate) fn strike(&mut self, rank: u32) {
+        let now = self.tx.now;
+        self.tx.tables.view().remove_peer(now, PeerId(rank - 1));
+    }
+
+    /// Whether a peer has introduced itself and was not added.
+    pub(crate) fn is_stranger(&mut self, rank: u32) -> bool {
+        self.tx.tables.view().is_stranger(PeerId(rank - 1))
+    }
+
+    /// A peer's number is nobody's any more.
+    pub(crate) fn free_peer(&mut self, rank: u32) {
+        self.tx.tables.view().free_peer(PeerId(rank - 1));
+    }
+
+    /// Something is to leave.
+    pub(crate) const fn mark_dirty(&mut self) {
+        self.tx.dirty = true;
+    }
+
     /// Told from outside that a rank is back in another life; gives what it is
     /// known by, if it ever was.
     pub fn peer_returned(

@@ -10,7 +10,7 @@ use portolan_link::shm::{Outlet, RegionId, WithdrawError};
 use portolan_proto::SendError as NetError;
 
 use self::frame::CONTROL_BYTES;
-pub use self::net::{Credentials, NetTx, ProtoTables, Suites};
+pub use self::net::{Credentials, NetTx, NewPeer, ProtoTables, Suites};
 pub use self::shm::{Proof, STREAMED_MIN, ShmFailure, ShmTx, why};
 use crate::environment::Clock;
 

@@ -3,6 +3,7 @@
 mod collect;
 mod future;
 mod matched;
+mod peers;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -17,6 +18,7 @@ use portolan_wire::MessageNo;
 
 pub use self::future::{Arrival, Operation};
 pub use self::matched::Ended;
+pub use self::peers::AddPeerError;
 use crate::network::First;
 use crate::sleep::{Call, Waiting};
 use crate::space::{Guard, Space};
@@ -394,7 +396,7 @@ impl Space {
     /// [`Misuse`].
     pub fn peer_died(&self, rank: u32) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        if rank >= self.size() || rank == self.rank() {
+        if rank == self.rank() || s.core.lanes.get(rank).is_none() {
             return Err(Misuse::BadRank);
         }
         s.ended(rank, Death::Ended);

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use portolan_core::{
     Core, Credentials, Death, Engine, Lane, Lanes, Matched, NetLane, PACKET_MIN, ProtoTables,
-    Settings, ShmLane,
+    NewPeer, Settings, ShmLane,
 };
 use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
 use portolan_link::xdp::{HostPort, Xdp};
 use portolan_link::{Link, LinkAddress, LinkError};
+use portolan_proto::congestion::Mode;
 use portolan_proto::{Identity, LocalNetwork, NetAddress};
 use portolan_ring::{Fence, ForkMark, Owned};
-use portolan_seal::PUBLIC_KEY_BYTES;
 use portolan_sys::barrier;
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::cache_bytes;
@@ -212,6 +212,26 @@ impl Opening {
         &self.address
     }
 
+    /// Opens it outside of a job: it knows nobody yet. The configuration has
+    /// [`portolan_proto::Config::introduces`], an agreement and rank 0.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn finish_standalone(self) -> Result<Space, OpenError> {
+        let myself = PeerConfig {
+            address: self.address,
+            public_key: None,
+            local_index: None,
+            pid: 0,
+            mode: Mode::Lan,
+            barred: false,
+            restarts: 0,
+            since: 0,
+            reason: "this process".into(),
+        };
+        self.finish(&[myself], None, None)
+    }
+
     /// Opens the endpoint, given all ranks of the job in order, this one among
     /// them. They need not be up.
     ///
@@ -228,6 +248,7 @@ impl Opening {
             network,
             address,
         } = self;
+        let standalone = config.proto.introduces;
         let size = u32::try_from(peers.len())
             .map_err(|_| OpenError::Setting("more ranks than 2^32".to_owned()))?;
         if config.rank >= size {
@@ -241,14 +262,19 @@ impl Opening {
             .as_ref()
             .map_or("udp", |n| n.first.capabilities().name);
         let mut lanes = Lanes::with_capacity(peers.len(), link);
+        if standalone {
+            lanes.set_standalone();
+        }
         let mut pids = Vec::new();
         let mut ended = Vec::new();
         let mut indices = Vec::new();
         let mut tables = None;
         if let Some(network) = &network {
             let mut proto = config.proto;
-            proto.peers = size.max(1);
-            proto.active = proto.active.min(size.max(2) - 1);
+            if !standalone {
+                proto.peers = size.max(1);
+                proto.active = proto.active.min(size.max(2) - 1);
+            }
             // At most PACKET_MAX, see `open_udp`.
             proto.packet_max = network.first.capabilities().frame_max as u16;
             if proto.packet_max < PACKET_MIN {
@@ -263,7 +289,7 @@ impl Opening {
                 .max(FRAME_MIN);
             proto.receive_packets = network.first.receive_capacity().full_packets.max(1) as u32;
             proto.more_paths = proto.active * network.further().len() as u32;
-            let mut made = tables_of(&proto, &config, peers)?;
+            let mut made = tables_of(&proto, &config)?;
             let own = NetAddress {
                 ip: address.ip,
                 port: address.port,
@@ -308,9 +334,15 @@ impl Opening {
                 ip: peer.address.ip,
                 port: peer.address.port,
             };
+            let new = NewPeer {
+                id: peer.address.id,
+                life: peer.address.life,
+                public_key: peer.public_key,
+                to,
+                mode: peer.mode,
+            };
             let added = tables
-                .view()
-                .add_peer(peer.address.id, peer.address.life, to, peer.mode)
+                .add_peer(&new)
                 .map_err(|e| OpenError::Setting(format!("rank {rank}: {e}")))?;
             debug_assert_eq!(added.0 as usize, ranks.len());
             if config.fixed_lives {
@@ -329,7 +361,7 @@ impl Opening {
             core.trace = Some(Box::new(begun));
         }
         let net = match (network, tables) {
-            (Some(network), Some(tables)) if !ranks.is_empty() => Some(NetLane::new(
+            (Some(network), Some(tables)) if standalone || !ranks.is_empty() => Some(NetLane::new(
                 network,
                 tables,
                 ranks,
@@ -384,6 +416,7 @@ fn settings(config: &Config, size: u32) -> Settings {
     Settings {
         rank: config.rank,
         size,
+        standalone: config.proto.introduces,
         life: config.life.0,
         seed: config.seed,
         unexpected_bytes: config.unexpected_bytes,
@@ -400,15 +433,8 @@ fn settings(config: &Config, size: u32) -> Settings {
     }
 }
 
-/// The protocol's tables, with the keys that it is given or agrees on.
-fn tables_of(
-    proto: &portolan_proto::Config,
-    config: &Config,
-    peers: &[PeerConfig],
-) -> Result<ProtoTables, OpenError> {
-    let others = (0..).zip(peers).filter(|(rank, _)| *rank != config.rank);
-    let public_keys: Vec<[u8; PUBLIC_KEY_BYTES]> =
-        others.filter_map(|(_, peer)| peer.public_key).collect();
+/// The protocol's tables, with the keys that it is given.
+fn tables_of(proto: &portolan_proto::Config, config: &Config) -> Result<ProtoTables, OpenError> {
     let agreement = config.agreement.as_ref();
     let credentials = Credentials {
         me: Identity {
@@ -421,7 +447,6 @@ fn tables_of(
             .as_deref()
             .map_or(&[0; 32], |secret| &**secret),
         agreement: agreement.map(|it| (&**it.private, it.mix.as_deref().map(|mix| &**mix))),
-        public_keys: &public_keys,
         seed: config.seed,
     };
     Ok(ProtoTables::new(proto, &credentials)?)

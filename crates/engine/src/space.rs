@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub helped: bool,
     rank: u32,
     size: u32,
+    /// There is no job.
+    pub standalone: bool,
 }
 
 /// A process's attachment to its job, for one of several interfaces to it: with ports,
@@ -122,6 +124,7 @@ impl Space {
             helped: config.helper,
             rank: config.rank,
             size,
+            standalone: config.proto.introduces,
         });
         // The state has come to its place.
         for table in tables.iter_mut().filter(|table| table.address == 0) {
@@ -216,14 +219,14 @@ impl Space {
         Ok(s)
     }
 
-    /// This process's number in the job.
+    /// This process's number in the job; 0 outside of one.
     #[inline]
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.inner.rank
     }
 
-    /// Number of processes in the job.
+    /// Number of processes in the job; 1 outside of one, however many peers there are.
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {

@@ -3,6 +3,7 @@
 
 mod events;
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
@@ -11,7 +12,10 @@ use std::task::Waker;
 
 use portolan_core::{Clock, Death, Engine, Finding};
 use portolan_link::shm::Slumbering;
+use portolan_proto::NetAddress;
+use portolan_proto::congestion::Mode;
 use portolan_sys::clock::now_ns;
+use portolan_sys::net::directly_connected;
 use portolan_sys::process::Pidfd;
 use portolan_sys::ticks::ticks;
 
@@ -46,6 +50,17 @@ impl Clock for HostClock {
     #[inline(always)]
     fn ticks(&self) -> u64 {
         ticks()
+    }
+}
+
+/// How to share the network on the way to one that was not told of. Where the kernel does
+/// not say, as the better neighbour.
+fn mode_to(to: NetAddress) -> Mode {
+    let ip = Ipv6Addr::from(to.ip);
+    let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+    match directly_connected(ip) {
+        Ok(true) => Mode::Lan,
+        _ => Mode::Shared,
     }
 }
 
@@ -151,6 +166,8 @@ impl State {
             settled += 1;
             match finding {
                 Finding::Suspect(rank, why) => self.gone(rank, why),
+                Finding::Come(rank) => self.engine.let_in(rank, mode_to),
+                Finding::Departed(rank) => self.engine.has_departed(rank),
                 Finding::GivenUp(rank, why) => {
                     let restarts = self.core.lanes.returns.restarts(rank);
                     if let Some(watch) = &mut self.watch {

@@ -219,6 +219,22 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ops.sink(id).map(|memory| (memory, at, bytes))
     }
 
+    /// There are so many ranks from now on; gives the new ones.
+    pub fn grow(&mut self, size: u32) -> core::ops::Range<u32> {
+        let new = self.config.size..size.max(self.config.size);
+        self.config.size = new.end;
+        self.part = self.config.part();
+        self.ops.lanes.grow(new.end);
+        self.peers.grow(new.end);
+        new
+    }
+
+    /// Whether a message of a rank waits for a receive.
+    #[must_use]
+    pub fn holds_of(&self, rank: u32) -> bool {
+        self.messages.iter().any(|(_, message)| message.what.from == rank)
+    }
+
     /// What carries messages to a rank from now on, of which nothing is awaited. Until
     /// it is said, that is [`Lane::Host`].
     pub fn set_lane(&mut self, rank: u32, lane: Lane) {

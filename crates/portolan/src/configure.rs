@@ -62,25 +62,58 @@ pub(crate) fn adopt_tuned(
     Ok(())
 }
 
+/// Which suite that is.
+pub(crate) const fn suite_of(security: Security, suite: Suite) -> SuiteId {
+    match (security, suite) {
+        (Security::None, _) => SuiteId::None,
+        (Security::Encrypt, Suite::Aes128Gcm) => SuiteId::AesGcm,
+        (Security::Encrypt, Suite::ChaCha20Poly1305) => SuiteId::ChaCha,
+    }
+}
+
+const MS: u64 = 1_000_000;
+
 /// The engine's settings for a job, and its secret.
-pub(crate) fn engine_config(
+pub(crate) fn job_config(
     job: &mut Job,
     settings: &Settings,
     threads: Threads,
 ) -> Result<engine::Config, OpenError> {
-    const MS: u64 = 1_000_000;
-    let suite = match (job.security, job.suite) {
-        (Security::None, _) => SuiteId::None,
-        (Security::Encrypt, Suite::Aes128Gcm) => SuiteId::AesGcm,
-        (Security::Encrypt, Suite::ChaCha20Poly1305) => SuiteId::ChaCha,
-    };
-    let (push_shm, push_net) = pushes(settings)?;
     let mut config = engine::Config {
         rank: job.rank,
         id: EndpointId(u64::from(job.rank) + 1),
         life: Life(job.life),
         secret: job.take_secret().map(Arc::new),
-        suite,
+        suite: suite_of(job.security, job.suite),
+        trace: settings.file_of("trace", job.rank, job.restarts),
+        // The launcher says who is in which life.
+        fixed_lives: !job.is_guest(),
+        // Shared memory reaches everybody: no socket is needed. Guests do not
+        // know yet whether it reaches all.
+        network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),
+        reached_at: job.ip,
+        ..engine_config(settings, threads)?
+    };
+    let cores = available_parallelism().map_or(1, usize::from);
+    let crowded = match job.core {
+        Some(_) => job.core_shared,
+        None => job.local_ranks.len() > cores,
+    };
+    if crowded && settings.origin("spin_passes") == Origin::Default {
+        config.spin_passes = 0;
+    }
+    // All have come: who is not heard by then is cut off, or has another secret.
+    config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
+    Ok(config)
+}
+
+/// The engine's settings, but for who and where an endpoint is.
+pub(crate) fn engine_config(
+    settings: &Settings,
+    threads: Threads,
+) -> Result<engine::Config, OpenError> {
+    let (push_shm, push_net) = pushes(settings)?;
+    let mut config = engine::Config {
         seed: u64::from_ne_bytes(random()?),
         host: portolan_boot::host_identity().unwrap_or(0),
         threads,
@@ -96,24 +129,10 @@ pub(crate) fn engine_config(
         push_net,
         regions_cached: settings.number("regions_cached")?,
         close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
-        trace: settings.file_of("trace", job.rank, job.restarts),
-        // The launcher says who is in which life.
-        fixed_lives: !job.is_guest(),
-        // Shared memory reaches everybody: no socket is needed. Guests do not
-        // know yet whether it reaches all.
-        network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),
         ..engine::Config::default()
     };
     config.unexpected_share = config.unexpected_share.min(config.unexpected_bytes);
     config.queue_share = config.queue_share.min(config.queue_bytes);
-    let cores = available_parallelism().map_or(1, usize::from);
-    let crowded = match job.core {
-        Some(_) => job.core_shared,
-        None => job.local_ranks.len() > cores,
-    };
-    if crowded && settings.origin("spin_passes") == Origin::Default {
-        config.spin_passes = 0;
-    }
     config.udp.port = settings.number("port")?;
     config.udp.receive_buffer = settings.number("receive_buffer")?;
     config.udp.send_buffer = settings.number("send_buffer")?;
@@ -125,9 +144,6 @@ pub(crate) fn engine_config(
     config.proto.frames = settings.number("frames")?;
     config.proto.active = settings.number("active_peers")?;
     config.proto.silence_ns = settings.number::<u64>("silence_ms")?.saturating_mul(MS);
-    // All have come: who is not heard by then is cut off, or has another secret.
-    config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
-    config.reached_at = job.ip;
     config.proto.idle_ns = settings.number::<u64>("idle_ms")?.saturating_mul(MS);
     Ok(config)
 }

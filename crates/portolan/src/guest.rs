@@ -29,6 +29,18 @@ const SECRET_BYTES_MIN: u64 = 32;
 const SECRET_BYTES_MAX: u64 = 4096;
 /// A host is lost after this part of the silence after which a peer is.
 const HOST_SILENCE: f64 = 5.0 / 6.0;
+/// Values of settings that only those without `portolan run` have.
+pub(crate) const SECURITY: [(&str, Security); 2] =
+    [("encrypt", Security::Encrypt), ("none", Security::None)];
+pub(crate) const SUITE: [(&str, Suite); 2] = [
+    ("aes-128-gcm", Suite::Aes128Gcm),
+    ("chacha20-poly1305", Suite::ChaCha20Poly1305),
+];
+pub(crate) const CONGESTION: [(&str, Congestion); 3] = [
+    ("auto", Congestion::Auto),
+    ("lan", Congestion::Lan),
+    ("shared", Congestion::Shared),
+];
 /// Rights of others than the owner.
 const OTHERS: u32 = 0o077;
 
@@ -182,20 +194,10 @@ pub(crate) fn address_of(it: &KeyAddress) -> Address {
 /// Joins the others that the launcher has started.
 pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
     let disabled = Disabled::from_env().map_err(OpenError::Disable)?;
-    let security = [("encrypt", Security::Encrypt), ("none", Security::None)];
-    let suite = [
-        ("aes-128-gcm", Suite::Aes128Gcm),
-        ("chacha20-poly1305", Suite::ChaCha20Poly1305),
-    ];
     let link = [
         ("auto", LinkChoice::Auto),
         ("shm", LinkChoice::Shm),
         ("udp", LinkChoice::Udp),
-    ];
-    let congestion = [
-        ("auto", Congestion::Auto),
-        ("lan", Congestion::Lan),
-        ("shared", Congestion::Shared),
     ];
     let address = settings.text("address").map(str::to_owned);
     let networks = settings.text("interface").map(interfaces::chosen);
@@ -205,10 +207,10 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
     // A socket on one of several networks is reached by that alone.
     let only = networks.iter().flatten().map(|it| it.ip).next();
     let options = GuestOptions {
-        security: settings.choice("security", &security)?,
-        suite: settings.choice("suite", &suite)?,
+        security: settings.choice("security", &SECURITY)?,
+        suite: settings.choice("suite", &SUITE)?,
         link: settings.choice("link", &link)?,
-        congestion: settings.choice("congestion", &congestion)?,
+        congestion: settings.choice("congestion", &CONGESTION)?,
         mix: keys.mix.clone(),
         address: address.or(only.map(|ip| ip.to_string())),
         watches: !disabled.pidfd,

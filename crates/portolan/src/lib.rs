@@ -104,6 +104,7 @@ mod logging;
 mod open;
 mod settings;
 mod shared;
+mod standalone;
 pub mod tuned;
 
 /// For C interfaces that are built on this one. They follow the rules of
@@ -122,7 +123,7 @@ pub use interfaces::{Chosen as Network, check as check_networks, chosen as netwo
 pub use logging::begin_log;
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
-    ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Completion, Context, Count, CounterId,
+    ADDRESS_BYTES, ARGS_MAX, Action, AddPeerError, Arrival, Binding, Buffer, CALLS, Completion, Context, Count, CounterId,
     Counters, Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
     Group, Handler, Memory, Message, MessageId, MessageNo, Misuse, Notify, OpError, OpId,
     Operation, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Placement, Placing, Priority, Probed,

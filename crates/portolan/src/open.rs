@@ -11,7 +11,7 @@ use std::time::Duration;
 use portolan_boot::{BootError, Congestion as Sharing, GaveUp, How, Job, LinkChoice, PeerInfo};
 use portolan_engine as engine;
 use portolan_engine::{
-    Address, Congestion, Death, Failure, KeyAddress, Misuse, Opening, PeerConfig, ShmAttachment,
+    ADDRESS_BYTES, Address, Congestion, Death, Failure, KeyAddress, Misuse, Opening, PeerConfig, ShmAttachment,
     SpaceId, Threads,
 };
 use portolan_sys::features::UnknownFeature;
@@ -21,7 +21,7 @@ use portolan_sys::tell::tell;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::configure::{adopt_tuned, engine_config};
+use crate::configure::{adopt_tuned, job_config};
 use crate::guest::{self, Keys, SecretFileError};
 use crate::interfaces::{self, Chosen};
 use crate::settings::{SettingError, Settings};
@@ -165,7 +165,7 @@ impl From<SecretFileError> for OpenError {
 /// which has most methods, and how it was opened.
 #[derive(Debug)]
 pub struct Endpoint {
-    inner: engine::Space,
+    pub(crate) inner: engine::Space,
     pub(crate) opened: Arc<Opened>,
 }
 
@@ -173,7 +173,11 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub struct Opened {
     pub(crate) settings: Settings,
-    job_id: u64,
+    pub(crate) job_id: u64,
+    /// The endpoint's own address.
+    pub(crate) address: [u8; ADDRESS_BYTES],
+    /// How networks are shared, where peers are added.
+    pub(crate) congestion: Sharing,
 }
 
 impl Deref for Endpoint {
@@ -280,7 +284,7 @@ fn told(table: &engine::Table) -> portolan_boot::Table {
 }
 
 /// How to share the network on the way to a peer.
-fn mode(sharing: Sharing, to: &Address) -> Congestion {
+pub(crate) fn mode(sharing: Sharing, to: &Address) -> Congestion {
     match sharing {
         Sharing::Lan => Congestion::Lan,
         Sharing::Shared => Congestion::Shared,
@@ -473,7 +477,7 @@ impl Endpoint {
         }
         let launcher: Vec<_> = job.settings.iter().map(|(n, v)| (&n[..], &v[..])).collect();
         let mut settings = said(&launcher)?;
-        let mut engine_config = engine_config(&mut job, &settings, config.threads)?;
+        let mut engine_config = job_config(&mut job, &settings, config.threads)?;
         engine_config.one_sided = !portolan_boot::node::no_one_sided();
         let networks = networks(&settings, &mut engine_config)?;
         if let Some(keys) = &keys {
@@ -532,11 +536,23 @@ impl Endpoint {
             reporter.lanes(others.map(lane));
             reporter.tables(inner.tables().iter().map(told).collect());
         }
-        let opened = Arc::new(Opened { settings, job_id });
+        let opened = Arc::new(Opened {
+            settings,
+            job_id,
+            address,
+            congestion: Sharing::Auto,
+        });
         Ok(Self { inner, opened })
     }
 
-    /// The job's id: random, the same for all ranks, and not secret.
+    /// The endpoint's address: what another needs to reach it. One of an endpoint in a job is
+    /// of use in that job alone.
+    #[must_use]
+    pub fn address(&self) -> [u8; ADDRESS_BYTES] {
+        self.opened.address
+    }
+
+    /// The job's id: random, the same for all ranks, and not secret. 0 outside of a job.
     #[must_use]
     pub fn job_id(&self) -> u64 {
         self.opened.job_id
@@ -630,7 +646,7 @@ fn map(
 }
 
 /// The networks that the setting `interface` names, entered in `config`.
-fn networks(settings: &Settings, config: &mut engine::Config) -> Result<Vec<Chosen>, OpenError> {
+pub(crate) fn networks(settings: &Settings, config: &mut engine::Config) -> Result<Vec<Chosen>, OpenError> {
     let Some(text) = settings.text("interface").filter(|_| config.network) else {
         return Ok(Vec::new());
     };

@@ -69,9 +69,10 @@ impl<S: Seal> Endpoint<'_, S> {
             ..*self.core
         };
         core.hash(state);
-        self.peers.hash(state);
+        self.peers[..self.core.peer_count as usize].hash(state);
         // What an active peer has there is out of date, and not looked at.
-        for p in self.peers.iter().filter(|p| p.conn.is_none()) {
+        let known = &self.peers[..self.core.peer_count as usize];
+        for p in known.iter().filter(|p| p.conn.is_none()) {
             self.parked.get(p.place as usize).hash(state);
             let more = p.place as usize * (PATHS_MAX - 1);
             self.parked_paths

@@ -254,7 +254,8 @@ impl<S: Seal> Endpoint<'_, S> {
     fn patience(&self, conn: ConnIndex) -> u64 {
         let silence = self.core.config.silence_ns;
         let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
-        if self.core.closing && self.paths_of(conn).any(unanswered) {
+        let closing = self.core.closing || self.conns[conn].parting;
+        if closing && self.paths_of(conn).any(unanswered) {
             silence / CLOSE_PARTS
         } else {
             silence

@@ -11,6 +11,7 @@ use portolan_sys::memory::{MemoryError, PrivateMemory, PrivateOptions};
 #[derive(Debug)]
 pub struct Wiped<T> {
     memory: PrivateMemory,
+    room: usize,
     len: usize,
     items: PhantomData<T>,
 }
@@ -21,23 +22,39 @@ impl<T> Wiped<T> {
     /// # Errors
     /// [`MemoryError`].
     pub fn new(len: usize, make: impl Fn() -> T) -> Result<Self, MemoryError> {
+        let mut items = Self::with_room(len)?;
+        items.grow(len, make);
+        Ok(items)
+    }
+
+    /// None yet, with memory for so many, which is not touched before they are there.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn with_room(room: usize) -> Result<Self, MemoryError> {
         const { assert!(!std::mem::needs_drop::<T>() && align_of::<T>() <= 4096) };
         let options = PrivateOptions {
             wipe_on_fork: true,
             no_dump: true,
             lock: false,
         };
-        let bytes = len.saturating_mul(size_of::<T>());
-        let memory = PrivateMemory::new(bytes, options)?;
-        for i in 0..len {
-            // SAFETY: the memory is ours, page-aligned, and holds `len` items.
-            unsafe { memory.start().as_ptr().cast::<T>().add(i).write(make()) };
-        }
+        let bytes = room.saturating_mul(size_of::<T>());
         Ok(Self {
-            memory,
-            len,
+            memory: PrivateMemory::new(bytes, options)?,
+            room,
+            len: 0,
             items: PhantomData,
         })
+    }
+
+    /// There are `len` items from now on, as far as there is memory; new ones as `make` makes
+    /// them.
+    pub fn grow(&mut self, len: usize, make: impl Fn() -> T) {
+        for i in self.len..len.min(self.room) {
+            // SAFETY: the memory is ours, page-aligned, and holds `room` items.
+            unsafe { self.memory.start().as_ptr().cast::<T>().add(i).write(make()) };
+            self.len = i + 1;
+        }
     }
 }
 
@@ -45,7 +62,7 @@ impl<T> Deref for Wiped<T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `new` initialised all `len` items; only a fork changes them
+        // SAFETY: `grow` initialised all `len` items; only a fork changes them
         // behind our back, and then nobody comes here (see the type).
         unsafe { std::slice::from_raw_parts(self.memory.start().as_ptr().cast(), self.len) }
     }

@@ -9,24 +9,20 @@
 //!
 //! The mix is 32 bytes that all members have besides, or zeros.
 
-use core::cell::Cell;
 use core::ops::DerefMut;
 
 use blake2::{Blake2s256, Digest};
 use x25519_dalek::{PublicKey, StaticSecret};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::trace::without_trace;
-use crate::{BadTag, Nonce, Seal, Secret, Tag, kdf};
+use crate::introduction::{Introducer, OwnKeys};
+use crate::{BadTag, Checksum, IntroducedKey, Nonce, Seal, Secret, Tag, kdf};
 
 /// Bytes of a public key.
 pub const PUBLIC_KEY_BYTES: usize = 32;
 const PAIR_LABEL: &[u8; 8] = b"ptl1pair";
 const FILE_LABEL: &[u8; 8] = b"ptl1file";
-/// Where `info` holds sender's id and life, receiver's id and life; see
-/// `docs/protocol.md`, section 3.
-const ENDS_AT: usize = 32;
-const ENDS_BYTES: usize = 32;
 
 /// The public key that belongs to a private one: any 32 random bytes.
 #[must_use]
@@ -58,6 +54,19 @@ pub fn pair_secret(
     mix: Option<&[u8; 32]>,
 ) -> Option<Secret> {
     let own = public_key(private);
+    let (low, high) = ((&own).min(public), (&own).max(public));
+    agree(private, public, mix, PAIR_LABEL, low, high)
+}
+
+/// What X25519 and the mix give for the purpose of `label` and two public keys.
+pub(crate) fn agree(
+    private: &[u8; 32],
+    public: &[u8; PUBLIC_KEY_BYTES],
+    mix: Option<&[u8; 32]>,
+    label: &[u8; 8],
+    first: &[u8; PUBLIC_KEY_BYTES],
+    second: &[u8; PUBLIC_KEY_BYTES],
+) -> Option<Secret> {
     let mut input = Zeroizing::new([0; 64]);
     without_trace(|| {
         let shared = StaticSecret::from(*private).diffie_hellman(&PublicKey::from(*public));
@@ -69,62 +78,70 @@ pub fn pair_secret(
         input[32..].copy_from_slice(mix);
     }
     let mut info = [0; 8 + 2 * PUBLIC_KEY_BYTES];
-    info[..8].copy_from_slice(PAIR_LABEL);
-    info[8..40].copy_from_slice(own.as_slice().min(public));
-    info[40..].copy_from_slice(own.as_slice().max(public));
+    info[..8].copy_from_slice(label);
+    info[8..40].copy_from_slice(first);
+    info[40..].copy_from_slice(second);
     Some(kdf::derive(input.as_slice(), &info))
 }
 
-/// What a member knows of another: first its public key, in whose place their
-/// secret comes when it is first needed. By default nobody's.
-#[derive(Default)]
-pub struct Pair {
-    id: u64,
-    life: u64,
-    key: Cell<[u8; 32]>,
-    agreed: Cell<bool>,
+/// What a member knows of another: its public key, and their secret once that was needed.
+/// Words, so that a table of them may be memory that nobody has touched yet: zeros know
+/// nobody.
+pub type Pair = [u64; 9];
+
+/// Nobody.
+pub const NO_PAIR: Pair = [0; 9];
+
+/// What the last word of a [`Pair`] says.
+const NOBODY: u64 = 0;
+const MET: u64 = 1;
+const AGREED: u64 = 2;
+/// Their public key is that of no pair.
+const HOPELESS: u64 = 3;
+
+fn to_words(bytes: &[u8; 32]) -> [u64; 4] {
+    let (words, _) = bytes.as_chunks();
+    core::array::from_fn(|at| u64::from_le_bytes(words[at]))
 }
 
-impl Pair {
-    /// With the holder of a public key.
-    #[must_use]
-    pub fn with(public: &[u8; PUBLIC_KEY_BYTES]) -> Self {
-        let (id, life) = identity(public);
-        Self {
-            id,
-            life,
-            key: Cell::new(*public),
-            agreed: Cell::new(false),
-        }
+fn to_bytes(words: &[u64]) -> Zeroizing<[u8; 32]> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
     }
+    bytes
 }
 
 /// Own part of the agreement with every peer. Plain bytes, for memory that a
 /// fork wipes and core dumps leave out.
 pub struct Own {
-    id: u64,
-    life: u64,
     private: [u8; 32],
     mix: Option<[u8; 32]>,
+    introducer: Introducer,
 }
 
 impl Own {
     /// With a private key, fresh for this life, and what all bring along.
     #[must_use]
     pub fn new(private: &[u8; 32], mix: Option<&[u8; 32]>) -> Self {
-        let (id, life) = identity(&public_key(private));
         Self {
-            id,
-            life,
             private: *private,
             mix: mix.copied(),
+            introducer: Introducer::new(private),
+        }
+    }
+
+    const fn keys(&self) -> OwnKeys<'_> {
+        OwnKeys {
+            private: &self.private,
+            mix: self.mix.as_ref(),
         }
     }
 }
 
 /// A seal whose keys come from the pair's own secret, where there is one. It
 /// lies in memory that the caller owns: `own` has one entry, or none where a
-/// job's secret joins all; `pairs` one for each peer.
+/// job's secret joins all; `pairs` one for each peer, by its number.
 pub struct Paired<S, O, P> {
     seal: S,
     own: O,
@@ -133,40 +150,41 @@ pub struct Paired<S, O, P> {
 
 impl<S, O, P> Paired<S, O, P>
 where
+    S: Seal,
     O: DerefMut<Target = [Own]>,
     P: DerefMut<Target = [Pair]>,
 {
-    /// Over `seal`.
-    pub fn new(seal: S, own: O, mut pairs: P) -> Self {
-        pairs.sort_unstable_by_key(|pair| pair.id);
+    /// Over `seal`; nobody is [met](Seal::meet) yet where `pairs` is zero.
+    pub const fn new(seal: S, own: O, pairs: P) -> Self {
         Self { seal, own, pairs }
     }
 
-    /// The secret of the pair that `info` names: agreed on at first use. None
-    /// if one side is not us, or the other not known.
-    fn agree(&self, info: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
-        let own = self.own.first()?;
-        let ends = info.get(ENDS_AT..ENDS_AT + ENDS_BYTES)?;
-        let word = |at: usize| ends[at..].first_chunk().map(|w| u64::from_le_bytes(*w));
-        let from = (word(0)?, word(8)?);
-        let to = (word(16)?, word(24)?);
-        let me = (own.id, own.life);
-        let they = match (from == me, to == me) {
-            (true, false) => to,
-            (false, true) => from,
-            _ => return None,
-        };
-        let at = self.pairs.binary_search_by_key(&they.0, |pair| pair.id);
-        let pair = &self.pairs[at.ok()?];
-        if pair.life != they.1 {
+    /// Without security there are no secrets to agree on.
+    fn is_plain(&self) -> bool {
+        self.seal.name() == Checksum::NAME
+    }
+
+    /// The secret of a pair: agreed on at first use. None if nobody is there.
+    fn agree(&mut self, peer: u32) -> Option<Zeroizing<[u8; 32]>> {
+        if self.is_plain() {
             return None;
         }
-        if !pair.agreed.get() {
-            let secret = pair_secret(&own.private, &pair.key.get(), own.mix.as_ref())?;
-            pair.key.set(*secret.as_bytes());
-            pair.agreed.set(true);
+        let own = self.own.first()?;
+        let pair = self.pairs.get_mut(peer as usize)?;
+        if pair[8] == MET {
+            let public = to_bytes(&pair[..4]);
+            let secret = pair_secret(&own.private, &public, own.mix.as_ref());
+            pair[8] = if secret.is_some() { AGREED } else { HOPELESS };
+            if let Some(secret) = secret {
+                pair[4..8].copy_from_slice(&to_words(secret.as_bytes()));
+            }
         }
-        Some(Zeroizing::new(pair.key.get()))
+        (pair[8] == AGREED).then(|| to_bytes(&pair[4..8]))
+    }
+
+    fn public_key_of(&self, peer: u32) -> Option<[u8; PUBLIC_KEY_BYTES]> {
+        let pair = self.pairs.get(peer as usize)?;
+        (pair[8] != NOBODY).then(|| *to_bytes(&pair[..4]))
     }
 }
 
@@ -186,11 +204,60 @@ where
         self.seal.packets_max()
     }
 
-    /// From the pair's secret; from `secret` where there is none, which among
-    /// peers with public keys must be one that nobody else has.
     fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret {
-        let pair = self.agree(info);
+        self.seal.derive(secret, info)
+    }
+
+    fn derive_with(&mut self, peer: u32, secret: &[u8; 32], info: &[u8]) -> Secret {
+        let pair = self.agree(peer);
         self.seal.derive(pair.as_deref().unwrap_or(secret), info)
+    }
+
+    fn meet(&mut self, peer: u32, public: &[u8; PUBLIC_KEY_BYTES]) {
+        if let Some(pair) = self.pairs.get_mut(peer as usize) {
+            *pair = NO_PAIR;
+            pair[..4].copy_from_slice(&to_words(public));
+            pair[8] = MET;
+        }
+        if let Some(own) = self.own.first_mut() {
+            own.introducer.forget(peer);
+        }
+    }
+
+    fn forget(&mut self, peer: u32) {
+        if let Some(pair) = self.pairs.get_mut(peer as usize) {
+            pair.zeroize();
+        }
+    }
+
+    fn introduce(&mut self, peer: u32) -> Option<IntroducedKey> {
+        let (to, plain) = (self.public_key_of(peer)?, self.is_plain());
+        let own = self.own.first_mut()?;
+        let (private, mix) = (Zeroizing::new(own.private), own.mix.map(Zeroizing::new));
+        let keys = OwnKeys {
+            private: &private,
+            mix: mix.as_deref(),
+        };
+        own.introducer.seal(&keys, peer, &to, plain)
+    }
+
+    fn introduced(&self, key: &IntroducedKey) -> Option<[u8; PUBLIC_KEY_BYTES]> {
+        let own = self.own.first()?;
+        own.introducer.open(&own.keys(), key, self.is_plain())
+    }
+
+    fn mark(&self, peer: u32, packet: &[u8]) -> Option<Tag> {
+        Some(Introducer::mark(&self.public_key_of(peer)?, packet))
+    }
+
+    fn has_own_mark(&self, packet: &[u8], mark: &Tag) -> bool {
+        let own = self.own.first();
+        own.is_some_and(|own| own.introducer.has_own_mark(packet, mark))
+    }
+
+    fn fingerprint(&self, words: &[&[u8]]) -> u64 {
+        let own = self.own.first();
+        own.map_or(0, |own| own.introducer.fingerprint(words))
     }
 
     fn install(&mut self, slot: usize, key: &Secret) {

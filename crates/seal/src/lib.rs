@@ -23,13 +23,14 @@ mod aead;
 mod agreement;
 mod any;
 mod checksum;
+mod introduction;
 mod kdf;
 mod null;
 mod trace;
 
 pub use aead::{Aead, Aes128Gcm, AesGcm, ChaCha, ChaCha20Poly1305, KeyCell, Suite};
 pub use agreement::{
-    Own, PUBLIC_KEY_BYTES, Pair, Paired, identity, mix_of, pair_secret, public_key,
+    NO_PAIR, Own, PUBLIC_KEY_BYTES, Pair, Paired, identity, mix_of, pair_secret, public_key,
 };
 pub use any::{AnySeal, SuiteId, UnknownSuite};
 pub use checksum::Checksum;
@@ -76,6 +77,13 @@ impl core::fmt::Debug for Secret {
     }
 }
 
+/// A public key, sealed to another: the sealer's ephemeral public key (32 bytes), the
+/// sealed key (32) and its tag (16).
+pub type IntroducedKey = [u8; INTRODUCED_BYTES];
+
+/// Bytes of that.
+pub const INTRODUCED_BYTES: usize = 2 * PUBLIC_KEY_BYTES + TAG_BYTES;
+
 /// The tag of a sealed packet.
 pub type Tag = [u8; TAG_BYTES];
 
@@ -117,6 +125,46 @@ pub trait Seal {
 
     /// Derives a secret from another for the purpose that `info` spells out.
     fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret;
+
+    /// The same, from the secret of the pair with a peer, where the two have agreed on one
+    /// by their public keys.
+    fn derive_with(&mut self, _peer: u32, secret: &[u8; 32], info: &[u8]) -> Secret {
+        self.derive(secret, info)
+    }
+
+    /// From now on a peer has this public key. Nothing is computed yet.
+    fn meet(&mut self, _peer: u32, _public: &[u8; PUBLIC_KEY_BYTES]) {}
+
+    /// A peer has none any more: it and the pair's secret are wiped.
+    fn forget(&mut self, _peer: u32) {}
+
+    /// Own public key, sealed to a peer that may not know it. The same whenever it is asked
+    /// for. `None` where nobody has public keys.
+    fn introduce(&mut self, _peer: u32) -> Option<IntroducedKey> {
+        None
+    }
+
+    /// The public key that somebody has sealed to us; `None` if it was not sealed to us, or
+    /// not by one who has the file that all have.
+    fn introduced(&self, _key: &IntroducedKey) -> Option<[u8; PUBLIC_KEY_BYTES]> {
+        None
+    }
+
+    /// A keyed hash of a packet for a peer, which shows that its sender was told the peer's
+    /// public key. Cheap to check.
+    fn mark(&self, _peer: u32, _packet: &[u8]) -> Option<Tag> {
+        None
+    }
+
+    /// Whether a packet for us has that.
+    fn has_own_mark(&self, _packet: &[u8], _mark: &Tag) -> bool {
+        false
+    }
+
+    /// A keyed hash that nobody else can make.
+    fn fingerprint(&self, _words: &[&[u8]]) -> u64 {
+        0
+    }
 
     /// Expands a key into `slot`, replacing what was there.
     ///

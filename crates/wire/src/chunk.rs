@@ -8,7 +8,7 @@
 //! | 1 | head | args u8, flow u16, message u32, port u16, length u16, total u64, args × u64, `length` bytes |
 //! | 2 | body | zero u8, flow u16, message u32, fragment u32, then the rest of the packet |
 //! | 3 | refuse | zero u8, flow u16, message u32 |
-//! | 4 | close | zero × 3 |
+//! | 4 | close | alive u8 (0, 1), zero × 2 |
 //! | 5 | ping | zero × 3 |
 //! | 6 | networks | count u8 (1 to 15), zero × 2, `count` × [`crate::Network`] |
 //! | 7 | stopped | zero u8, serial u16, flows of requests u16, flows of replies u16 |
@@ -91,8 +91,11 @@ pub enum Chunk<'a> {
         /// The refused message.
         message: MessageNo,
     },
-    /// The sender closes its endpoint: nothing more comes from it.
-    Close,
+    /// Nothing more comes from the sender.
+    Close {
+        /// Its endpoint lives on: it has only removed this peer.
+        alive: bool,
+    },
     /// Wants an acknowledgement and nothing else.
     Ping,
     /// Further networks by which the sender is reached, 1 to
@@ -221,9 +224,12 @@ impl Chunk<'_> {
                 out[4..8].copy_from_slice(&message.0.to_le_bytes());
                 REFUSE_BYTES
             }
-            Self::Close | Self::Ping => {
-                let kind = if matches!(self, Self::Close) { 4 } else { 5 };
-                out[..BARE_BYTES].copy_from_slice(&[kind, 0, 0, 0]);
+            Self::Close { alive } => {
+                out[..BARE_BYTES].copy_from_slice(&[4, u8::from(alive), 0, 0]);
+                BARE_BYTES
+            }
+            Self::Ping => {
+                out[..BARE_BYTES].copy_from_slice(&[5, 0, 0, 0]);
                 BARE_BYTES
             }
             Self::Networks(networks) => {
@@ -327,11 +333,18 @@ impl<'a> Chunks<'a> {
                 )
             }
             4 | 5 => {
-                if take::<4>(b, 0)? != [kind, 0, 0, 0] {
+                let [lead, alive, zeros @ ..] = take::<4>(b, 0)?;
+                let most = u8::from(kind == 4);
+                if lead != kind || alive > most || zeros != [0; 2] {
                     return Err(WireError::Malformed);
                 }
+                let alive = alive != 0;
                 (
-                    if kind == 4 { Chunk::Close } else { Chunk::Ping },
+                    if kind == 4 {
+                        Chunk::Close { alive }
+                    } else {
+                        Chunk::Ping
+                    },
                     BARE_BYTES,
                 )
             }

@@ -25,6 +25,10 @@ pub enum PacketType {
     Connect = 1,
     /// Everything after that.
     Data = 2,
+    /// A connect packet to one who may not know its sender.
+    Introduction = 3,
+    /// Asks whoever sends such a one to show that it gets answers.
+    Challenge = 4,
 }
 
 /// Bits of the header's second byte.
@@ -94,6 +98,8 @@ impl Header {
         let kind = match first & 0x0f {
             1 => PacketType::Connect,
             2 => PacketType::Data,
+            3 => PacketType::Introduction,
+            4 => PacketType::Challenge,
             _ => return Err(WireError::Unknown(first)),
         };
         if flags & !Flags::ALL != 0 {

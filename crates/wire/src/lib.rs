@@ -13,6 +13,7 @@ mod address;
 mod chunk;
 mod connect;
 mod header;
+mod introduction;
 mod network;
 mod seq;
 
@@ -21,6 +22,7 @@ pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, EndpointId, KeyAddres
 pub use chunk::{ARGS_MAX, BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, REFUSE_BYTES};
 pub use connect::{CONNECT_BYTES, CONNECT_CLEAR_BYTES, Connect, ConnectIds};
 pub use header::{Flags, HEADER_BYTES, Header, PacketType, VERSION};
+pub use introduction::{CHALLENGE_BYTES, Challenge, INTRODUCTION_BYTES, IntroductionParts};
 pub use network::{NETWORK_BYTES, NETWORKS_MAX, Network};
 pub use seq::{MessageNo, PacketNo, Priority};
 

@@ -223,6 +223,8 @@ impl Core {
     /// A message on a reserved port.
     pub(crate) fn arrive_internal(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         match a.meta.port {
+            // They name ranks of a job.
+            BROADCAST | BARRIER if self.standalone() => return Took::Refused,
             BROADCAST if !a.is_whole() || self.is_ahead(a.payload) => {
                 return self.keep(a, Charge::Queued);
             }
@@ -372,6 +374,23 @@ impl Core {
     pub(crate) fn rejoin(&mut self, on: &mut Onward<'_>, it: &Restarted, peer: PeerId) {
         let rank = it.rank;
         log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
+        self.forget_life(on, rank);
+        self.lanes.set_back(it, peer);
+        self.emit_to_all(Event::PeerBack { rank }, 0);
+        for space in (0..SPACES).map(SpaceId::at) {
+            let number = BROADCAST;
+            let slot = self.ports.get(PortId { space, number });
+            for held in slot
+                .map(|slot| std::mem::take(&mut slot.held))
+                .unwrap_or_default()
+            {
+                self.internal_whole(on, held);
+            }
+        }
+    }
+
+    /// Nothing that a rank has sent until now is handed over any more.
+    pub(crate) fn forget_life(&mut self, on: &mut Onward<'_>, rank: u32) {
         let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
         self.findings.retain(|it| !of_it(it));
         self.unbound.forget(|row| row.from == rank);
@@ -396,18 +415,6 @@ impl Core {
             self.list(port);
         }
         self.welcome_matched(on, rank);
-        self.lanes.set_back(it, peer);
-        self.emit_to_all(Event::PeerBack { rank }, 0);
-        for space in (0..SPACES).map(SpaceId::at) {
-            let number = BROADCAST;
-            let slot = self.ports.get(PortId { space, number });
-            for held in slot
-                .map(|slot| std::mem::take(&mut slot.held))
-                .unwrap_or_default()
-            {
-                self.internal_whole(on, held);
-            }
-        }
     }
 
     /// A long message on a reserved port is complete.

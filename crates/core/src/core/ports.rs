@@ -320,6 +320,11 @@ impl Budget {
         }
     }
 
+    /// There are more senders from now on.
+    pub fn grow(&mut self, senders: usize) {
+        self.by_sender.resize(senders.max(self.by_sender.len()), 0);
+    }
+
     /// What a message without bytes is charged.
     pub const EMPTY: usize = OVERHEAD;
 

@@ -55,6 +55,18 @@ impl Space {
         }
     }
 
+    /// There are more ranks from now on.
+    fn grow(&mut self, size: usize) {
+        self.unexpected.grow(size);
+        self.queued.grow(size);
+    }
+
+    /// Whether memory of it holds what a rank has sent.
+    fn holds_of(&self, rank: u32) -> bool {
+        let of = |budget: &Budget| budget.by_sender().get(rank as usize) > Some(&0);
+        of(&self.unexpected) || of(&self.queued)
+    }
+
     const fn budget(&mut self, charge: Charge) -> &mut Budget {
         match charge {
             Charge::Unexpected => &mut self.unexpected,
@@ -80,6 +92,22 @@ impl Core {
             None => Some(&self.own),
             Some(at) => self.others.get(at)?.as_deref(),
         }
+    }
+
+    /// There are so many ranks from now on.
+    pub(crate) fn grow(&mut self, size: u32) {
+        self.size = size;
+        self.settings.size = size;
+        let others = self.others.iter_mut().flatten().map(|it| &mut **it);
+        for space in std::iter::once(&mut self.own).chain(others) {
+            space.grow(size as usize);
+        }
+    }
+
+    /// Whether something that a rank has sent waits for the program.
+    pub(crate) fn holds_of(&self, rank: u32) -> bool {
+        let others = self.others.iter().flatten().map(|it| &**it);
+        std::iter::once(&self.own).chain(others).any(|it| it.holds_of(rank))
     }
 
     /// Whether a space is open.

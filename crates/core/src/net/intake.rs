@@ -6,7 +6,7 @@ use portolan_proto::{
 };
 
 use super::failing::Failing;
-use crate::core::{Arrival, Core, Took};
+use crate::core::{Arrival, Core, Finding, Took};
 use crate::environment::Clock;
 use crate::matched::{Matched, Onward};
 use crate::out::{NetTx, Out, Suites};
@@ -55,7 +55,9 @@ const LONG: u64 = 32 << 10;
 
 impl Intake<'_> {
     fn rank(&self, peer: PeerId) -> u32 {
-        self.peers.ranks[peer.0 as usize]
+        let known = self.peers.ranks.get(peer.0 as usize);
+        // Who has just introduced itself was given no rank yet.
+        known.map_or(peer.0 + 1, |rank| *rank)
     }
 
     /// Takes all that came of a packet, or of what was held. What happened
@@ -158,6 +160,7 @@ impl Intake<'_> {
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
         let rank = self.rank(peer);
         match event {
+            PeerEvent::Come => self.core.findings.push(Finding::Come(rank)),
             PeerEvent::Up => log::debug!("rank {}: rank {rank} is up", self.core.rank),
             PeerEvent::Waiting => {
                 let failure = self.peers.failing.of(peer);
@@ -174,6 +177,9 @@ impl Intake<'_> {
                 let failure = self.peers.failing.of(peer).filter(|_| silent);
                 let why = failure.map_or(death(why, self.told), Death::CutOff);
                 self.core.mark_dead(rank, why);
+                if self.core.standalone() {
+                    self.core.findings.push(Finding::Departed(rank));
+                }
             }
         }
     }
@@ -187,5 +193,6 @@ const fn death(why: DeathReason, told: Death) -> Death {
         DeathReason::NoAnswer => Death::NoAnswer,
         DeathReason::Restarted => Death::Restarted,
         DeathReason::Told => told,
+        DeathReason::Removed => Death::Removed,
     }
 }

@@ -5,8 +5,10 @@ use portolan_proto::{
     Endpoint as View, Identity, Layout, PeerId, Release, SourceId, Tables, key_slots,
 };
 use portolan_ring::{MemoryError, Table, Wiped};
-use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, SuiteId};
-use portolan_wire::{MessageNo, Priority};
+use portolan_proto::congestion::Mode;
+use portolan_proto::{AddPeerError, NetAddress};
+use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, Seal, SuiteId};
+use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 
 /// What keys of the network lane come from.
 pub struct Credentials<'a> {
@@ -18,8 +20,6 @@ pub struct Credentials<'a> {
     pub secret: &'a [u8; 32],
     /// Where keys are agreed on: the private key, and what all members have besides.
     pub agreement: Option<(&'a [u8; 32], Option<&'a [u8; 32]>)>,
-    /// Public keys of the other ranks, likewise.
-    pub public_keys: &'a [[u8; PUBLIC_KEY_BYTES]],
     /// Fresh random bits for nonces and connection numbers.
     pub seed: u64,
 }
@@ -39,7 +39,25 @@ pub struct ProtoTables {
 }
 
 /// All that seals packets.
-pub type Suites = Paired<AnySeal<Wiped<KeyCell>>, Wiped<Own>, Wiped<Pair>>;
+pub type Suites = Paired<AnySeal<Wiped<KeyCell>>, Wiped<Own>, Table<Pair>>;
+
+/// Somebody that the protocol is to know.
+#[derive(Clone, Copy, Debug)]
+pub struct NewPeer {
+    /// Its id.
+    pub id: EndpointId,
+    /// The life that it is in.
+    pub life: Life,
+    /// Its public key, where keys are agreed on.
+    pub public_key: Option<[u8; PUBLIC_KEY_BYTES]>,
+    /// Where it is.
+    pub to: NetAddress,
+    /// How to share the network on the way to it.
+    pub mode: Mode,
+}
+
+/// Places for peers that are made at once, where they come and go.
+const PEERS_AT_ONCE: usize = 64;
 
 impl ProtoTables {
     /// For an endpoint that knows no peers yet.
@@ -49,23 +67,20 @@ impl ProtoTables {
     pub fn new(config: &proto::Config, credentials: &Credentials<'_>) -> Result<Self, MemoryError> {
         let suite = credentials.suite;
         let layout = Layout::of(config);
-        // Without security there are no keys, and none to agree on.
+        // Without security there are no keys. None are agreed on either, but who introduces
+        // itself still tells its public key.
         let sealed = suite != SuiteId::None;
         let slots = if sealed { key_slots(config) } else { 0 };
-        let agreement = credentials.agreement.filter(|_| sealed);
+        let agreement = (credentials.agreement).filter(|_| sealed || config.introduces);
         let own = Wiped::new(agreement.iter().len(), || {
             let (private, mix) = agreement.expect("one entry, or none is made");
             Own::new(private, mix)
         })?;
-        let keys = agreement.map_or(&[][..], |_| credentials.public_keys);
-        let mut pairs = Wiped::new(keys.len(), Pair::default)?;
-        for (pair, key) in pairs.iter_mut().zip(keys) {
-            *pair = Pair::with(key);
-        }
+        let pairs = Table::wiped(agreement.map_or(0, |_| layout.peers))?;
         let cells = AnySeal::new(suite, Wiped::new(slots, KeyCell::default)?);
         let mut tables = Self {
             core: Wiped::new(1, proto::Core::default)?,
-            peers: Wiped::new(layout.peers, proto::Peer::default)?,
+            peers: Wiped::with_room(layout.peers)?,
             parked: Table::wiped(layout.parked)?,
             parked_paths: Table::wiped(layout.parked_paths)?,
             conns: Wiped::new(layout.conns, proto::Conn::default)?,
@@ -78,9 +93,37 @@ impl ProtoTables {
         let Credentials {
             me, secret, seed, ..
         } = *credentials;
+        let at_once = if config.introduces {
+            PEERS_AT_ONCE
+        } else {
+            layout.peers
+        };
+        tables.peers.grow(at_once, proto::Peer::default);
         let (mut own, _) = tables.split();
         own.init(config, me, secret, seed);
         Ok(tables)
+    }
+
+    /// Adds a peer.
+    ///
+    /// # Errors
+    /// As [`View::add_peer`].
+    pub fn add_peer(&mut self, it: &NewPeer) -> Result<PeerId, AddPeerError> {
+        let (tables, seal) = self.split();
+        let added = View::new(tables, seal).add_peer(it.id, it.life, it.to, it.mode)?;
+        if let Some(key) = &it.public_key {
+            seal.meet(added.0, key);
+        }
+        Ok(added)
+    }
+
+    /// Sees to it that strangers find places: there is memory for some more, as long as
+    /// there may be more.
+    pub(crate) fn keep_places(&mut self) {
+        if self.view().unused_peers() < PEERS_AT_ONCE / 2 {
+            let more = self.peers.len() + PEERS_AT_ONCE;
+            self.peers.grow(more, proto::Peer::default);
+        }
     }
 
     /// The protocol's own tables, and the seal.

@@ -38,6 +38,16 @@ pub enum Misuse {
     /// No such rank.
     #[error("there is no such rank in the job")]
     BadRank,
+    /// The endpoint was opened outside of a job: it has peers, and no group that all of
+    /// them agree on.
+    #[error(
+        "the endpoint was opened without a launcher: it has peers that come and go, and neither \
+         barriers, broadcasts nor groups"
+    )]
+    NoJob,
+    /// The endpoint is in a job, whose ranks come and go with the job alone.
+    #[error("peers are added to endpoints outside of a job: open one with open_standalone")]
+    InJob,
     /// Ports from [`crate::PORTS_RESERVED`] on are the engine's own.
     #[error("ports from 65,280 on are kept for Portolan itself")]
     ReservedPort,
@@ -109,6 +119,8 @@ pub enum Death {
     Unreachable,
     /// It was not heard, for the kernel refuses packets here.
     CutOff(Failure),
+    /// It was removed here, or has removed this endpoint: nothing of before goes on.
+    Removed,
 }
 
 /// What the kernel refuses on this host.
@@ -179,6 +191,7 @@ impl fmt::Display for Death {
             Self::Corrupt => "the memory shared with it was scribbled over",
             Self::Unreachable => "no link reaches it",
             Self::CutOff(failure) => return failure.fmt(f),
+            Self::Removed => "it was removed, here or there: add it again to go on",
         })
     }
 }

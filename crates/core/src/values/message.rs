@@ -96,6 +96,12 @@ pub enum Event {
         /// Its rank.
         rank: u32,
     },
+    /// Of the endpoint and of every bound port: a peer has introduced itself, or one that
+    /// was dead is back. It can be sent to. Only outside of a job.
+    PeerCome {
+        /// Its number.
+        rank: u32,
+    },
     /// Of the endpoint: a peer has been silent for long; it is still tried.
     PeerSilent {
         /// Its rank.

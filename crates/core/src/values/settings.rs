@@ -10,6 +10,8 @@ pub struct Settings {
     pub rank: u32,
     /// How many ranks there are.
     pub size: u32,
+    /// There is no job: peers come and go.
+    pub standalone: bool,
     /// Fresh random bits for this incarnation.
     pub life: u64,
     /// Fresh random bits for what others are not to guess.

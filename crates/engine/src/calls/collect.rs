@@ -38,6 +38,7 @@ impl Space {
     /// come here with us may have begun anew. [`Misuse::BadRank`] when this rank
     /// is no member.
     pub fn barrier_of(&self, group: &Group) -> Result<(), WaitError> {
+        self.check_job()?;
         let mut call = self.enter()?.core.begin_barrier(&group.within(self.id))?;
         let dead = self.await_barrier(&mut call)?;
         if !self.inner.helped && dead.is_none() {
@@ -104,6 +105,7 @@ impl Space {
         options: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<(), SendError> {
+        self.check_job()?;
         if port >= PORTS_RESERVED {
             return Err(Misuse::ReservedPort.into());
         }

@@ -110,10 +110,15 @@ pub(crate) struct Peers {
 
 impl Peers {
     pub fn new(size: u32) -> Self {
-        let mut all = Vec::new();
-        all.resize_with(size as usize, || None);
-        let out = Outbox::default();
-        Self { all, out }
+        let (all, out) = (Vec::new(), Outbox::default());
+        let mut peers = Self { all, out };
+        peers.grow(size);
+        peers
+    }
+
+    /// There are so many from now on.
+    pub fn grow(&mut self, size: u32) {
+        self.all.resize_with(size as usize, || None);
     }
 
     /// `None`: there is no such rank.

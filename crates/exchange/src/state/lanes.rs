@@ -24,13 +24,18 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub fn new(size: u32, terms: [LaneTerms; 2]) -> Self {
-        let mut ranks = Vec::new();
-        ranks.resize(size as usize, Rank::default());
-        Self {
+        let mut lanes = Self {
             terms,
-            ranks,
+            ranks: Vec::new(),
             news: Vec::new(),
-        }
+        };
+        lanes.grow(size);
+        lanes
+    }
+
+    /// There are so many from now on.
+    pub fn grow(&mut self, size: u32) {
+        self.ranks.resize(size as usize, Rank::default());
     }
 
     pub fn set(&mut self, rank: u32, lane: Lane) {

@@ -219,11 +219,25 @@ pub const SETTINGS: &[Setting] = &[
         "peers on the network that can be active at once",
     ),
     row(
+        "peers_max",
+        "4096",
+        "peers",
+        (1, 1 << 19),
+        "without a launcher: peers that can be there at once, added or not",
+    ),
+    row(
+        "unknown_peers",
+        "accept",
+        "accept or refuse",
+        TEXT,
+        "without a launcher: what happens to peers that introduce themselves and were not added",
+    ),
+    row(
         "silence_ms",
         "3000",
         "ms",
         (1, ANY),
-        "a peer that does not answer for so long while something waits for it is dead",
+        "a peer that does not answer for so long while something waits for it is dead; 30000 by default without a launcher",
     ),
     row(
         "idle_ms",

@@ -74,6 +74,11 @@ pub struct Config {
     /// Packets sealed under one key before the next phase, at most the suite's
     /// own limit. Default `u64::MAX`: the suite's.
     pub rekey_packets: u64,
+    /// Peers may be added and removed while the endpoint lives, and need not know of it:
+    /// its connect packets introduce it. Default false.
+    pub introduces: bool,
+    /// Who introduces itself, and was not added, is let in. Default false.
+    pub strangers: bool,
     /// First packet number of path 0, at most [`FIRST_PACKET_MAX`]. Default
     /// 0; tests start near a wrap.
     pub first_packet: u64,
@@ -102,6 +107,8 @@ impl Default for Config {
             connect_ns: u64::MAX,
             idle_ns: 10_000_000_000,
             rekey_packets: u64::MAX,
+            introduces: false,
+            strangers: false,
             first_packet: 0,
             first_message: 0,
         }

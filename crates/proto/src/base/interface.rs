@@ -1,6 +1,7 @@
 //! What passes between the protocol and its caller.
 
 use super::FrameIndex;
+use super::index::TableIndex;
 use portolan_wire::{MessageNo, Priority};
 
 /// A peer's index in the endpoint's tables. Stays valid until the endpoint closes.
@@ -21,6 +22,21 @@ impl PeerId {
     #[inline]
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+impl Default for PeerId {
+    /// No peer.
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl TableIndex for PeerId {
+    const NONE: Self = Self::NONE;
+
+    fn index(self) -> usize {
+        self.index()
     }
 }
 
@@ -146,13 +162,18 @@ pub enum DeathReason {
     NoAnswer,
     /// Another life of it spoke up.
     Restarted,
-    /// The caller said so ([`crate::Endpoint::peer_died`]).
+    /// The caller said so ([`crate::Endpoint::peer_died`]), or has removed it.
     Told,
+    /// It has removed us, and lives.
+    Removed,
 }
 
 /// What happens to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerEvent {
+    /// It has introduced itself: nothing of it is taken before
+    /// [`crate::Endpoint::welcome`].
+    Come,
     /// Connected: keys and limits are known.
     Up,
     /// No answer for a while, still being tried; once each silence.

@@ -44,7 +44,10 @@ impl<S: Seal> Endpoint<'_, S> {
             confirmed: up,
             keyed: up,
             // It gave its state back once it had acknowledged our close.
-            finished: p.bits.cut_short() || up && self.core.closing && !p.bits.close_owed(),
+            finished: p.bits.cut_short()
+                || p.bits.parting()
+                || up && self.core.closing && !p.bits.close_owed(),
+            parting: p.bits.parting(),
             refusals: Refusals::new(&kept.next_out),
             kept,
             ..Conn::default()

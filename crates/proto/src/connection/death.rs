@@ -231,6 +231,11 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.peers[peer].state != PeerState::Up {
                 self.close_told(peer);
             } else if let Some(conn) = self.activate(now, peer) {
+                if self.conns[conn].parting && !self.core.closing {
+                    // Its own acknowledgements lead to that.
+                    self.part(now, conn);
+                    continue;
+                }
                 let c = &mut self.conns[conn];
                 c.waiting_since = c.waiting_since.min(now);
                 self.queue_close(now, conn);
@@ -251,7 +256,8 @@ impl<S: Seal> Endpoint<'_, S> {
         if !self.peers[peer].bits.close_owed() {
             return;
         }
-        if let Some(frame) = self.queue_control(now, conn, &Chunk::Close) {
+        let alive = !self.core.closing;
+        if let Some(frame) = self.queue_control(now, conn, &Chunk::Close { alive }) {
             self.meta[frame].close = true;
             self.close_told(peer);
         }
@@ -265,5 +271,26 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn];
         c.finished = true;
         c.keepalive_at = u64::MAX;
+        let peer = c.peer;
+        if c.parting && !matches!(self.peers[peer].state, PeerState::Dead(_)) {
+            // Freed by the caller, outside of the packet that brought this.
+            self.peers[peer].state = PeerState::Dead(DeathReason::Told);
+            self.tell_peer(peer, PeerEvent::Dead(DeathReason::Told));
+        }
+    }
+
+    /// Whatever comes from a peer is not taken any more: what is left to do once something
+    /// was acknowledged.
+    #[cold]
+    pub(crate) fn go_on_finished(&mut self, now: u64, conn: ConnIndex) {
+        let c = &self.conns[conn];
+        if c.parting {
+            self.part(now, conn);
+        } else if !c.is_settled() {
+            // The peer knows that we close. It takes nothing more, and so
+            // grants nothing more: what waits for that would wait for ever.
+            self.drop_sending(conn);
+            self.go_on_after_refusals(conn);
+        }
     }
 }

@@ -88,7 +88,7 @@ impl<S: Seal> Endpoint<'_, S> {
             peer,
             life: p.life,
             nonce: p.nonce_mine,
-            echo: self.nonce_theirs(peer),
+            echo: self.nonce_to_echo(peer),
             connection: p.connection(peer),
             settled,
         });
@@ -100,6 +100,14 @@ impl<S: Seal> Endpoint<'_, S> {
             FIRST_WINDOW
         } else {
             FIRST_WINDOW_CROWD
+        }
+    }
+
+    /// What a connect packet to a peer echoes; 0: nothing yet.
+    fn nonce_to_echo(&self, peer: PeerId) -> u64 {
+        match self.nonce_theirs(peer) {
+            0 => (self.conns.get(self.peers[peer].conn.index())).map_or(0, |c| c.challenge),
+            theirs => theirs,
         }
     }
 
@@ -140,7 +148,7 @@ impl<S: Seal> Endpoint<'_, S> {
             flows: config.flows,
             settled: ours.settled,
         };
-        let slot = self.install_connect_key([me, they]);
+        let slot = self.install_connect_key(ours.peer, [me, they]);
         let at = self.frame_at(frame) + CHUNKS_AT;
         let packet = &mut self.frames[at..at + CONNECT_BYTES + TAG_BYTES];
         packet[..portolan_wire::HEADER_BYTES].copy_from_slice(&header.to_bytes());
@@ -149,7 +157,13 @@ impl<S: Seal> Endpoint<'_, S> {
         let (clear, rest) = packet.split_at_mut(CONNECT_CLEAR_BYTES);
         let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
         tag.copy_from_slice(&self.seal.seal(slot, nonce(0, number.0), clear, body));
-        self.meta[frame].len = (CONNECT_BYTES + TAG_BYTES) as u32;
+        let seeks = self.peers[ours.peer].state == PeerState::Connecting;
+        let len = if self.core.config.introduces && seeks && !ours.settled {
+            self.wrap_connect(ours.peer, frame, ours.echo, ours.connection)
+        } else {
+            CONNECT_BYTES + TAG_BYTES
+        };
+        self.meta[frame].len = len as u32;
         self.core.connects.push_back(self.meta, frame);
     }
 
@@ -184,36 +198,15 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.limited += 1;
             return;
         }
-        let slot = self.install_connect_key([(ids.from, ids.from_life), meant]);
-        let (clear, rest) = packet.split_at_mut(CONNECT_CLEAR_BYTES);
-        let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
-        let tag: &Tag = (&*tag).try_into().expect("the length was checked");
-        if self
-            .seal
-            .open(slot, nonce(0, ids.number.0), clear, body, tag)
-            .is_err()
-        {
-            self.core.counters.drops.bad_tag += 1;
-            return;
-        }
-        self.core.connect_tokens.refund();
-        if guess.is_none() {
-            self.core.search_tokens.refund();
-        }
-        let offer = match Connect::parse(body) {
-            Ok(offer)
-                if offer.flows == self.core.config.flows
-                    && offer.first_packet.0 <= FIRST_PACKET_MAX =>
-            {
-                offer
+        let drops = self.core.counters.drops.bad_tag;
+        let offer = self.open_offer(peer, &ids, packet);
+        if self.core.counters.drops.bad_tag == drops {
+            self.core.connect_tokens.refund();
+            if guess.is_none() {
+                self.core.search_tokens.refund();
             }
-            _ => {
-                self.core.counters.drops.malformed += 1;
-                return;
-            }
-        };
-        self.core.counters.packets_received += 1;
-        self.core.counters.bytes_received += length as u64;
+        }
+        let Some(offer) = offer else { return };
         if meant != me {
             self.introduce(peer, ids.from_life);
         } else if self.knows(peer, ids.from_life) {
@@ -223,6 +216,37 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             self.core.counters.drops.unknown += 1;
         }
+    }
+
+    /// What a connect packet offers, if its tag is right; counts it.
+    pub(crate) fn open_offer(
+        &mut self,
+        peer: PeerId,
+        ids: &ConnectIds,
+        packet: &mut [u8],
+    ) -> Option<Connect> {
+        let length = packet.len();
+        let ends = [(ids.from, ids.from_life), (ids.to, ids.to_life)];
+        let slot = self.install_connect_key(peer, ends);
+        let (clear, rest) = packet.split_at_mut(CONNECT_CLEAR_BYTES);
+        let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
+        let tag: &Tag = (&*tag).try_into().expect("the length was checked");
+        let number = nonce(0, ids.number.0);
+        if self.seal.open(slot, number, clear, body, tag).is_err() {
+            self.core.counters.drops.bad_tag += 1;
+            return None;
+        }
+        let offer = Connect::parse(body).ok().filter(|offer| {
+            let first = offer.first_packet.0;
+            offer.flows == self.core.config.flows && first <= FIRST_PACKET_MAX
+        });
+        if offer.is_none() {
+            self.core.counters.drops.malformed += 1;
+            return None;
+        }
+        self.core.counters.packets_received += 1;
+        self.core.counters.bytes_received += length as u64;
+        offer
     }
 
     /// Whether a peer's life is the one that we deal with. One that we gave up
@@ -240,12 +264,16 @@ impl<S: Seal> Endpoint<'_, S> {
     /// the caller's to tell, where lives are fixed.
     fn may_begin(&self, peer: PeerId, life: Life) -> bool {
         let p = &self.peers[peer];
+        if self.core.config.introduces {
+            // It introduces itself anew.
+            return false;
+        }
         if p.life != life {
             return !p.bits.fixed();
         }
         !matches!(
             p.state,
-            PeerState::Dead(DeathReason::Closed | DeathReason::Told)
+            PeerState::Dead(DeathReason::Closed | DeathReason::Told | DeathReason::Removed)
         )
     }
 
@@ -260,7 +288,7 @@ impl<S: Seal> Endpoint<'_, S> {
             PeerState::New | PeerState::Connecting => self.send_connect(peer, false),
             // Our part of the handshake may have been lost.
             PeerState::Up => self.send_connect(peer, true),
-            PeerState::Dead(DeathReason::Closed) => {}
+            PeerState::Dead(DeathReason::Closed | DeathReason::Removed) | PeerState::Free => {}
             // Given up here, but it lives and looks for a life that is over.
             PeerState::Dead(_) => self.send_connect(peer, false),
         }
@@ -270,7 +298,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
         let p = &self.peers[peer];
         match p.state {
-            PeerState::Dead(_) => {}
+            PeerState::Dead(_) | PeerState::Free => {}
             PeerState::Up if offer.nonce != self.nonce_theirs(peer) => {
                 self.core.counters.drops.replay += 1;
             }
@@ -381,7 +409,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes over what the peer offers, once; gives its connection.
-    fn accept_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) -> Option<ConnIndex> {
+    pub(crate) fn accept_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) -> Option<ConnIndex> {
         let conn = self.activate(now, peer)?;
         if self.conns[conn].keyed {
             return Some(conn);

@@ -8,7 +8,7 @@
 use portolan_seal::{Nonce, Seal, Secret};
 use portolan_wire::{EndpointId, Life};
 
-use crate::base::{Config, ConnIndex};
+use crate::base::{Config, ConnIndex, PeerId};
 use crate::endpoint::Endpoint;
 
 const CONNECT_LABEL: &[u8; 8] = b"ptl1conn";
@@ -71,18 +71,20 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Installs the key of connect packets in a direction; gives its slot.
-    pub(crate) fn install_connect_key(&mut self, ends: Direction) -> usize {
+    pub(crate) fn install_connect_key(&mut self, peer: PeerId, ends: Direction) -> usize {
         let mut info = [0; 96];
         let n = self.info(CONNECT_LABEL, ends, &[], &mut info);
-        let key = self.seal.derive(&self.core.secret.0, &info[..n]);
+        let secret = &self.core.secret.0;
+        let key = self.seal.derive_with(peer.0, secret, &info[..n]);
         let slot = key_slots(&self.core.config) - 1;
         self.seal.install(slot, &key);
         slot
     }
 
-    fn data_key(&self, conn: ConnIndex, sending: bool, phase: u32) -> Secret {
+    fn data_key(&mut self, conn: ConnIndex, sending: bool, phase: u32) -> Secret {
         let c = &self.conns[conn];
-        let p = &self.peers[c.peer];
+        let peer = c.peer;
+        let p = &self.peers[peer];
         let theirs = c.kept.nonce_theirs;
         let me = (self.core.me.id, self.core.me.life);
         let they = (p.id, p.life);
@@ -94,7 +96,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let mut info = [0; 96];
         let rest = [nonces[0], nonces[1], u64::from(phase)];
         let n = self.info(DATA_LABEL, ends, &rest, &mut info);
-        self.seal.derive(&self.core.secret.0, &info[..n])
+        self.seal
+            .derive_with(peer.0, &self.core.secret.0, &info[..n])
     }
 
     /// Expands the key to seal with in a phase.

@@ -4,6 +4,7 @@
 mod active;
 mod death;
 mod handshake;
+mod introduction;
 mod keys;
 mod peers;
 

@@ -7,7 +7,7 @@ use crate::base::{NetAddress, PeerId};
 use crate::congestion::Mode;
 use crate::endpoint::Endpoint;
 use crate::path::KeptPath;
-use crate::tables::{Kept, Peer, PeerBits};
+use crate::tables::{Kept, Peer, PeerBits, PeerState};
 
 /// Why a peer was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -22,7 +22,8 @@ pub enum AddPeerError {
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Adds a peer; it need not be up, nothing is sent yet. `mode` is used
-    /// unless the configuration fixes one.
+    /// unless the configuration fixes one. Its number may be one that was
+    /// [given back](Self::free_peer).
     ///
     /// # Errors
     /// [`AddPeerError`].
@@ -36,19 +37,123 @@ impl<S: Seal> Endpoint<'_, S> {
         if let Some(peer) = self.find_peer(id) {
             return Err(AddPeerError::Exists(peer));
         }
-        let peer = PeerId(self.core.peer_count);
-        if peer.0 >= self.core.config.peers {
-            return Err(AddPeerError::Full);
+        let peer = self.take_number().ok_or(AddPeerError::Full)?;
+        self.record(peer, id, life, to, mode);
+        Ok(peer)
+    }
+
+    /// A number that nobody has: one that was given back, or the next.
+    pub(crate) fn take_number(&mut self) -> Option<PeerId> {
+        let free = self.core.free_peers.pop_front(self.peers);
+        if free.is_some() {
+            return free;
         }
+        let peer = PeerId(self.core.peer_count);
+        self.peers.get(peer.index())?;
         self.core.peer_count += 1;
+        self.peers[peer] = Peer::default();
+        Some(peer)
+    }
+
+    /// Gives one back.
+    pub(crate) fn give_number(&mut self, peer: PeerId) {
+        let Peer {
+            place, lot, events, ..
+        } = self.peers[peer];
+        self.core.events.count -= u32::from(!events.is_empty());
+        self.seal.forget(peer.0);
+        self.peers[peer] = Peer {
+            place,
+            lot,
+            state: PeerState::Free,
+            ..Peer::default()
+        };
+        self.core.free_peers.push_back(self.peers, peer);
+    }
+
+    /// Writes down who has a number from now on.
+    pub(crate) fn record(
+        &mut self,
+        peer: PeerId,
+        id: EndpointId,
+        life: Life,
+        to: NetAddress,
+        mode: Mode,
+    ) {
+        let Peer { place, lot, .. } = self.peers[peer];
         self.peers[peer] = Peer {
             id,
+            place,
+            lot,
             bits: PeerBits::new(self.core.config.congestion.unwrap_or(mode)),
             ..Peer::default()
         };
         self.lead(peer, to);
         self.begin_life(peer, life);
-        Ok(peer)
+    }
+
+    /// Numbers that nobody has: more peers than these cannot come before the caller has
+    /// given numbers back, or has made the table longer.
+    #[must_use]
+    pub fn unused_peers(&self) -> usize {
+        let free = self.peers[..self.core.peer_count as usize].iter();
+        let free = free.filter(|p| p.state == PeerState::Free).count();
+        self.peers.len() - self.core.peer_count as usize + free
+    }
+
+    /// The peer with an id that was added, or has introduced itself, and was not removed:
+    /// one that lives, or one that is dead and was added.
+    #[must_use]
+    pub fn peer_of(&self, id: EndpointId) -> Option<PeerId> {
+        let known = &self.peers[..self.core.peer_count as usize];
+        let is_there = |p: &Peer| p.id == id && !p.bits.parting() && p.state != PeerState::Free;
+        let is_dead = |p: &Peer| matches!(p.state, PeerState::Dead(_));
+        let live = known.iter().position(|p| is_there(p) && !is_dead(p));
+        let dead = || {
+            let mut all = known.iter();
+            all.position(|p| is_there(p) && !p.bits.stranger())
+        };
+        live.or_else(dead).map(PeerId::new)
+    }
+
+    /// Whether a peer has introduced itself and was not added since.
+    #[must_use]
+    pub fn is_stranger(&self, peer: PeerId) -> bool {
+        self.peers.get(peer.index()).is_some_and(|p| p.bits.stranger())
+    }
+
+    /// The peer that has introduced itself, was not added, and was quiet longest.
+    #[must_use]
+    pub fn quietest_stranger(&self) -> Option<PeerId> {
+        let known = &self.peers[..self.core.peer_count as usize];
+        let all = (0..).map(PeerId).zip(known);
+        let strangers = all.filter(|(_, p)| {
+            p.bits.stranger() && !p.bits.parting() && p.state == PeerState::Up
+        });
+        let used = |p: &Peer| self.conns.get(p.conn.index()).map_or(0, |c| c.used_at);
+        let quietest = strangers.min_by_key(|(_, p)| used(p));
+        quietest.map(|(peer, _)| peer)
+    }
+
+    /// The caller adds a peer that has introduced itself.
+    pub fn acknowledge(&mut self, peer: PeerId) {
+        self.peers[peer].bits.set_stranger(false);
+    }
+
+    /// A peer that is dead begins anew, in the same life: with other nonces, so that
+    /// nothing of before can arrive.
+    pub fn revive(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
+        if !matches!(self.peers[peer].state, PeerState::Dead(_)) {
+            return;
+        }
+        // One that has closed may still be kept for its last words.
+        self.detach(peer);
+        let mode = self.core.config.congestion.unwrap_or(mode);
+        let p = &mut self.peers[peer];
+        p.bits = p.bits.on_way(mode);
+        let life = p.life;
+        self.lead(peer, to);
+        self.begin_life(peer, life);
     }
 
     /// From now on the caller alone says in which life a peer is
@@ -61,7 +166,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Starts a peer's record for a life: counters, a nonce, a connection number.
     pub(crate) fn begin_life(&mut self, peer: PeerId, life: Life) {
         let nonce_mine = self.core.random();
-        let lot = Peer::lot(self.new_connection(peer));
+        let was = self.peers[peer].lot;
+        let mut lot = Peer::lot(self.new_connection(peer));
+        if lot == was {
+            // What was meant for the one before finds nobody.
+            lot ^= 1;
+        }
         self.close_told(peer);
         let p = &mut self.peers[peer];
         *p = Peer {
@@ -95,6 +205,9 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn find_peer(&self, id: EndpointId) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
         let search = || known.iter().position(|p| p.id == id).map(PeerId::new);
+        if self.core.config.introduces {
+            return self.peer_of(id);
+        }
         self.guess_peer(id).or_else(search)
     }
 }

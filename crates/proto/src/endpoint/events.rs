@@ -38,7 +38,8 @@ impl<S: Seal> Endpoint<'_, S> {
             return Some(event);
         }
         let from = events.peers_from;
-        let mut rest = self.peers[from.index()..].iter();
+        let known = self.core.peer_count as usize;
+        let mut rest = self.peers[from.index()..known].iter();
         let ahead = rest.position(|p| !p.events.is_empty())?;
         let peer = PeerId::new(from.index() + ahead);
         let mine = &mut self.peers[peer].events;
@@ -84,7 +85,8 @@ impl<S: Seal> Endpoint<'_, S> {
             count += 1;
             long = l.next;
         }
-        for (i, p) in (0..).map(PeerId).zip(&*self.peers) {
+        let known = &self.peers[..self.core.peer_count as usize];
+        for (i, p) in (0..).map(PeerId).zip(known) {
             let waits = !p.events.is_empty();
             assert!(!waits || i >= events.peers_from, "events of peer {i}");
             count += u32::from(waits);

@@ -180,11 +180,8 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         let c = &self.conns[conn];
-        if c.finished && !c.is_settled() {
-            // The peer knows that we close. It takes nothing more, and so
-            // grants nothing more: what waits for that would wait for ever.
-            self.drop_sending(conn);
-            self.go_on_after_refusals(conn);
+        if c.finished {
+            self.go_on_finished(now, conn);
         }
         self.after_ack(now, path, ack, largest, &mut sample, again);
         self.watch_way(now, path, largest, &sample);

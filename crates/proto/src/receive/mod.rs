@@ -51,6 +51,14 @@ impl<S: Seal> Endpoint<'_, S> {
                 None
             }
             PacketType::Data => self.handle_data(now, from, header, ce, packet, spare),
+            PacketType::Introduction => {
+                self.handle_introduction(now, from, packet);
+                None
+            }
+            PacketType::Challenge => {
+                self.handle_challenge(packet);
+                None
+            }
         }
     }
 
@@ -79,7 +87,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return None;
         }
         match p.state {
-            PeerState::Up | PeerState::Dead(DeathReason::Closed) => {
+            PeerState::Up | PeerState::Dead(DeathReason::Closed | DeathReason::Removed) => {
                 // Keys must be derived to check the tag: not at any rate.
                 if p.conn.is_none() && !self.core.connect_tokens.spend(now) {
                     self.core.counters.drops.limited += 1;
@@ -254,7 +262,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 flow,
                 message,
             } => return self.handle_refuse(now, conn, priority, flow, message),
-            Chunk::Close => self.handle_close(path),
+            Chunk::Close { alive } => self.handle_close(path, alive),
             Chunk::Ping => {
                 if self.path_mut(path).mtu.heard(now, bytes) {
                     self.make_ready(conn);
@@ -270,7 +278,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The peer closes: it is dead from now on, but its close is acknowledged.
-    fn handle_close(&mut self, path: PathIndex) {
+    /// `alive`: but its endpoint does not, it has only removed us.
+    fn handle_close(&mut self, path: PathIndex, alive: bool) {
         let conn = self.paths[path].conn;
         let peer = self.conns[conn].peer;
         if matches!(self.peers[peer].state, PeerState::Dead(_)) {
@@ -280,9 +289,14 @@ impl<S: Seal> Endpoint<'_, S> {
         // What it acknowledged before has arrived.
         self.settle_deferred_ack(conn);
         self.drop_sending(conn);
-        self.peers[peer].state = PeerState::Dead(DeathReason::Closed);
+        let why = if alive {
+            DeathReason::Removed
+        } else {
+            DeathReason::Closed
+        };
+        self.peers[peer].state = PeerState::Dead(why);
         self.owe_now(path);
-        self.tell_peer(peer, PeerEvent::Dead(DeathReason::Closed));
+        self.tell_peer(peer, PeerEvent::Dead(why));
         self.go_on_after_refusals(conn);
     }
 }

@@ -1,6 +1,6 @@
 //! Active state of a peer: what a connection needs while messages move.
 
-use portolan_wire::Ack;
+use portolan_wire::{Ack, TAG_BYTES};
 
 use super::{Intervals, Kept, Refusals, RxFlow, Stops};
 use crate::base::{
@@ -72,6 +72,9 @@ pub struct Conn {
     /// us, so what has come in part is never completed, and nothing more is
     /// taken.
     pub(crate) finished: bool,
+    /// We have removed the peer. It is finished too, but what was sent before is yet to be
+    /// acknowledged, and so is our close.
+    pub(crate) parting: bool,
     /// In the midst of a packet: not to be given to another peer.
     pub(crate) busy: bool,
     /// Flows whose held chunks may be taken, a bit each.
@@ -83,6 +86,9 @@ pub struct Conn {
     // Handshake.
     pub(crate) connect_next: u64,
     pub(crate) connect_tries: u8,
+    /// Mark of the last introduction, and what the next one is to echo.
+    pub(crate) mark: [u8; TAG_BYTES],
+    pub(crate) challenge: u64,
     /// A data packet of the peer has verified: it has the keys.
     pub(crate) confirmed: bool,
     /// A packet verified since this state was made.
@@ -162,11 +168,14 @@ impl Default for Conn {
             peer_full: [false; 2],
             round: 0,
             finished: false,
+            parting: false,
             busy: false,
             resumable: 0,
             deferred_ack: None,
             connect_next: u64::MAX,
             connect_tries: 0,
+            mark: [0; TAG_BYTES],
+            challenge: 0,
             confirmed: false,
             proven: false,
             keyed: false,
@@ -208,6 +217,11 @@ impl Conn {
     /// Whether all that was sent is acknowledged.
     pub(crate) const fn is_settled(&self) -> bool {
         self.queued == 0 && self.has_left()
+    }
+
+    /// Whether part of a long message has yet to leave.
+    pub(crate) fn sends_long(&self) -> bool {
+        self.tx.iter().flatten().any(|tx| tx.long.is_some())
     }
 
     /// A flow has something to send.

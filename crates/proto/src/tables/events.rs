@@ -59,23 +59,25 @@ impl Events {
 /// its end and the death. Of a life that began and ended untold only the death is
 /// told of, as that of the life before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct PeerEvents(u8);
+pub(crate) struct PeerEvents(u16);
 
 impl PeerEvents {
-    const WAITING: u8 = 1;
-    const UP: u8 = 2;
-    const DEAD: u8 = 4;
-    /// The same of the life after the death.
-    const WAITING_AGAIN: u8 = 8;
-    const UP_AGAIN: u8 = 16;
-    const REASON_AT: u32 = 5;
+    const WAITING: u16 = 1;
+    const UP: u16 = 2;
+    const DEAD: u16 = 4;
+    /// The same of the life after the death, which may begin with an introduction.
+    const COME: u16 = 8;
+    const WAITING_AGAIN: u16 = 16;
+    const UP_AGAIN: u16 = 32;
+    const REASON_AT: u32 = 6;
 
-    const REASONS: [DeathReason; 5] = [
+    const REASONS: [DeathReason; 6] = [
         DeathReason::Closed,
         DeathReason::Silent,
         DeathReason::NoAnswer,
         DeathReason::Restarted,
         DeathReason::Told,
+        DeathReason::Removed,
     ];
 
     pub const fn is_empty(self) -> bool {
@@ -83,15 +85,16 @@ impl PeerEvents {
     }
 
     pub fn add(&mut self, event: PeerEvent) {
-        let again = self.0 & Self::DEAD != 0;
+        let again = self.0 & (Self::DEAD | Self::COME) != 0;
         match event {
+            PeerEvent::Come => self.0 |= Self::COME,
             PeerEvent::Waiting if again => self.0 |= Self::WAITING_AGAIN,
             PeerEvent::Waiting => self.0 |= Self::WAITING,
             PeerEvent::Up if again => self.0 |= Self::UP_AGAIN,
             PeerEvent::Up => self.0 |= Self::UP,
             PeerEvent::Dead(why) => {
                 self.0 &= Self::WAITING | Self::UP;
-                self.0 |= Self::DEAD | (why as u8) << Self::REASON_AT;
+                self.0 |= Self::DEAD | (why as u16) << Self::REASON_AT;
             }
         }
     }
@@ -101,6 +104,7 @@ impl PeerEvents {
         let first = self.0 & self.0.wrapping_neg();
         self.0 &= !first;
         Some(match first {
+            Self::COME => PeerEvent::Come,
             Self::WAITING | Self::WAITING_AGAIN => PeerEvent::Waiting,
             Self::UP | Self::UP_AGAIN => PeerEvent::Up,
             Self::DEAD => {

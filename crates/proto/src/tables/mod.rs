@@ -4,6 +4,7 @@ mod conn;
 mod events;
 mod flow;
 mod frame;
+mod greeter;
 mod kept;
 mod long;
 mod network;
@@ -22,6 +23,7 @@ pub(crate) use conn::{DETOURS, Listed, TxFlow};
 pub(crate) use events::{Events, PeerEvents};
 pub(crate) use flow::{Intervals, RxFlow, key};
 pub use frame::FrameMeta;
+pub(crate) use greeter::Greeter;
 pub(crate) use frame::{CHUNKS_AT, CHUNKS_MAX, GivenUp, Use};
 pub(crate) use kept::{Kept, KeptFurther};
 pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
@@ -60,6 +62,8 @@ pub struct Drops {
     pub no_room: u64,
     /// More unverified connect packets than are looked at per second.
     pub limited: u64,
+    /// Introductions of those whom nobody has added, where strangers are refused.
+    pub stranger: u64,
 }
 
 impl Drops {
@@ -73,6 +77,7 @@ impl Drops {
             + self.replay
             + self.no_room
             + self.limited
+            + self.stranger
     }
 }
 
@@ -133,7 +138,12 @@ pub struct Core {
     pub(crate) networks: [LocalNetwork; PATHS_MAX],
     pub(crate) secret: SecretCell,
     pub(crate) random: u64,
+    /// Numbers that somebody has or had.
     pub(crate) peer_count: u32,
+    /// Of these, those that are free, in the order in which they are given again.
+    pub(crate) free_peers: List<PeerId>,
+    /// Whom introductions are let in by.
+    pub(crate) greeter: Greeter,
     /// Number of the next connect packet: one space for all peers.
     pub(crate) connect_number: u64,
     pub(crate) free: List<FrameIndex>,
@@ -229,6 +239,8 @@ impl Default for Core {
             secret: SecretCell([0; 32]),
             random: 1,
             peer_count: 0,
+            free_peers: List::EMPTY,
+            greeter: Greeter::NEW,
             connect_number: 0,
             free: List::EMPTY,
             free_count: 0,
@@ -321,7 +333,8 @@ impl Layout {
 pub struct Tables<'m> {
     /// The endpoint as a whole.
     pub core: &'m mut Core,
-    /// Every peer that was added.
+    /// Every peer that was added, or may be next: fewer than [`Layout::peers`], if the caller
+    /// adds more when [`crate::Endpoint::unused_peers`] are few.
     pub peers: &'m mut [Peer],
     /// What is kept of peers that were talked to, while they are quiet. Not
     /// touched before it is needed: fresh memory costs nothing until then.
@@ -350,7 +363,7 @@ impl Tables<'_> {
     /// of range: both are the caller's own doing.
     pub fn init(&mut self, config: &Config, me: Identity, secret: &[u8; 32], seed: u64) {
         let layout = Layout::of(config);
-        assert_eq!(self.peers.len(), layout.peers);
+        assert!(self.peers.len() <= layout.peers);
         assert_eq!(self.parked.len(), layout.parked);
         assert_eq!(self.parked_paths.len(), layout.parked_paths);
         assert_eq!(self.conns.len(), layout.conns);
@@ -369,7 +382,6 @@ impl Tables<'_> {
         };
         // In its place at once: a `Core` on the stack would leave it there.
         self.core.secret.0 = *secret;
-        self.peers.fill(Peer::default());
         self.conns.fill(Conn::default());
         self.paths.fill(Path::default());
         self.meta.fill(FrameMeta::default());

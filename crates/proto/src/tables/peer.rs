@@ -3,7 +3,7 @@
 use portolan_wire::{EndpointId, Life};
 
 use super::PeerEvents;
-use crate::base::{ConnIndex, DeathReason, NetAddress, PATHS_MAX, PeerId, indexed};
+use crate::base::{ConnIndex, DeathReason, Linked, NetAddress, PATHS_MAX, PeerId, indexed};
 use crate::congestion::Mode;
 
 /// Bits of a connection number that are the peer's index; the rest is random.
@@ -24,6 +24,8 @@ pub enum PeerState {
     Up,
     /// It will never answer in this life.
     Dead(DeathReason),
+    /// Nobody has this number: it was given back, and another may get it.
+    Free,
 }
 
 /// A peer. Plain data; what is known of it even if nothing was ever said. All
@@ -43,6 +45,16 @@ pub struct Peer {
     pub(crate) state: PeerState,
     pub(crate) bits: PeerBits,
     pub(crate) events: PeerEvents,
+    /// The free number that is given after this one, if this is free.
+    pub(crate) next: PeerId,
+}
+
+impl Linked for Peer {
+    type Index = PeerId;
+
+    fn next(&mut self) -> &mut PeerId {
+        &mut self.next
+    }
 }
 
 impl Peer {
@@ -67,6 +79,8 @@ impl PeerBits {
     const CLOSE_OWED: u8 = 2;
     const CUT_SHORT: u8 = 4;
     const FIXED: u8 = 8;
+    const PARTING: u8 = 64;
+    const STRANGER: u8 = 128;
     /// Two bits: by which of our networks the path to its address leaves.
     const NETWORK_AT: u32 = 4;
     const NETWORK: u8 = 3 << Self::NETWORK_AT;
@@ -106,7 +120,7 @@ impl PeerBits {
 
     /// Of a life that begins: what holds for all lives of the peer.
     pub const fn of_new_life(self) -> Self {
-        Self(self.0 & (Self::SHARED | Self::FIXED | Self::NETWORK))
+        Self(self.0 & (Self::SHARED | Self::FIXED | Self::NETWORK | Self::STRANGER))
     }
 
     /// The network of ours that its address lies in.
@@ -127,6 +141,26 @@ impl PeerBits {
     /// Sets it, for all of its lives.
     pub const fn set_fixed(&mut self) {
         self.0 |= Self::FIXED;
+    }
+
+    /// It was removed, and is yet to hear of that.
+    pub const fn parting(self) -> bool {
+        self.0 & Self::PARTING != 0
+    }
+
+    /// Sets it, for the rest of its life.
+    pub const fn set_parting(&mut self) {
+        self.0 |= Self::PARTING;
+    }
+
+    /// It has introduced itself; the caller has not added it.
+    pub const fn stranger(self) -> bool {
+        self.0 & Self::STRANGER != 0
+    }
+
+    /// Sets it.
+    pub const fn set_stranger(&mut self, stranger: bool) {
+        self.0 = self.0 & !Self::STRANGER | if stranger { Self::STRANGER } else { 0 };
     }
 
     /// It must be told that this endpoint closes: neither connection nor frame
@@ -161,6 +195,7 @@ impl Default for Peer {
             state: PeerState::New,
             bits: PeerBits::new(Mode::Lan),
             events: PeerEvents::default(),
+            next: PeerId::NONE,
         }
     }
 }

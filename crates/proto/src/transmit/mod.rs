@@ -63,6 +63,9 @@ impl<S: Seal> Endpoint<'_, S> {
             let meta = &mut self.meta[frame];
             meta.in_link = true;
             let (peer, len) = (meta.peer(), meta.len as usize);
+            if peer == PeerId::NONE {
+                return Some(self.challenge_leaves(frame));
+            }
             let start = self.frame_at(frame) + CHUNKS_AT;
             return Some(Transmit {
                 connect: true,

@@ -1,0 +1,204 @@
+//! Peers of an endpoint outside of a job, which come and go.
+//!
+//! The protocol gives a peer its number, and this endpoint is number 0: a peer's rank is its
+//! number in the protocol, and one more. A number is given back when nothing of its last
+//! holder can arrive any more, and nothing of that waits for the program.
+
+use std::collections::VecDeque;
+
+use portolan_proto::AddPeerError;
+use portolan_proto::congestion::Mode;
+
+use super::Engine;
+use crate::environment::{Clock, Network};
+use crate::lanes::Lane;
+use crate::out::NewPeer;
+use crate::values::{Death, Event, Misuse};
+
+/// A peer that has closed is answered for so long, should it say so again, ns: several times
+/// what it waits before it does.
+const LINGER_NS: u64 = 200_000_000;
+
+/// Why peers are reached as they are.
+const ADDED: &str = "added by its address";
+const CAME: &str = "it introduced itself";
+
+/// Numbers whose holders are gone.
+#[derive(Debug)]
+pub struct Departed {
+    /// In the order in which they went, and when.
+    line: VecDeque<(u32, u64)>,
+}
+
+impl Departed {
+    pub const NONE: Self = Self {
+        line: VecDeque::new(),
+    };
+}
+
+impl<N: Network, C: Clock> Engine<N, C> {
+    /// Adds a peer that has a public key, or finds it: gives its number. One that is dead
+    /// begins anew.
+    ///
+    /// # Errors
+    /// [`AddPeerError::Full`].
+    pub fn add_peer(&mut self, it: &NewPeer) -> Result<u32, AddPeerError> {
+        let now = self.clock.now();
+        let Some(net) = &mut self.net else {
+            return Err(AddPeerError::Full);
+        };
+        let mut view = net.tables().view();
+        if let Some(peer) = view.peer_of(it.id) {
+            let rank = peer.0 + 1;
+            view.acknowledge(peer);
+            view.revive(peer, it.to, it.mode);
+            if self.core.lanes.dead(rank).is_some() {
+                self.departed.line.retain(|(other, _)| *other != rank);
+                self.begin_rank(rank, ADDED);
+            }
+            return Ok(rank);
+        }
+        let added = match net.tables().add_peer(it) {
+            Err(AddPeerError::Full) => {
+                self.make_number_free(now);
+                let net = self.net.as_mut().ok_or(AddPeerError::Full)?;
+                net.tables().keep_places();
+                net.tables().add_peer(it)?
+            }
+            added => added?,
+        };
+        self.keep_places();
+        let rank = added.0 + 1;
+        self.begin_rank(rank, ADDED);
+        Ok(rank)
+    }
+
+    /// The program has no more to do with a peer: operations with it end.
+    ///
+    /// # Errors
+    /// [`Misuse::BadRank`]: nobody has this number.
+    pub fn remove_peer(&mut self, rank: u32) -> Result<(), Misuse> {
+        let peer = match self.core.lanes.get(rank) {
+            Some(Lane::Net(peer)) => peer,
+            // Its last words may still be repeated: as those of any that has closed.
+            Some(Lane::Dead(why)) if why != Death::Removed => {
+                if let Some(net) = &mut self.net {
+                    net.strike(rank);
+                }
+                self.core.lanes.set_removed(rank);
+                self.has_departed(rank);
+                return Ok(());
+            }
+            _ => return Err(Misuse::BadRank),
+        };
+        self.touch_any();
+        self.core.set_dead(rank, Death::Removed);
+        let now = self.clock.now();
+        if let Some(net) = &mut self.net {
+            net.remove_peer(&mut self.core, now, peer, &self.clock);
+        }
+        self.flush();
+        Ok(())
+    }
+
+    /// A peer has introduced itself: from now on it may send.
+    pub fn let_in(&mut self, rank: u32, mode: impl FnOnce(portolan_proto::NetAddress) -> Mode) {
+        let Some(net) = &mut self.net else { return };
+        let peer = portolan_proto::PeerId(rank - 1);
+        let Some(address) = net.tables().view().peer_address(peer) else {
+            return;
+        };
+        self.keep_places();
+        self.begin_rank(rank, CAME);
+        self.core.emit_to_all(Event::PeerCome { rank }, 0);
+        let now = self.clock.now();
+        if let Some(net) = &mut self.net {
+            net.set_now(now);
+            net.tables().view().welcome(now, peer, mode(address));
+            net.mark_dirty();
+        }
+        self.flush();
+    }
+
+    /// Nothing of a peer comes any more. Its number is free once nothing needs it, unless
+    /// the program has added it, and has yet to remove it.
+    pub fn has_departed(&mut self, rank: u32) {
+        let now = self.clock.now();
+        let removed = self.core.lanes.dead(rank) == Some(Death::Removed);
+        if let Some(net) = &mut self.net
+            && (removed || net.is_stranger(rank))
+            && !self.departed.line.iter().any(|(other, _)| *other == rank)
+        {
+            self.departed.line.push_back((rank, now));
+        }
+        self.free_departed(now);
+    }
+
+    /// Gives back what can be given back.
+    fn free_departed(&mut self, now: u64) {
+        for _ in 0..self.departed.line.len() {
+            let Some((rank, since)) = self.departed.line.pop_front() else {
+                return;
+            };
+            if now.saturating_sub(since) < LINGER_NS {
+                self.departed.line.push_front((rank, since));
+                return;
+            }
+            if self.core.holds_of(rank) || self.matched.holds_of(rank) {
+                self.departed.line.push_back((rank, now));
+                continue;
+            }
+            self.free_number(rank);
+        }
+    }
+
+    /// The table is full: the first that has gone makes room, or the stranger that was quiet
+    /// longest is asked to go.
+    fn make_number_free(&mut self, now: u64) {
+        self.free_departed(now);
+        let Some(net) = &mut self.net else { return };
+        if net.tables().view().unused_peers() > 0 {
+            return;
+        }
+        if let Some((rank, _)) = self.departed.line.pop_front() {
+            self.free_number(rank);
+            return;
+        }
+        if let Some(peer) = net.tables().view().quietest_stranger() {
+            let _ = self.remove_peer(peer.0 + 1);
+        }
+    }
+
+    fn free_number(&mut self, rank: u32) {
+        self.core.lanes.set_removed(rank);
+        if let Some(net) = &mut self.net {
+            net.free_peer(rank);
+        }
+    }
+
+    /// Strangers are to find places, though they come between two passes.
+    fn keep_places(&mut self) {
+        let now = self.clock.now();
+        let Some(net) = &mut self.net else { return };
+        net.tables().keep_places();
+        if net.tables().view().unused_peers() == 0 {
+            self.make_number_free(now);
+        }
+    }
+
+    /// Somebody has a number from now on.
+    fn begin_rank(&mut self, rank: u32, reason: &str) {
+        let peer = portolan_proto::PeerId(rank - 1);
+        if self.core.lanes.get(rank).is_none() {
+            self.core.lanes.grow(rank + 1, reason);
+            self.core.grow(rank + 1);
+            self.matched.grow(rank + 1);
+            if let Some(net) = &mut self.net {
+                net.grow(rank);
+            }
+        }
+        let (core, mut on) = self.parts();
+        core.forget_life(&mut on, rank);
+        self.core.lanes.renew(rank, peer, reason);
+    }
+}

@@ -1,0 +1,146 @@
+//! Endpoints outside of a job: nobody starts them together, and peers are added and removed
+//! while they live.
+
+use std::sync::{Arc, Once};
+use std::thread::available_parallelism;
+
+use portolan_boot::host_identity;
+use portolan_engine::{self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, NetAddress, NewPeer, Opening};
+use portolan_sys::tell::tell;
+
+use crate::configure::{adopt_tuned, engine_config, suite_of};
+use crate::guest::{CONGESTION, Keys, SECURITY, SUITE, address_of};
+use crate::interfaces;
+use crate::open::{Config, Endpoint, OpenError, Opened, mode, networks};
+use crate::settings::{Origin, Settings};
+use crate::tuned::Link;
+
+/// A peer that does not answer for so long is dead, if the setting says nothing else, ns: people
+/// stop programs in debuggers, and outside of a job nobody vouches for such a one.
+const SILENCE_NS: u64 = 30_000_000_000;
+
+static CHECKED: Once = Once::new();
+
+impl Endpoint {
+    /// Opens an endpoint outside of a job. It is number 0, and knows no peers: they are
+    /// [added](Endpoint::add_peer) by their [addresses](Endpoint::address), which the programs
+    /// exchange as they like. Who knows this endpoint's address may also introduce itself:
+    /// then it gets a number, and [`engine::Event::PeerCome`] tells of it
+    /// (setting `unknown_peers`).
+    ///
+    /// A process may open several, also beside its endpoint in a job. Barriers, broadcasts and
+    /// groups are refused. `docs/native.md` describes it.
+    ///
+    /// # Errors
+    /// - [`OpenError::Setting`], [`OpenError::Disable`], [`OpenError::Interface`],
+    ///   [`OpenError::SecretFile`]: a setting is wrong.
+    /// - [`OpenError::Engine`]: the kernel refused a socket, memory or a thread.
+    pub fn open_standalone(config: Config) -> Result<Self, OpenError> {
+        crate::begin_log();
+        CHECKED.call_once(|| {
+            if std::env::var_os(portolan_boot::JOB_VARIABLE).is_none() {
+                for what in crate::check_environment() {
+                    tell(format_args!("portolan: {what}"));
+                }
+            }
+        });
+        let call = config.settings().iter();
+        let call = call.map(|(name, value)| (name.as_str(), value.as_str()));
+        let mut settings = Settings::gather(call, [])?;
+        let mut engine_config = standalone_config(&settings, config.threads)?;
+        networks(&settings, &mut engine_config)?;
+        adopt_tuned(&mut settings, &[Link::Udp], &mut engine_config)?;
+        let keys = Keys::make(&settings)?;
+        keys.enter(&mut engine_config);
+        let opening = Opening::new(engine_config)?;
+        let address = keys.address(opening.address()).to_bytes();
+        let congestion = settings.choice("congestion", &CONGESTION)?;
+        let inner = opening.finish_standalone()?;
+        let opened = Arc::new(Opened {
+            settings,
+            job_id: 0,
+            address,
+            congestion,
+        });
+        Ok(Self { inner, opened })
+    }
+
+    /// Adds a peer by the bytes that its [`Endpoint::address`] returned. It need not be up.
+    /// Returns its number, which is this endpoint's own name for it. The same address again
+    /// gives the same number. A peer that introduced itself is found by its address, and keeps
+    /// its number. One that is dead begins anew.
+    ///
+    /// # Errors
+    /// [`AddPeerError`].
+    pub fn add_peer(&self, address: &[u8; ADDRESS_BYTES]) -> Result<u32, AddPeerError> {
+        use AddPeerError::{Myself, NoAddress};
+        let it = KeyAddress::parse(address).map_err(|_| NoAddress(wrong_with(address)))?;
+        if it.port == 0 || it.ip == [0; 16] || it.key == [0; 32] {
+            return Err(NoAddress("it has no port, no IP address or no key"));
+        }
+        let own = KeyAddress::parse(&self.opened.address);
+        if own.is_ok_and(|own| own.key == it.key) {
+            return Err(Myself);
+        }
+        let address = address_of(&it);
+        self.inner.add(&NewPeer {
+            id: address.id,
+            life: address.life,
+            public_key: Some(it.key),
+            to: NetAddress {
+                ip: it.ip,
+                port: it.port,
+            },
+            mode: mode(self.opened.congestion, &address),
+        })
+    }
+}
+
+/// Why bytes are no address that can be added.
+const fn wrong_with(address: &[u8; ADDRESS_BYTES]) -> &'static str {
+    match address {
+        [1, 0, ..] => "it is of an endpoint in a job, which only the job reaches",
+        [1, 1, ..] => "its last bytes are not zero",
+        [1, ..] => "its form is unknown",
+        _ => "its version is unknown",
+    }
+}
+
+/// The engine's settings outside of a job.
+fn standalone_config(
+    settings: &Settings,
+    threads: engine::Threads,
+) -> Result<engine::Config, OpenError> {
+    let security = settings.choice("security", &SECURITY)?;
+    let suite = settings.choice("suite", &SUITE)?;
+    // Others have no agent that would hand out memory or host ports.
+    settings.choice("link", &[("auto", ()), ("udp", ())])?;
+    let mut config = engine::Config {
+        suite: suite_of(security, suite),
+        host: host_identity().unwrap_or(0),
+        trace: settings.file_of("trace", 0, 0),
+        ..engine_config(settings, threads)?
+    };
+    if let Some(text) = settings.text("address") {
+        let found = interfaces::chosen(text).map_err(|why| OpenError::Interface { why })?;
+        config.reached_at = found.first().map(|it| it.ip);
+    }
+    if available_parallelism().is_ok_and(|cores| cores.get() == 1)
+        && settings.origin("spin_passes") == Origin::Default
+    {
+        config.spin_passes = 0;
+    }
+    let proto = &mut config.proto;
+    proto.introduces = true;
+    proto.strangers = settings.choice("unknown_peers", &[("accept", true), ("refuse", false)])?;
+    proto.peers = settings.number("peers_max")?;
+    if settings.origin("silence_ms") == Origin::Default {
+        proto.silence_ns = SILENCE_NS;
+    }
+    if settings.origin("join_ms") != Origin::Default {
+        // Else a peer may come whenever it likes.
+        let wait = settings.millis("join_ms")?.as_nanos();
+        proto.connect_ns = u64::try_from(wait).unwrap_or(u64::MAX);
+    }
+    Ok(config)
+}

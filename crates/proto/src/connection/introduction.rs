@@ -1,0 +1,320 @@
+//! Becoming known to one that was never told of us, and letting such ones in.
+//!
+//! Where peers come and go, an endpoint cannot know whether another knows it. So each of its
+//! connect packets travels in an introduction, until it is answered. Whoever knows the sender
+//! takes the connect packet out. Whoever does not asks it to echo a nonce, which costs a few
+//! hashes and no memory. Only an echo that is right leads to work with keys.
+
+use portolan_seal::{IntroducedKey, Seal, identity};
+use portolan_wire::{
+    CHALLENGE_BYTES, CONNECT_BYTES, Challenge, ConnectIds, INTRODUCTION_BYTES,
+    IntroductionParts, TAG_BYTES,
+};
+
+use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, PeerId, Transmit};
+use crate::congestion::Mode;
+use crate::endpoint::{Endpoint, Need};
+use crate::tables::{CHUNKS_AT, Conn, PEER_BITS, PeerState, Use};
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Makes an introduction of a connect packet that stands in a frame; gives its length.
+    /// Without public keys it stays what it is.
+    pub(crate) fn wrap_connect(
+        &mut self,
+        peer: PeerId,
+        frame: FrameIndex,
+        echo: u64,
+        connection: u32,
+    ) -> usize {
+        let plain = CONNECT_BYTES + TAG_BYTES;
+        let Some(key) = self.seal.introduce(peer.0) else {
+            return plain;
+        };
+        let at = self.frame_at(frame) + CHUNKS_AT;
+        let out = &mut self.frames[at..at + INTRODUCTION_BYTES];
+        let (marked, into) = IntroductionParts::write(out, connection, echo, &key);
+        let Some(mark) = self.seal.mark(peer.0, marked) else {
+            return plain;
+        };
+        into.copy_from_slice(&mark);
+        if let Some(conn) = self.conns.get_mut(self.peers[peer].conn.index()) {
+            conn.mark = mark;
+        }
+        INTRODUCTION_BYTES
+    }
+
+    /// Takes an introduction.
+    pub(crate) fn handle_introduction(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
+        let ours = self.core.config.introduces
+            && IntroductionParts::marked(packet)
+                .is_ok_and(|(bytes, mark)| self.seal.has_own_mark(bytes, mark));
+        if !ours {
+            self.core.counters.drops.unknown += 1;
+            return;
+        }
+        let mark = *packet.last_chunk().expect("it has a mark");
+        let parts = IntroductionParts::parse(packet);
+        let Ok((parts, ids)) = parts.and_then(|it| {
+            let ids = ConnectIds::parse(it.connect)?;
+            Ok((it, ids))
+        }) else {
+            self.core.counters.drops.malformed += 1;
+            return;
+        };
+        if (ids.to, ids.to_life) != (self.core.me.id, self.core.me.life) {
+            self.core.counters.drops.unknown += 1;
+            return;
+        }
+        let known = self.peer_of(ids.from);
+        match known.map(|peer| (peer, self.peers[peer].state)) {
+            Some((_, PeerState::Dead(_))) => {}
+            Some(_) => return self.handle_connect(now, from, parts.connect),
+            None if !self.core.config.strangers || self.core.closing => {
+                self.core.counters.drops.stranger += 1;
+                return;
+            }
+            None => {}
+        }
+        let Some(epoch) = self.find_epoch(now, from, &parts) else {
+            self.challenge(now, from, &parts, mark);
+            return;
+        };
+        // Two multiplications on the curve, which whoever knows our address can cause.
+        if !self.core.connect_tokens.spend(now) {
+            self.core.counters.drops.limited += 1;
+            return;
+        }
+        let Some(key) = self.seal.introduced(parts.key) else {
+            self.core.counters.drops.bad_tag += 1;
+            return;
+        };
+        if identity(&key) != (ids.from.0, ids.from_life.0) {
+            self.core.counters.drops.bad_tag += 1;
+            return;
+        }
+        self.admit_stranger(now, from, (epoch, known), &key, &ids, parts);
+    }
+
+    /// What a stranger is to echo in an epoch.
+    fn nonce_for(&self, epoch: u64, from: NetAddress, key: &IntroducedKey) -> u64 {
+        let (epoch, port) = (epoch.to_le_bytes(), from.port.to_le_bytes());
+        self.seal.fingerprint(&[&epoch, &from.ip, &port, key])
+    }
+
+    /// The epoch whose nonce an introduction echoes, if it does.
+    fn find_epoch(
+        &mut self,
+        now: u64,
+        from: NetAddress,
+        parts: &IntroductionParts<'_>,
+    ) -> Option<u64> {
+        let mut epochs = self.core.greeter.epochs(now).into_iter();
+        if parts.echo == 0 {
+            return None;
+        }
+        epochs.find(|&epoch| self.nonce_for(epoch, from, parts.key) == parts.echo)
+    }
+
+    /// Asks a stranger for the echo of a nonce. Nothing is remembered.
+    fn challenge(
+        &mut self,
+        now: u64,
+        from: NetAddress,
+        parts: &IntroductionParts<'_>,
+        mark: [u8; TAG_BYTES],
+    ) {
+        if !self.core.greeter.challenges.spend(now) {
+            self.core.counters.drops.limited += 1;
+            return;
+        }
+        let Some(frame) = self.take_frame(Need::Control, Use::Passing, ConnIndex::NONE) else {
+            return;
+        };
+        let [epoch, _] = self.core.greeter.epochs(now);
+        let nonce = self.nonce_for(epoch, from, parts.key);
+        let at = self.frame_at(frame) + CHUNKS_AT;
+        Challenge {
+            connection: parts.connection,
+            mark,
+            nonce,
+        }
+        .write(&mut self.frames[at..]);
+        self.meta[frame].set_peer(PeerId::NONE);
+        self.meta[frame].len = CHALLENGE_BYTES as u32;
+        // Behind the packet: nobody is written down whose address could be looked up.
+        let to = &mut self.frames[at + CHALLENGE_BYTES..][..18];
+        to[..16].copy_from_slice(&from.ip);
+        to[16..].copy_from_slice(&from.port.to_le_bytes());
+        self.core.connects.push_back(self.meta, frame);
+    }
+
+    /// A challenge is ready to leave: to an address that stands behind it.
+    pub(crate) fn challenge_leaves(&mut self, frame: FrameIndex) -> Transmit {
+        self.core.counters.packets_sent += 1;
+        self.core.counters.bytes_sent += CHALLENGE_BYTES as u64;
+        let start = self.frame_at(frame) + CHUNKS_AT;
+        let (ip, port) = self.frames[start + CHALLENGE_BYTES..][..18].split_at(16);
+        let to = NetAddress {
+            ip: ip.try_into().expect("16 bytes"),
+            port: u16::from_le_bytes([port[0], port[1]]),
+        };
+        Transmit {
+            to,
+            peer: PeerId::NONE,
+            path: 0,
+            network: self.network_to(to.ip),
+            frame,
+            start,
+            len: CHALLENGE_BYTES,
+            ecn: false,
+            connect: false,
+        }
+    }
+
+    /// A peer asks us to echo a nonce: it does not know us, or no more.
+    pub(crate) fn handle_challenge(&mut self, packet: &[u8]) {
+        let Ok(challenge) = Challenge::parse(packet) else {
+            self.core.counters.drops.malformed += 1;
+            return;
+        };
+        let peer = PeerId(challenge.connection & ((1 << PEER_BITS) - 1));
+        let known = self.peers[..self.core.peer_count as usize].get(peer.index());
+        let conn = known
+            .filter(|p| p.connection(peer) == challenge.connection)
+            .filter(|p| p.state == PeerState::Connecting)
+            .map_or(ConnIndex::NONE, |p| p.conn);
+        // Each introduction is answered once: its mark is known to who has seen it.
+        let fits = |c: &&mut Conn| c.mark != [0; TAG_BYTES] && c.mark == challenge.mark;
+        let Some(c) = self.conns.get_mut(conn.index()).filter(fits) else {
+            self.core.counters.drops.unknown += 1;
+            return;
+        };
+        c.mark = [0; TAG_BYTES];
+        c.challenge = challenge.nonce;
+        // What it had offered before it forgot us is void.
+        c.keyed = false;
+        c.kept.nonce_theirs = 0;
+        self.remove_keys(conn);
+        self.core.counters.packets_received += 1;
+        self.core.counters.bytes_received += packet.len() as u64;
+        self.send_connect(peer, false);
+    }
+
+    /// Lets one in that has echoed our nonce, if it holds the key that it has told.
+    fn admit_stranger(
+        &mut self,
+        now: u64,
+        from: NetAddress,
+        (epoch, known): (u64, Option<PeerId>),
+        key: &[u8; 32],
+        ids: &ConnectIds,
+        parts: IntroductionParts<'_>,
+    ) {
+        let Some(peer) = known.or_else(|| self.take_number()) else {
+            self.core.counters.drops.no_room += 1;
+            return;
+        };
+        if known.is_none() {
+            self.seal.meet(peer.0, key);
+        }
+        let offer = self.open_offer(peer, ids, parts.connect);
+        let offer = offer.filter(|offer| {
+            let echoes = offer.echo == parts.echo;
+            self.core.counters.drops.malformed += u64::from(!echoes);
+            let fresh = echoes && self.core.greeter.admit(epoch, parts.echo);
+            self.core.counters.drops.replay += u64::from(echoes && !fresh);
+            fresh
+        });
+        let Some(offer) = offer else {
+            if known.is_none() {
+                self.give_number(peer);
+            }
+            return;
+        };
+        self.core.connect_tokens.refund();
+        self.core.greeter.challenges.refund();
+        let mode = self.core.config.congestion.unwrap_or(Mode::Shared);
+        if known.is_some() {
+            self.revive(peer, from, mode);
+        } else {
+            self.record(peer, ids.from, ids.from_life, from, mode);
+            self.peers[peer].bits.set_stranger(true);
+            self.peers[peer].bits.set_fixed();
+        }
+        self.peers[peer].nonce_mine = parts.echo;
+        if self.accept_offer(now, peer, &offer).is_none() {
+            // It comes again.
+            self.mark_dead(peer, DeathReason::Told);
+            return;
+        }
+        self.tell_peer(peer, PeerEvent::Come);
+    }
+
+    /// Lets a peer in that has [come](PeerEvent::Come): from now on it may send. `mode` is
+    /// used unless the configuration fixes one.
+    pub fn welcome(&mut self, now: u64, peer: PeerId, mode: Mode) {
+        let p = &mut self.peers[peer];
+        if p.state != PeerState::New || p.conn.is_none() {
+            return;
+        }
+        let mode = self.core.config.congestion.unwrap_or(mode);
+        p.bits = p.bits.on_way(mode);
+        let conn = p.conn;
+        self.become_up(now, conn);
+        self.send_connect(peer, true);
+    }
+
+    /// The caller has no more to do with a peer. What it has sent and is not delivered goes.
+    /// What was sent to it still arrives, but for long messages under way: then nothing does.
+    /// It hears that, and is [dead](PeerEvent::Dead) once it has; then its number can be
+    /// [given back](Self::free_peer).
+    pub fn remove_peer(&mut self, now: u64, peer: PeerId) {
+        let p = &mut self.peers[peer];
+        if p.bits.parting() || p.state == PeerState::Free {
+            return;
+        }
+        p.bits.set_parting();
+        let (state, conn) = (p.state, p.conn);
+        if state != PeerState::Up {
+            self.mark_dead(peer, DeathReason::Told);
+            return;
+        }
+        let Some(conn) = Some(conn).filter(|it| it.is_some()).or_else(|| self.activate(now, peer)) else {
+            // No room to tell it: it finds that nobody answers.
+            self.mark_dead(peer, DeathReason::Told);
+            return;
+        };
+        self.drop_received(conn);
+        let c = &mut self.conns[conn];
+        (c.finished, c.parting) = (true, true);
+        if c.sends_long() {
+            self.drop_sending(conn);
+        }
+        self.owe_close(peer);
+        self.part(now, conn);
+    }
+
+    /// A peer was removed: it is told once all that was sent to it has been acknowledged.
+    #[cold]
+    pub(crate) fn part(&mut self, now: u64, conn: ConnIndex) {
+        if !self.conns[conn].is_settled() {
+            return;
+        }
+        self.queue_close(now, conn);
+        let c = &mut self.conns[conn];
+        c.waiting_since = c.waiting_since.min(now);
+        let way = c.way;
+        self.make_ready(conn);
+        self.arm_probe(now, way);
+    }
+
+    /// Gives back the number of a peer that is dead: another may get it.
+    pub fn free_peer(&mut self, peer: PeerId) {
+        if matches!(self.peers[peer].state, PeerState::Dead(_)) {
+            self.detach(peer);
+            self.close_told(peer);
+            self.give_number(peer);
+        }
+    }
+
+}
