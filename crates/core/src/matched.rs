@@ -150,7 +150,9 @@ impl Matched {
     /// Whether a message of a rank waits for a receive.
     pub(crate) fn holds_of(&self, rank: u32) -> bool {
         let others = self.others.iter().flatten().map(|it| &**it);
-        std::iter::once(&self.own).chain(others).any(|it| it.exchange.holds_of(rank))
+        std::iter::once(&self.own)
+            .chain(others)
+            .any(|it| it.exchange.holds_of(rank))
     }
 
     /// A space is open from now on.

@@ -395,11 +395,19 @@ impl<N: Network> NetLane<N> {
     }
 
     /// The program has removed a peer: it is told, and more happens when it knows.
-    pub(crate) fn remove_peer(&mut self, core: &mut Core, now: u64, peer: PeerId, clock: &dyn Clock) {
+    pub(crate) fn remove_peer(
+        &mut self,
+        core: &mut Core,
+        now: u64,
+        peer: PeerId,
+        clock: &dyn Clock,
+    ) {
         self.tx.now = now;
         self.tx.dirty = true;
         self.tx.tables.view().remove_peer(now, peer);
-        self.peers.intake(core, clock).hear(&mut self.tx.tables.view());
+        self.peers
+            .intake(core, clock)
+            .hear(&mut self.tx.tables.view());
     }
 
     /// The program has removed one that was dead.

@@ -60,8 +60,8 @@ pub use observe::Table;
 pub use open::{MappedHostPort, Opening, ShmAttachment};
 pub use portolan_core::{
     Binding, Buffer, Context, Counters, Death, DeregisterError, ErrorHandler, Event, FLOWS_MAX,
-    Failure, Gather, Group, Handler, Message, Misuse, NewPeer, PORTS_RESERVED, Payload, Placement, Placing,
-    RegisterError, Restarted, Scatter, SendError, SendOptions, SpaceId, WaitError,
+    Failure, Gather, Group, Handler, Message, Misuse, NewPeer, PORTS_RESERVED, Payload, Placement,
+    Placing, RegisterError, Restarted, Scatter, SendError, SendOptions, SpaceId, WaitError,
 };
 pub use portolan_exchange::{
     Action, Completion, Config as ExchangeConfig, Count, CounterId, Memory, MessageId, Notify,
@@ -72,10 +72,12 @@ pub use portolan_link::xdp::{
     HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,
     packet_max as host_port_packet_max,
 };
-pub use portolan_proto::{Field, NetAddress};
 pub use portolan_proto::congestion::Mode as Congestion;
+pub use portolan_proto::{Field, NetAddress};
 pub use portolan_seal::SuiteId;
 pub use portolan_sys::memory::Hidden;
-pub use portolan_wire::{ADDRESS_BYTES, ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority};
+pub use portolan_wire::{
+    ADDRESS_BYTES, ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority,
+};
 pub use sleep::{CALLS, Call};
 pub use space::{Opener, Space};

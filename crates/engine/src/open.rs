@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use portolan_core::{
-    Core, Credentials, Death, Engine, Lane, Lanes, Matched, NetLane, PACKET_MIN, ProtoTables,
-    NewPeer, Settings, ShmLane,
+    Core, Credentials, Death, Engine, Lane, Lanes, Matched, NetLane, NewPeer, PACKET_MIN,
+    ProtoTables, Settings, ShmLane,
 };
 use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
@@ -360,16 +360,13 @@ impl Opening {
             })?;
             core.trace = Some(Box::new(begun));
         }
-        let net = match (network, tables) {
-            (Some(network), Some(tables)) if standalone || !ranks.is_empty() => Some(NetLane::new(
-                network,
-                tables,
-                ranks,
-                config.proto.silence_ns,
-                now_ns(),
-            )),
-            _ => None,
-        };
+        let net =
+            match (network, tables) {
+                (Some(network), Some(tables)) if standalone || !ranks.is_empty() => Some(
+                    NetLane::new(network, tables, ranks, config.proto.silence_ns, now_ns()),
+                ),
+                _ => None,
+            };
         let shm = match shm {
             Some(shm) if !indices.is_empty() => {
                 let cma = !config.udp.disabled.cma;

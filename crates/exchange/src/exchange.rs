@@ -232,7 +232,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Whether a message of a rank waits for a receive.
     #[must_use]
     pub fn holds_of(&self, rank: u32) -> bool {
-        self.messages.iter().any(|(_, message)| message.what.from == rank)
+        self.messages
+            .iter()
+            .any(|(_, message)| message.what.from == rank)
     }
 
     /// What carries messages to a rank from now on, of which nothing is awaited. Until

@@ -11,8 +11,8 @@ use std::time::Duration;
 use portolan_boot::{BootError, Congestion as Sharing, GaveUp, How, Job, LinkChoice, PeerInfo};
 use portolan_engine as engine;
 use portolan_engine::{
-    ADDRESS_BYTES, Address, Congestion, Death, Failure, KeyAddress, Misuse, Opening, PeerConfig, ShmAttachment,
-    SpaceId, Threads,
+    ADDRESS_BYTES, Address, Congestion, Death, Failure, KeyAddress, Misuse, Opening, PeerConfig,
+    ShmAttachment, SpaceId, Threads,
 };
 use portolan_sys::features::UnknownFeature;
 use portolan_sys::lives::Pulse;
@@ -646,7 +646,10 @@ fn map(
 }
 
 /// The networks that the setting `interface` names, entered in `config`.
-pub(crate) fn networks(settings: &Settings, config: &mut engine::Config) -> Result<Vec<Chosen>, OpenError> {
+pub(crate) fn networks(
+    settings: &Settings,
+    config: &mut engine::Config,
+) -> Result<Vec<Chosen>, OpenError> {
     let Some(text) = settings.text("interface").filter(|_| config.network) else {
         return Ok(Vec::new());
     };

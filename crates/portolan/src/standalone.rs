@@ -5,7 +5,9 @@ use std::sync::{Arc, Once};
 use std::thread::available_parallelism;
 
 use portolan_boot::host_identity;
-use portolan_engine::{self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, NetAddress, NewPeer, Opening};
+use portolan_engine::{
+    self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, NetAddress, NewPeer, Opening,
+};
 use portolan_sys::tell::tell;
 
 use crate::configure::{adopt_tuned, engine_config, suite_of};

@@ -52,7 +52,14 @@ impl<T> Wiped<T> {
     pub fn grow(&mut self, len: usize, make: impl Fn() -> T) {
         for i in self.len..len.min(self.room) {
             // SAFETY: the memory is ours, page-aligned, and holds `room` items.
-            unsafe { self.memory.start().as_ptr().cast::<T>().add(i).write(make()) };
+            unsafe {
+                self.memory
+                    .start()
+                    .as_ptr()
+                    .cast::<T>()
+                    .add(i)
+                    .write(make())
+            };
             self.len = i + 1;
         }
     }

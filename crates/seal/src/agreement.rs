@@ -15,8 +15,8 @@ use blake2::{Blake2s256, Digest};
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::trace::without_trace;
 use crate::introduction::{Introducer, OwnKeys};
+use crate::trace::without_trace;
 use crate::{BadTag, Checksum, IntroducedKey, Nonce, Seal, Secret, Tag, kdf};
 
 /// Bytes of a public key.

@@ -115,7 +115,8 @@ impl<'a> IntroductionParts<'a> {
     ) -> (&'a [u8], &'a mut [u8]) {
         assert_eq!(out.len(), INTRODUCTION_BYTES);
         out.copy_within(..CONNECT_BYTES + TAG_BYTES, CONNECT_AT);
-        out[..HEADER_BYTES].copy_from_slice(&header(PacketType::Introduction, connection).to_bytes());
+        out[..HEADER_BYTES]
+            .copy_from_slice(&header(PacketType::Introduction, connection).to_bytes());
         out[ECHO_AT..KEY_AT].copy_from_slice(&echo.to_le_bytes());
         out[KEY_AT..CONNECT_AT].copy_from_slice(key);
         let (marked, mark) = out.split_at_mut(MARK_AT);

@@ -107,7 +107,9 @@ impl Core {
     /// Whether something that a rank has sent waits for the program.
     pub(crate) fn holds_of(&self, rank: u32) -> bool {
         let others = self.others.iter().flatten().map(|it| &**it);
-        std::iter::once(&self.own).chain(others).any(|it| it.holds_of(rank))
+        std::iter::once(&self.own)
+            .chain(others)
+            .any(|it| it.holds_of(rank))
     }
 
     /// Whether a space is open.

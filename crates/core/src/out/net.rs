@@ -1,12 +1,12 @@
 //! The sending half of the network lane, and the protocol's tables that it lies on.
 
 use portolan_proto as proto;
+use portolan_proto::congestion::Mode;
+use portolan_proto::{AddPeerError, NetAddress};
 use portolan_proto::{
     Endpoint as View, Identity, Layout, PeerId, Release, SourceId, Tables, key_slots,
 };
 use portolan_ring::{MemoryError, Table, Wiped};
-use portolan_proto::congestion::Mode;
-use portolan_proto::{AddPeerError, NetAddress};
 use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, Seal, SuiteId};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 

@@ -409,7 +409,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes over what the peer offers, once; gives its connection.
-    pub(crate) fn accept_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) -> Option<ConnIndex> {
+    pub(crate) fn accept_offer(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        offer: &Connect,
+    ) -> Option<ConnIndex> {
         let conn = self.activate(now, peer)?;
         if self.conns[conn].keyed {
             return Some(conn);

@@ -7,8 +7,8 @@
 
 use portolan_seal::{IntroducedKey, Seal, identity};
 use portolan_wire::{
-    CHALLENGE_BYTES, CONNECT_BYTES, Challenge, ConnectIds, INTRODUCTION_BYTES,
-    IntroductionParts, TAG_BYTES,
+    CHALLENGE_BYTES, CONNECT_BYTES, Challenge, ConnectIds, INTRODUCTION_BYTES, IntroductionParts,
+    TAG_BYTES,
 };
 
 use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, PeerId, Transmit};
@@ -279,7 +279,10 @@ impl<S: Seal> Endpoint<'_, S> {
             self.mark_dead(peer, DeathReason::Told);
             return;
         }
-        let Some(conn) = Some(conn).filter(|it| it.is_some()).or_else(|| self.activate(now, peer)) else {
+        let Some(conn) = Some(conn)
+            .filter(|it| it.is_some())
+            .or_else(|| self.activate(now, peer))
+        else {
             // No room to tell it: it finds that nobody answers.
             self.mark_dead(peer, DeathReason::Told);
             return;
@@ -316,5 +319,4 @@ impl<S: Seal> Endpoint<'_, S> {
             self.give_number(peer);
         }
     }
-
 }

@@ -119,7 +119,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether a peer has introduced itself and was not added since.
     #[must_use]
     pub fn is_stranger(&self, peer: PeerId) -> bool {
-        self.peers.get(peer.index()).is_some_and(|p| p.bits.stranger())
+        self.peers
+            .get(peer.index())
+            .is_some_and(|p| p.bits.stranger())
     }
 
     /// The peer that has introduced itself, was not added, and was quiet longest.
@@ -127,9 +129,8 @@ impl<S: Seal> Endpoint<'_, S> {
     pub fn quietest_stranger(&self) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
         let all = (0..).map(PeerId).zip(known);
-        let strangers = all.filter(|(_, p)| {
-            p.bits.stranger() && !p.bits.parting() && p.state == PeerState::Up
-        });
+        let strangers =
+            all.filter(|(_, p)| p.bits.stranger() && !p.bits.parting() && p.state == PeerState::Up);
         let used = |p: &Peer| self.conns.get(p.conn.index()).map_or(0, |c| c.used_at);
         let quietest = strangers.min_by_key(|(_, p)| used(p));
         quietest.map(|(peer, _)| peer)

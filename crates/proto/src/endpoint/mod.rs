@@ -70,12 +70,11 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     /// it in the life that we know, and in others that it has yet to prove.
     pub fn connection_numbers(&self, peer: PeerId) -> impl Iterator<Item = u32> + Clone {
         let known = self.peers[..self.core.peer_count as usize].get(peer.index());
-        let heard =
-            |p: &&Peer| match p.state {
-                PeerState::Dead(how) => matches!(how, DeathReason::Closed | DeathReason::Removed),
-                PeerState::Free => false,
-                _ => true,
-            };
+        let heard = |p: &&Peer| match p.state {
+            PeerState::Dead(how) => matches!(how, DeathReason::Closed | DeathReason::Removed),
+            PeerState::Free => false,
+            _ => true,
+        };
         let unproven = self.core.pending.iter();
         let unproven = unproven.filter(move |it| it.nonce != 0 && it.peer == peer);
         let own = known.filter(heard).map(move |p| p.connection(peer));
