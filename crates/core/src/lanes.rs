@@ -108,7 +108,7 @@ impl Lanes {
     /// There are so many ranks from now on; the new ones are nobody's yet.
     pub(crate) fn grow(&mut self, ranks: u32, reason: &str) {
         while (self.lanes.len() as u32) < ranks {
-            self.push(Lane::Dead(Death::Removed), reason);
+            self.push(Lane::Dead(Death::Nobody), reason);
         }
     }
 
@@ -126,7 +126,7 @@ impl Lanes {
     /// Who has a number is dead, and nobody looks for it by that any more.
     pub(crate) fn set_removed(&mut self, rank: u32) {
         if let Some(lane @ Lane::Dead(_)) = self.lanes.get_mut(rank as usize) {
-            *lane = Lane::Dead(Death::Removed);
+            *lane = Lane::Dead(Death::Nobody);
         }
     }
 

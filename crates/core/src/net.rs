@@ -518,6 +518,11 @@ impl<N: Network> NetLane<N> {
         (self.tx.tables.split().0, &self.peers.ranks)
     }
 
+    /// Asserts that the protocol's tables agree with each other. For tests.
+    pub fn check(&mut self) {
+        self.tx.tables.view().check();
+    }
+
     /// The protocol's counts.
     pub fn counters(&mut self) -> proto::Counters {
         *self.tx.tables.view().counters()

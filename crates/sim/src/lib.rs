@@ -7,7 +7,7 @@
 //! puts a link's face on it. [`scenario`] says what a seed stands for,
 //! [`cluster`] runs it over protocol endpoints ([`node`], [`memory`],
 //! [`suite`]), [`ledger`] checks what applications may rely on, and [`run`]
-//! goes through many seeds. [`search`] tries every order of events of a small
+//! goes through many seeds. [`meeting`] is of endpoints outside of a job. [`search`] tries every order of events of a small
 //! case, and [`goodput`] shows what congestion control makes of a link.
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod fate;
 pub mod goodput;
 pub mod ledger;
 pub mod link;
+pub mod meeting;
 pub mod memory;
 pub mod net;
 pub mod node;

@@ -6,7 +6,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cluster::{Cluster, Summary};
-use crate::scenario::{STAGE, Scenario};
+use crate::meeting::Meeting;
+use crate::scenario::{MEETING, STAGE, Scenario};
 use crate::stage::Stage;
 use crate::stage::plan::Plan;
 
@@ -60,6 +61,10 @@ pub fn caught<R>(body: impl FnOnce() -> R) -> Result<R, String> {
 /// [`Failure`] if it broke a rule.
 pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, Failure> {
     let fail = |what| Failure { seed, what };
+    if seed >= MEETING {
+        let met = caught(|| Meeting::new(seed, trace).run());
+        return met.map_err(fail);
+    }
     if seed >= STAGE {
         return run_plan(Plan::from_seed(seed), trace).map_err(fail);
     }

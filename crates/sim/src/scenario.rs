@@ -124,6 +124,9 @@ pub const TWO_WAYS: u64 = 1 << 41;
 /// And from this one on for the shipped engine: [`crate::stage`].
 pub const STAGE: u64 = 1 << 42;
 
+/// And from this one on for endpoints outside of a job: [`crate::meeting`].
+pub const MEETING: u64 = 1 << 43;
+
 impl Scenario {
     /// The scenario that a seed names.
     #[must_use]

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use portolan_proto::AddPeerError;
 use portolan_proto::congestion::Mode;
+use portolan_proto::{AddPeerError, NetAddress, PeerId};
 
 use super::Engine;
 use crate::environment::{Clock, Network};
@@ -81,7 +81,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let peer = match self.core.lanes.get(rank) {
             Some(Lane::Net(peer)) => peer,
             // Its last words may still be repeated: as those of any that has closed.
-            Some(Lane::Dead(why)) if why != Death::Removed => {
+            Some(Lane::Dead(why)) if why != Death::Nobody => {
                 if let Some(net) = &mut self.net {
                     net.strike(rank);
                 }
@@ -91,20 +91,24 @@ impl<N: Network, C: Clock> Engine<N, C> {
             }
             _ => return Err(Misuse::BadRank),
         };
-        self.touch_any();
-        self.core.set_dead(rank, Death::Removed);
+        self.core.set_dead(rank, Death::Nobody);
+        self.part_from(peer);
+        Ok(())
+    }
+
+    /// A peer is to hear that it was removed.
+    fn part_from(&mut self, peer: PeerId) {
         let now = self.clock.now();
         if let Some(net) = &mut self.net {
             net.remove_peer(&mut self.core, now, peer, &self.clock);
         }
         self.flush();
-        Ok(())
     }
 
     /// A peer has introduced itself: from now on it may send.
-    pub fn let_in(&mut self, rank: u32, mode: impl FnOnce(portolan_proto::NetAddress) -> Mode) {
+    pub fn let_in(&mut self, rank: u32, mode: impl FnOnce(NetAddress) -> Mode) {
         let Some(net) = &mut self.net else { return };
-        let peer = portolan_proto::PeerId(rank - 1);
+        let peer = PeerId(rank - 1);
         let Some(address) = net.tables().view().peer_address(peer) else {
             return;
         };
@@ -124,7 +128,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// the program has added it, and has yet to remove it.
     pub fn has_departed(&mut self, rank: u32) {
         let now = self.clock.now();
-        let removed = self.core.lanes.dead(rank) == Some(Death::Removed);
+        let removed = self.core.lanes.dead(rank) == Some(Death::Nobody);
         if let Some(net) = &mut self.net
             && (removed || net.is_stranger(rank))
             && !self.departed.line.iter().any(|(other, _)| *other == rank)
@@ -165,7 +169,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return;
         }
         if let Some(peer) = net.tables().view().quietest_stranger() {
-            let _ = self.remove_peer(peer.0 + 1);
+            let rank = peer.0 + 1;
+            self.core.mark_dead(rank, Death::Nobody);
+            self.part_from(peer);
         }
     }
 
@@ -188,7 +194,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Somebody has a number from now on.
     fn begin_rank(&mut self, rank: u32, reason: &str) {
-        let peer = portolan_proto::PeerId(rank - 1);
+        let peer = PeerId(rank - 1);
         if self.core.lanes.get(rank).is_none() {
             self.core.lanes.grow(rank + 1, reason);
             self.core.grow(rank + 1);

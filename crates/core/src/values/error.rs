@@ -119,8 +119,10 @@ pub enum Death {
     Unreachable,
     /// It was not heard, for the kernel refuses packets here.
     CutOff(Failure),
-    /// It was removed here, or has removed this endpoint: nothing of before goes on.
+    /// It has removed this endpoint: nothing of before goes on.
     Removed,
+    /// Nobody has this number: who had it was removed here, or is gone.
+    Nobody,
 }
 
 /// What the kernel refuses on this host.
@@ -191,7 +193,8 @@ impl fmt::Display for Death {
             Self::Corrupt => "the memory shared with it was scribbled over",
             Self::Unreachable => "no link reaches it",
             Self::CutOff(failure) => return failure.fmt(f),
-            Self::Removed => "it was removed, here or there: add it again to go on",
+            Self::Removed => "it has removed this endpoint: add it again to go on",
+            Self::Nobody => "nobody has this number: its last holder was removed, or is gone",
         })
     }
 }

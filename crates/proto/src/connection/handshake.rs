@@ -416,7 +416,11 @@ impl<S: Seal> Endpoint<'_, S> {
         offer: &Connect,
     ) -> Option<ConnIndex> {
         let conn = self.activate(now, peer)?;
-        if self.conns[conn].keyed {
+        let c = &self.conns[conn];
+        // One that was removed, or has removed us, begins anew in the same life: then what
+        // it offered before is void.
+        let same = !self.core.config.introduces || c.kept.nonce_theirs == offer.nonce;
+        if c.keyed && same {
             return Some(conn);
         }
         let window = u64::from(self.first_window());

@@ -19,7 +19,7 @@ impl Gate {
     /// Whether a packet would come through.
     pub fn admits(&self, packet: &[u8]) -> bool {
         Header::parse(packet).is_ok_and(|header| match header.kind {
-            PacketType::Connect => true,
+            PacketType::Connect | PacketType::Introduction | PacketType::Challenge => true,
             PacketType::Data => self.0.values().flatten().any(|it| *it == header.connection),
         })
     }

@@ -303,6 +303,8 @@ impl Hands<'_> {
                 lost || i_lost || self.world.silence_possible
             }
             // Nor has it answered our own close.
+            // Nobody removes a peer here.
+            DeathReason::Removed => false,
             DeathReason::Closed => lost || i_lost,
             DeathReason::Restarted | DeathReason::Told => lost,
         };

@@ -26,6 +26,7 @@ use crate::rng::Rng;
 pub struct SimClock(Arc<AtomicU64>);
 
 impl SimClock {
+    /// It is so late now, ns.
     pub fn set(&self, now: u64) {
         self.0.store(now, Ordering::Relaxed);
     }
@@ -238,6 +239,7 @@ impl Rank {
             moved += 1;
             match finding {
                 Finding::Suspect(rank, why) => self.engine.gone(rank, why),
+                Finding::Come(_) | Finding::Departed(_) => panic!("in a job nobody comes"),
                 Finding::GivenUp(rank, _) => {
                     let life = self.book.lock().lives[self.life].knows[rank as usize];
                     self.given_up.push(life);

@@ -27,6 +27,7 @@ pub fn settings(plan: &Plan, rank: usize, life: LifeId) -> Settings {
     Settings {
         rank: rank as u32,
         size: plan.hosts.len() as u32,
+        standalone: false,
         life: life as u64,
         seed: plan.seed,
         unexpected_bytes: 4 * plan.queue_share,
@@ -80,7 +81,6 @@ pub fn net_lane(
         suite: SuiteId::AesGcm,
         secret: &[5; 32],
         agreement: None,
-        public_keys: &[],
         seed: plan.seed ^ (life as u64 + 1) << 32,
     };
     let mut tables = ProtoTables::new(&config, &credentials).expect("there is memory");
