@@ -206,6 +206,8 @@ impl Heard {
             PacketType::Connect => {
                 self.hello = payload[..CONNECT_CLEAR_BYTES.min(payload.len())].to_vec();
             }
+            // Those of endpoints outside of a job.
+            PacketType::Introduction | PacketType::Challenge => {}
         }
     }
 }

@@ -91,7 +91,10 @@ impl<S: Seal> Endpoint<'_, S> {
             && self.owed(conn) == Owed::Nothing
             && c.rx.iter().flatten().all(|f| !f.active)
             && c.connect_next == u64::MAX
-            && self.peers[c.peer].state != PeerState::Connecting
+            && !matches!(
+                self.peers[c.peer].state,
+                PeerState::Connecting | PeerState::Come
+            )
     }
 
     /// Keeps of a quiet connection what must be kept, and frees it.

@@ -288,7 +288,9 @@ impl<S: Seal> Endpoint<'_, S> {
             PeerState::New | PeerState::Connecting => self.send_connect(peer, false),
             // Our part of the handshake may have been lost.
             PeerState::Up => self.send_connect(peer, true),
-            PeerState::Dead(DeathReason::Closed | DeathReason::Removed) | PeerState::Free => {}
+            PeerState::Dead(DeathReason::Closed | DeathReason::Removed)
+            | PeerState::Come
+            | PeerState::Free => {}
             // Given up here, but it lives and looks for a life that is over.
             PeerState::Dead(_) => self.send_connect(peer, false),
         }
@@ -298,7 +300,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
         let p = &self.peers[peer];
         match p.state {
-            PeerState::Dead(_) | PeerState::Free => {}
+            PeerState::Dead(_) | PeerState::Come | PeerState::Free => {}
             PeerState::Up if offer.nonce != self.nonce_theirs(peer) => {
                 self.core.counters.drops.replay += 1;
             }

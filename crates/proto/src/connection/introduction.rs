@@ -5,7 +5,7 @@
 //! takes the connect packet out. Whoever does not asks it to echo a nonce, which costs a few
 //! hashes and no memory. Only an echo that is right leads to work with keys.
 
-use portolan_seal::{IntroducedKey, Seal, identity};
+use portolan_seal::{Seal, identity};
 use portolan_wire::{
     CHALLENGE_BYTES, CONNECT_BYTES, Challenge, ConnectIds, INTRODUCTION_BYTES, IntroductionParts,
     TAG_BYTES,
@@ -96,9 +96,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// What a stranger is to echo in an epoch.
-    fn nonce_for(&self, epoch: u64, from: NetAddress, key: &IntroducedKey) -> u64 {
+    fn nonce_for(&self, epoch: u64, from: NetAddress, parts: &IntroductionParts<'_>) -> u64 {
         let (epoch, port) = (epoch.to_le_bytes(), from.port.to_le_bytes());
-        self.seal.fingerprint(&[&epoch, &from.ip, &port, key])
+        // One that comes anew soon has another connection number, and so gets another nonce.
+        let connection = parts.connection.to_le_bytes();
+        let words: [&[u8]; 5] = [&epoch, &from.ip, &port, &connection, parts.key];
+        self.seal.fingerprint(&words)
     }
 
     /// The epoch whose nonce an introduction echoes, if it does.
@@ -112,7 +115,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if parts.echo == 0 {
             return None;
         }
-        epochs.find(|&epoch| self.nonce_for(epoch, from, parts.key) == parts.echo)
+        epochs.find(|&epoch| self.nonce_for(epoch, from, parts) == parts.echo)
     }
 
     /// Asks a stranger for the echo of a nonce. Nothing is remembered.
@@ -131,7 +134,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         let [epoch, _] = self.core.greeter.epochs(now);
-        let nonce = self.nonce_for(epoch, from, parts.key);
+        let nonce = self.nonce_for(epoch, from, parts);
         let at = self.frame_at(frame) + CHUNKS_AT;
         Challenge {
             connection: parts.connection,
@@ -247,6 +250,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.mark_dead(peer, DeathReason::Told);
             return;
         }
+        self.peers[peer].state = PeerState::Come;
         self.tell_peer(peer, PeerEvent::Come);
     }
 
@@ -254,7 +258,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// used unless the configuration fixes one.
     pub fn welcome(&mut self, now: u64, peer: PeerId, mode: Mode) {
         let p = &mut self.peers[peer];
-        if p.state != PeerState::New || p.conn.is_none() {
+        if p.state != PeerState::Come {
             return;
         }
         let mode = self.core.config.congestion.unwrap_or(mode);

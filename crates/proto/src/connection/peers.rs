@@ -195,8 +195,10 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The peer with an id, where it has the place that launchers give it: they
     /// number ids in the order in which peers are added.
     pub(crate) fn guess_peer(&self, id: EndpointId) -> Option<PeerId> {
+        // Who comes and goes has no such place, and may have left an older entry.
+        let numbered = !self.core.config.introduces;
         let known = &self.peers[..self.core.peer_count as usize];
-        let base = known.first()?.id.0;
+        let base = known.first().filter(|_| numbered)?.id.0;
         let guess = id.0.wrapping_sub(base) as usize;
         let right = known.get(guess).is_some_and(|p| p.id == id);
         right.then_some(PeerId::new(guess))

@@ -24,6 +24,8 @@ pub enum PeerState {
     Up,
     /// It will never answer in this life.
     Dead(DeathReason),
+    /// It has introduced itself: nothing of it is taken before it is welcome.
+    Come,
     /// Nobody has this number: it was given back, and another may get it.
     Free,
 }
