@@ -197,20 +197,14 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         ("lan", Congestion::Lan),
         ("shared", Congestion::Shared),
     ];
-    let address = settings.text("address").map(str::to_owned);
-    let networks = settings.text("interface").map(interfaces::chosen);
-    let networks = networks
-        .transpose()
-        .map_err(|why| OpenError::Interface { why })?;
-    // A socket on one of several networks is reached by that alone.
-    let only = networks.iter().flatten().map(|it| it.ip).next();
+    let told = interfaces::told(settings.text("interface"), settings.text("address"))?;
     let options = GuestOptions {
         security: settings.choice("security", &security)?,
         suite: settings.choice("suite", &suite)?,
         link: settings.choice("link", &link)?,
         congestion: settings.choice("congestion", &congestion)?,
         mix: keys.mix.clone(),
-        address: address.or(only.map(|ip| ip.to_string())),
+        addresses: told.addresses,
         watches: !disabled.pidfd,
         agent: settings.text("agent").map(OsString::from),
         host_silence: settings.millis("silence_ms")?.mul_f64(HOST_SILENCE),

@@ -1,8 +1,13 @@
-//! The networks that messages use: the setting `interface`.
+//! The networks that messages use: the setting `interface`; and which address of this
+//! host others are told.
+
+mod own;
 
 use std::net::IpAddr;
 
 use portolan_sys::net::{Interface, Subnet, interfaces, is_link_local};
+
+pub use own::{Told, told};
 
 /// Networks that an endpoint uses at once, at most.
 const MOST: usize = 4;
@@ -91,14 +96,9 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
             }
         }
         if found.len() == before {
-            let list = |it: &Interface| {
-                let (ip, prefix) = (first(it, |_| true)?.ip, first(it, |_| true)?.prefix);
-                Some(format!("{} ({ip}/{prefix})", it.name))
-            };
-            let there: Vec<_> = up().filter_map(list).collect();
             return Err(format!(
                 "{word:?} names no other network of this host, which has {}",
-                there.join(", ")
+                there(all)
             ));
         }
     }
@@ -109,6 +109,16 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
         ));
     }
     Ok(found)
+}
+
+/// The networks that there are, for people to read.
+fn there(all: &[Interface]) -> String {
+    let list = |it: &Interface| {
+        let Chosen { ip, prefix, .. } = first(it, |_| true)?;
+        Some(format!("{} ({ip}/{prefix})", it.name))
+    };
+    let there = all.iter().filter(|it| it.up).filter_map(list);
+    there.collect::<Vec<_>>().join(", ")
 }
 
 /// An interface's address to use: IPv4 first, none that counts on its link only.
@@ -135,12 +145,11 @@ mod tests {
             mtu: 1500,
             up: name != "down",
             loopback: name == "lo",
-            mac: None,
-            xdp: false,
             addresses: addresses
                 .iter()
                 .map(|(ip, prefix)| (ip.parse().unwrap(), *prefix))
                 .collect(),
+            ..Interface::default()
         }
     }
 

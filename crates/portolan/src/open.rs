@@ -23,7 +23,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::configure::{adopt_tuned, engine_config};
 use crate::guest::{self, Keys, SecretFileError};
-use crate::interfaces::{self, Chosen};
+use crate::interfaces::{self, Chosen, Told};
 use crate::settings::{SettingError, Settings};
 use crate::tuned::Link;
 
@@ -112,6 +112,13 @@ pub enum OpenError {
     #[error("setting interface: {why}")]
     Interface {
         /// The reason.
+        why: String,
+    },
+    /// The setting `address` is neither an address nor a network, or this host has no
+    /// such address.
+    #[error("setting address is {why}")]
+    Address {
+        /// The value, and the reason.
         why: String,
     },
     /// A space of the endpoint cannot be opened.
@@ -418,7 +425,7 @@ impl Endpoint {
     /// The text of each error says what to do.
     /// - [`OpenError::Boot`]: the job cannot be joined.
     /// - [`OpenError::Setting`], [`OpenError::Disable`], [`OpenError::Interface`],
-    ///   [`OpenError::SecretFile`]: a setting is wrong, here, in the environment,
+    ///   [`OpenError::Address`], [`OpenError::SecretFile`]: a setting is wrong, here, in the environment,
     ///   in a file or in the launcher's options.
     /// - [`OpenError::NotOneHost`], [`OpenError::NotShared`],
     ///   [`OpenError::NoHostPort`]: a rank cannot be reached by the link that the
@@ -475,7 +482,7 @@ impl Endpoint {
         let mut settings = said(&launcher)?;
         let mut engine_config = engine_config(&mut job, &settings, config.threads)?;
         engine_config.one_sided = !portolan_boot::node::no_one_sided();
-        let networks = networks(&settings, &mut engine_config)?;
+        let (networks, own_address) = networks(&settings, &job, &mut engine_config)?;
         if let Some(keys) = &keys {
             keys.enter(&mut engine_config);
         }
@@ -529,7 +536,8 @@ impl Endpoint {
             };
             let all = (0..).zip(&peers).zip(&links);
             let others = all.filter(|((rank, _), _)| *rank != me);
-            reporter.lanes(others.map(lane));
+            let own = own_address.map(|it| (it.ip, it.reason));
+            reporter.lanes(others.map(lane), own);
             reporter.tables(inner.tables().iter().map(told).collect());
         }
         let opened = Arc::new(Opened { settings, job_id });
@@ -629,19 +637,34 @@ fn map(
     Ok((way, mapped))
 }
 
-/// The networks that the setting `interface` names, entered in `config`.
-fn networks(settings: &Settings, config: &mut engine::Config) -> Result<Vec<Chosen>, OpenError> {
-    let Some(text) = settings.text("interface").filter(|_| config.network) else {
-        return Ok(Vec::new());
-    };
-    let chosen = interfaces::chosen(text).map_err(|why| OpenError::Interface { why })?;
+/// The networks that the setting `interface` names, and the address that others are
+/// told; both entered in `config`. None where the job needs no network.
+fn networks(
+    settings: &Settings,
+    job: &Job,
+    config: &mut engine::Config,
+) -> Result<(Vec<Chosen>, Option<Told>), OpenError> {
+    if !config.network {
+        return Ok((Vec::new(), None));
+    }
+    let text = settings.text("interface");
+    let chosen = text.map(interfaces::chosen).transpose();
+    let chosen = chosen.map_err(|why| OpenError::Interface { why })?;
+    let chosen = chosen.unwrap_or_default();
     if let Some(first) = chosen.first() {
         config.udp.address = Some(first.ip);
         config.prefix = first.prefix;
     }
     let further = chosen.iter().skip(1);
     config.further = further.map(|it| (it.ip, it.prefix)).collect();
-    Ok(chosen)
+    let told = match config.reached_at.filter(|_| text.is_none()) {
+        Some(ip) => Told::by_launcher(ip),
+        // `portolan run` gives each host its address.
+        None => interfaces::told(text, settings.text("address").filter(|_| job.is_guest()))?,
+    };
+    log::info!("rank {}: others are told {told}", job.rank);
+    config.reached_at = Some(told.ip);
+    Ok((chosen, Some(told)))
 }
 
 /// Fresh random bytes from the kernel.
