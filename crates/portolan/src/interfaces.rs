@@ -5,7 +5,12 @@ mod own;
 
 use std::net::IpAddr;
 
+use portolan_boot::Job;
+use portolan_engine as engine;
 use portolan_sys::net::{Interface, Subnet, interfaces, is_link_local};
+
+use crate::open::OpenError;
+use crate::settings::Settings;
 
 pub use own::{Told, told};
 
@@ -109,6 +114,36 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
         ));
     }
     Ok(found)
+}
+
+/// The networks that the setting `interface` names, and the address that others are
+/// told; both entered in `config`. None where the job needs no network.
+pub(crate) fn enter(
+    settings: &Settings,
+    job: &Job,
+    config: &mut engine::Config,
+) -> Result<(Vec<Chosen>, Option<Told>), OpenError> {
+    if !config.network {
+        return Ok((Vec::new(), None));
+    }
+    let text = settings.text("interface");
+    let chosen = text.map(chosen).transpose();
+    let chosen = chosen.map_err(|why| OpenError::Interface { why })?;
+    let chosen = chosen.unwrap_or_default();
+    if let Some(first) = chosen.first() {
+        config.udp.address = Some(first.ip);
+        config.prefix = first.prefix;
+    }
+    let further = chosen.iter().skip(1);
+    config.further = further.map(|it| (it.ip, it.prefix)).collect();
+    let own = match config.reached_at.filter(|_| text.is_none()) {
+        Some(ip) => Told::by_launcher(ip),
+        // `portolan run` gives each host its address.
+        None => told(text, settings.text("address").filter(|_| job.is_guest()))?,
+    };
+    log::info!("rank {}: others are told {own}", job.rank);
+    config.reached_at = Some(own.ip);
+    Ok((chosen, Some(own)))
 }
 
 /// The networks that there are, for people to read.

@@ -23,7 +23,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::configure::{adopt_tuned, engine_config};
 use crate::guest::{self, Keys, SecretFileError};
-use crate::interfaces::{self, Chosen, Told};
+use crate::interfaces::{self, Chosen};
 use crate::settings::{SettingError, Settings};
 use crate::tuned::Link;
 
@@ -482,7 +482,7 @@ impl Endpoint {
         let mut settings = said(&launcher)?;
         let mut engine_config = engine_config(&mut job, &settings, config.threads)?;
         engine_config.one_sided = !portolan_boot::node::no_one_sided();
-        let (networks, own_address) = networks(&settings, &job, &mut engine_config)?;
+        let (networks, own_address) = interfaces::enter(&settings, &job, &mut engine_config)?;
         if let Some(keys) = &keys {
             keys.enter(&mut engine_config);
         }
@@ -635,36 +635,6 @@ fn map(
         packet_max: (most < info.mtu).then_some(most),
     };
     Ok((way, mapped))
-}
-
-/// The networks that the setting `interface` names, and the address that others are
-/// told; both entered in `config`. None where the job needs no network.
-fn networks(
-    settings: &Settings,
-    job: &Job,
-    config: &mut engine::Config,
-) -> Result<(Vec<Chosen>, Option<Told>), OpenError> {
-    if !config.network {
-        return Ok((Vec::new(), None));
-    }
-    let text = settings.text("interface");
-    let chosen = text.map(interfaces::chosen).transpose();
-    let chosen = chosen.map_err(|why| OpenError::Interface { why })?;
-    let chosen = chosen.unwrap_or_default();
-    if let Some(first) = chosen.first() {
-        config.udp.address = Some(first.ip);
-        config.prefix = first.prefix;
-    }
-    let further = chosen.iter().skip(1);
-    config.further = further.map(|it| (it.ip, it.prefix)).collect();
-    let told = match config.reached_at.filter(|_| text.is_none()) {
-        Some(ip) => Told::by_launcher(ip),
-        // `portolan run` gives each host its address.
-        None => interfaces::told(text, settings.text("address").filter(|_| job.is_guest()))?,
-    };
-    log::info!("rank {}: others are told {told}", job.rank);
-    config.reached_at = Some(told.ip);
-    Ok((chosen, Some(told)))
 }
 
 /// Fresh random bytes from the kernel.

@@ -154,9 +154,11 @@ impl Candidate<'_> {
             Some(_) => ", which leads to the default route,",
             None => "",
         };
-        let ends = self.kind >= Kind::Dummy && self.kind > best.kind;
+        let is_last = self.kind >= Kind::Dummy;
         match (best.leads, self.leads) {
-            _ if best.it.carrier && !self.it.carrier && !ends => format!("{name} has no carrier"),
+            _ if best.it.carrier && !self.it.carrier && !is_last => {
+                format!("{name} has no carrier")
+            }
             _ if self.kind != best.kind => format!("{name}{leads} is {}", self.kind.name()),
             (Some(_), None) => format!("{name} does not lead to the default route"),
             (Some(_), Some(_)) => format!("the default route by {name} comes later"),
@@ -168,26 +170,18 @@ impl Candidate<'_> {
 /// The sources of packets that go by default routes, and the interface that each leaves
 /// by; the most preferred route first.
 fn sources<'a>(all: &'a [Interface], routes: &[Vec<Route>; 2]) -> Vec<(IpAddr, &'a Interface)> {
-    let mut found = Vec::new();
-    for (v6, route) in [false, true]
-        .iter()
-        .zip(routes)
-        .flat_map(|(v6, routes)| routes.iter().map(move |route| (*v6, route)))
-    {
-        let Some(by) = all.iter().find(|it| it.index == route.interface) else {
-            continue;
-        };
+    let each = |v6: usize| routes[v6].iter().map(move |route| (v6 == 1, route));
+    let source = |(v6, route): (bool, &Route)| {
+        let by = all.iter().find(|it| it.index == route.interface)?;
         let own = by.addresses.iter();
         let own = own.filter(|(ip, _)| ip.is_ipv6() == v6 && !is_link_local(ip));
         let own: Vec<Subnet> = own.filter_map(|(ip, n)| Subnet::new(*ip, *n)).collect();
         // Of several the kernel takes one of the router's network.
-        let near = own
-            .iter()
-            .find(|own| route.gateway.is_some_and(|ip| own.contains(ip)));
-        let source = route.source.or(near.or(own.first()).map(|own| own.ip));
-        found.extend(source.map(|ip| (ip, by)));
-    }
-    found
+        let is_near = |own: &&Subnet| route.gateway.is_some_and(|ip| own.contains(ip));
+        let of_it = own.iter().find(is_near).or(own.first());
+        Some((route.source.or(of_it.map(|own| own.ip))?, by))
+    };
+    each(0).chain(each(1)).filter_map(source).collect()
 }
 
 fn among(
@@ -254,16 +248,14 @@ fn among(
             ))),
         };
     };
-    let mut passed: Vec<(IpAddr, &Candidate)> = Vec::new();
-    for other in others.iter().filter(|it| it.it.index != best.it.index) {
-        if !passed.iter().any(|(_, it)| it.it.index == other.it.index) {
-            passed.push((other.own.ip, other));
+    let mut seen = vec![best.it.index];
+    let mut passed = Vec::new();
+    for other in others {
+        if !seen.contains(&other.it.index) {
+            seen.push(other.it.index);
+            passed.push((other.own.ip, other.passed(best)));
         }
     }
-    let passed: Vec<_> = passed
-        .iter()
-        .map(|(ip, it)| (*ip, it.passed(best)))
-        .collect();
     Ok(Told {
         ip: best.own.ip,
         interface: best.it.name.clone(),
