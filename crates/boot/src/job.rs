@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::env;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -539,9 +540,16 @@ pub struct Reporter(OwnedFd);
 
 impl Reporter {
     /// Tells which link carries messages to each rank and why, for the job's
-    /// summary: rank, link, reason, by ascending rank.
-    pub fn lanes(&self, each: impl IntoIterator<Item = (u32, String, String)>) {
-        self.send(&ToLauncher::Lanes(Lane::gather(each)));
+    /// summary: rank, link, reason, by ascending rank; and the address that others
+    /// are told, if there is one, with the reason.
+    pub fn lanes(
+        &self,
+        each: impl IntoIterator<Item = (u32, String, String)>,
+        own: Option<(IpAddr, String)>,
+    ) {
+        let mut lanes = Lane::gather(each);
+        lanes.extend(own.map(|(ip, why)| Lane::told(ip, why)));
+        self.send(&ToLauncher::Lanes(lanes));
     }
 
     /// Tells where in this process's memory whoever watches it finds counters

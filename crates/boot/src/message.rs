@@ -196,7 +196,8 @@ pub struct Lane {
     pub link: String,
     /// For the user to read.
     pub why: String,
-    /// To whom: first and last rank of each run of neighbours.
+    /// To whom: first and last rank of each run of neighbours. None in the last entry
+    /// of a rank that has an address: that says which, and why that one.
     pub ranks: Vec<(u32, u32)>,
 }
 
@@ -221,11 +222,23 @@ impl Lane {
         }
         lanes
     }
+
+    /// That others are told this address, and why.
+    pub(crate) fn told(ip: IpAddr, why: String) -> Self {
+        Self {
+            link: format!("others are told {ip}"),
+            why,
+            ranks: Vec::new(),
+        }
+    }
 }
 
 impl fmt::Display for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to", self.link)?;
+        write!(f, "{}", self.link)?;
+        if !self.ranks.is_empty() {
+            f.write_str(" to")?;
+        }
         for (i, (first, last)) in self.ranks.iter().enumerate() {
             write!(f, "{} {first}", if i == 0 { "" } else { "," })?;
             if first != last {
@@ -556,6 +569,8 @@ mod tests {
         let lanes = Lane::gather(each.map(|(r, l)| (r, l.to_owned(), "so".to_owned())));
         let told: Vec<String> = lanes.iter().map(ToString::to_string).collect();
         assert_eq!(told, ["shm to 0-1, 5 (so)", "udp to 3-4 (so)"]);
+        let own = Lane::told([10, 0, 0, 1].into(), "so".to_owned());
+        assert_eq!(own.to_string(), "others are told 10.0.0.1 (so)");
     }
 
     #[test]

@@ -416,6 +416,12 @@ impl<N: Network> NetLane<N> {
         self.tx.tables.view().remove_peer(now, PeerId(rank - 1));
     }
 
+    /// Whether a peer is dead, for the protocol as well.
+    pub(crate) fn is_dead(&mut self, rank: u32) -> bool {
+        let state = self.tx.tables.view().peer_state(PeerId(rank - 1));
+        matches!(state, proto::PeerState::Dead(_))
+    }
+
     /// Whether a peer has introduced itself and was not added.
     pub(crate) fn is_stranger(&mut self, rank: u32) -> bool {
         self.tx.tables.view().is_stranger(PeerId(rank - 1))

@@ -113,7 +113,7 @@ pub struct Config {
     /// The socket.
     pub udp: UdpConfig,
     /// Where others reach this host, if its socket is bound to no address of
-    /// its own. Default none: by the first that it has.
+    /// its own. Default none: endpoints of this host only, by the loopback.
     pub reached_at: Option<IpAddr>,
     /// Bits of the socket's own address that name its network; counts where there are
     /// `further` ones. Default none.

@@ -19,7 +19,6 @@ use portolan_ring::{Fence, ForkMark, Owned};
 use portolan_sys::barrier;
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::cache_bytes;
-use portolan_sys::net::{interfaces, is_link_local};
 use portolan_sys::process::Pidfd;
 use portolan_sys::raw::Errno;
 use portolan_sys::tell::tell;
@@ -69,22 +68,6 @@ pub struct ShmAttachment {
     pub index: u16,
     /// A doorbell for each endpoint, by index.
     pub doorbells: Vec<OwnedFd>,
-}
-
-/// The address under which others reach a socket that is bound to any: the
-/// first of this host's own, the loopback where there is no other.
-fn own_ip() -> IpAddr {
-    let all = interfaces().unwrap_or_default();
-    let of = |loopback: bool, v4: bool| {
-        all.iter()
-            .filter(move |i| i.up && i.loopback == loopback)
-            .flat_map(|i| i.addresses.iter().map(|(ip, _)| *ip))
-            .find(move |ip| ip.is_ipv4() == v4 && !is_link_local(ip))
-    };
-    of(false, true)
-        .or_else(|| of(false, false))
-        .or_else(|| of(true, true))
-        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 /// Largest packet that the protocol's frames hold: an Ethernet jumbo frame's.
@@ -193,7 +176,7 @@ impl Opening {
                 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 | 0xff, 0 | 0xff, 0, 0, 0, 0]
             ) {
                 let told = config.udp.address.or(config.reached_at);
-                address.ip = match told.unwrap_or_else(own_ip) {
+                address.ip = match told.unwrap_or(Ipv4Addr::LOCALHOST.into()) {
                     IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
                     IpAddr::V6(ip) => ip.octets(),
                 };

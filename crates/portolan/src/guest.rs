@@ -199,20 +199,14 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         ("shm", LinkChoice::Shm),
         ("udp", LinkChoice::Udp),
     ];
-    let address = settings.text("address").map(str::to_owned);
-    let networks = settings.text("interface").map(interfaces::chosen);
-    let networks = networks
-        .transpose()
-        .map_err(|why| OpenError::Interface { why })?;
-    // A socket on one of several networks is reached by that alone.
-    let only = networks.iter().flatten().map(|it| it.ip).next();
+    let told = interfaces::told(settings.text("interface"), settings.text("address"))?;
     let options = GuestOptions {
         security: settings.choice("security", &SECURITY)?,
         suite: settings.choice("suite", &SUITE)?,
         link: settings.choice("link", &link)?,
         congestion: settings.choice("congestion", &CONGESTION)?,
         mix: keys.mix.clone(),
-        address: address.or(only.map(|ip| ip.to_string())),
+        addresses: told.addresses,
         watches: !disabled.pidfd,
         agent: settings.text("agent").map(OsString::from),
         host_silence: settings.millis("silence_ms")?.mul_f64(HOST_SILENCE),

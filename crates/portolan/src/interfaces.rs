@@ -1,8 +1,17 @@
-//! The networks that messages use: the setting `interface`.
+//! The networks that messages use: the setting `interface`; and which address of this
+//! host others are told.
+
+mod own;
 
 use std::net::IpAddr;
 
+use portolan_engine as engine;
 use portolan_sys::net::{Interface, Subnet, interfaces, is_link_local};
+
+use crate::open::OpenError;
+use crate::settings::Settings;
+
+pub use own::{Told, told};
 
 /// Networks that an endpoint uses at once, at most.
 const MOST: usize = 4;
@@ -91,14 +100,9 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
             }
         }
         if found.len() == before {
-            let list = |it: &Interface| {
-                let (ip, prefix) = (first(it, |_| true)?.ip, first(it, |_| true)?.prefix);
-                Some(format!("{} ({ip}/{prefix})", it.name))
-            };
-            let there: Vec<_> = up().filter_map(list).collect();
             return Err(format!(
                 "{word:?} names no other network of this host, which has {}",
-                there.join(", ")
+                there(all)
             ));
         }
     }
@@ -109,6 +113,46 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
         ));
     }
     Ok(found)
+}
+
+/// The networks that the setting `interface` names, and the address that others are
+/// told; both entered in `config`. None where the job needs no network. `chosen_here`: the
+/// setting `address` counts, since no `portolan run` gives each host its address.
+pub(crate) fn enter(
+    settings: &Settings,
+    chosen_here: bool,
+    config: &mut engine::Config,
+) -> Result<(Vec<Chosen>, Option<Told>), OpenError> {
+    if !config.network {
+        return Ok((Vec::new(), None));
+    }
+    let text = settings.text("interface");
+    let chosen = text.map(chosen).transpose();
+    let chosen = chosen.map_err(|why| OpenError::Interface { why })?;
+    let chosen = chosen.unwrap_or_default();
+    if let Some(first) = chosen.first() {
+        config.udp.address = Some(first.ip);
+        config.prefix = first.prefix;
+    }
+    let further = chosen.iter().skip(1);
+    config.further = further.map(|it| (it.ip, it.prefix)).collect();
+    let own = match config.reached_at.filter(|_| text.is_none()) {
+        Some(ip) => Told::by_launcher(ip),
+        None => told(text, settings.text("address").filter(|_| chosen_here))?,
+    };
+    log::info!("rank {}: others are told {own}", config.rank);
+    config.reached_at = Some(own.ip);
+    Ok((chosen, Some(own)))
+}
+
+/// The networks that there are, for people to read.
+fn there(all: &[Interface]) -> String {
+    let list = |it: &Interface| {
+        let Chosen { ip, prefix, .. } = first(it, |_| true)?;
+        Some(format!("{} ({ip}/{prefix})", it.name))
+    };
+    let there = all.iter().filter(|it| it.up).filter_map(list);
+    there.collect::<Vec<_>>().join(", ")
 }
 
 /// An interface's address to use: IPv4 first, none that counts on its link only.
@@ -135,12 +179,11 @@ mod tests {
             mtu: 1500,
             up: name != "down",
             loopback: name == "lo",
-            mac: None,
-            xdp: false,
             addresses: addresses
                 .iter()
                 .map(|(ip, prefix)| (ip.parse().unwrap(), *prefix))
                 .collect(),
+            ..Interface::default()
         }
     }
 

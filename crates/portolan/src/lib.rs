@@ -119,7 +119,9 @@ pub mod c_edge {
 pub use environment::{check_environment, check_variable};
 pub use guest::SecretFileError;
 #[doc(hidden)]
-pub use interfaces::{Chosen as Network, check as check_networks, chosen as networks};
+pub use interfaces::{
+    Chosen as Network, Told, check as check_networks, chosen as networks, told as own_address,
+};
 pub use logging::begin_log;
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{

@@ -114,6 +114,13 @@ pub enum OpenError {
         /// The reason.
         why: String,
     },
+    /// The setting `address` is neither an address nor a network, or this host has no
+    /// such address.
+    #[error("setting address is {why}")]
+    Address {
+        /// The value, and the reason.
+        why: String,
+    },
     /// A space of the endpoint cannot be opened.
     #[error("{0}")]
     Space(Misuse),
@@ -422,7 +429,7 @@ impl Endpoint {
     /// The text of each error says what to do.
     /// - [`OpenError::Boot`]: the job cannot be joined.
     /// - [`OpenError::Setting`], [`OpenError::Disable`], [`OpenError::Interface`],
-    ///   [`OpenError::SecretFile`]: a setting is wrong, here, in the environment,
+    ///   [`OpenError::Address`], [`OpenError::SecretFile`]: a setting is wrong, here, in the environment,
     ///   in a file or in the launcher's options.
     /// - [`OpenError::NotOneHost`], [`OpenError::NotShared`],
     ///   [`OpenError::NoHostPort`]: a rank cannot be reached by the link that the
@@ -479,7 +486,8 @@ impl Endpoint {
         let mut settings = said(&launcher)?;
         let mut engine_config = job_config(&mut job, &settings, config.threads)?;
         engine_config.one_sided = !portolan_boot::node::no_one_sided();
-        let networks = networks(&settings, &mut engine_config)?;
+        let (networks, own_address) =
+            interfaces::enter(&settings, job.is_guest(), &mut engine_config)?;
         if let Some(keys) = &keys {
             keys.enter(&mut engine_config);
         }
@@ -533,7 +541,8 @@ impl Endpoint {
             };
             let all = (0..).zip(&peers).zip(&links);
             let others = all.filter(|((rank, _), _)| *rank != me);
-            reporter.lanes(others.map(lane));
+            let own = own_address.map(|it| (it.ip, it.reason));
+            reporter.lanes(others.map(lane), own);
             reporter.tables(inner.tables().iter().map(told).collect());
         }
         let opened = Arc::new(Opened {
@@ -643,24 +652,6 @@ fn map(
         packet_max: (most < info.mtu).then_some(most),
     };
     Ok((way, mapped))
-}
-
-/// The networks that the setting `interface` names, entered in `config`.
-pub(crate) fn networks(
-    settings: &Settings,
-    config: &mut engine::Config,
-) -> Result<Vec<Chosen>, OpenError> {
-    let Some(text) = settings.text("interface").filter(|_| config.network) else {
-        return Ok(Vec::new());
-    };
-    let chosen = interfaces::chosen(text).map_err(|why| OpenError::Interface { why })?;
-    if let Some(first) = chosen.first() {
-        config.udp.address = Some(first.ip);
-        config.prefix = first.prefix;
-    }
-    let further = chosen.iter().skip(1);
-    config.further = further.map(|it| (it.ip, it.prefix)).collect();
-    Ok(chosen)
 }
 
 /// Fresh random bytes from the kernel.

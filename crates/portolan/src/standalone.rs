@@ -13,7 +13,7 @@ use portolan_sys::tell::tell;
 use crate::configure::{adopt_tuned, engine_config, suite_of};
 use crate::guest::{CONGESTION, Keys, SECURITY, SUITE, address_of};
 use crate::interfaces;
-use crate::open::{Config, Endpoint, OpenError, Opened, mode, networks};
+use crate::open::{Config, Endpoint, OpenError, Opened, mode};
 use crate::settings::{Origin, Settings};
 use crate::tuned::Link;
 
@@ -50,7 +50,7 @@ impl Endpoint {
         let call = call.map(|(name, value)| (name.as_str(), value.as_str()));
         let mut settings = Settings::gather(call, [])?;
         let mut engine_config = standalone_config(&settings, config.threads)?;
-        networks(&settings, &mut engine_config)?;
+        interfaces::enter(&settings, true, &mut engine_config)?;
         adopt_tuned(&mut settings, &[Link::Udp], &mut engine_config)?;
         let keys = Keys::make(&settings)?;
         keys.enter(&mut engine_config);
@@ -123,10 +123,6 @@ fn standalone_config(
         trace: settings.file_of("trace", 0, 0),
         ..engine_config(settings, threads)?
     };
-    if let Some(text) = settings.text("address") {
-        let found = interfaces::chosen(text).map_err(|why| OpenError::Interface { why })?;
-        config.reached_at = found.first().map(|it| it.ip);
-    }
     if available_parallelism().is_ok_and(|cores| cores.get() == 1)
         && settings.origin("spin_passes") == Origin::Default
     {

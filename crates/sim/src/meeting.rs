@@ -568,7 +568,7 @@ impl Meeting {
     /// Everybody adds everybody, and something that is said arrives.
     fn meet_all(&mut self) {
         let mut left = self.pairs();
-        for _ in 0..8 {
+        for _ in 0..3 {
             let before = self.sent.len();
             for &(from, to) in &left {
                 let life = self.node(to).life;

@@ -20,7 +20,9 @@ pub use abi::RawAddress;
 pub use neighbour::{Change, Changes, Neighbour};
 pub use netlink::Netlink;
 pub use receive::Received;
-pub use route::{Interface, Route, directly_connected, interfaces, mtu_towards, route_to};
+pub use route::{
+    Interface, Route, default_routes, directly_connected, interfaces, mtu_towards, route_to,
+};
 pub use send::{SEGMENTS_MAX, SendUnit, UNITS_MAX};
 pub(crate) use socket::set_option;
 pub use socket::{BindError, SocketOptions, UdpSocket};

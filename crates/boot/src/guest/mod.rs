@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use portolan_sys::lives::Pulse;
 use portolan_sys::memory::Hidden;
+use portolan_sys::net::Subnet;
 
 use crate::host::{fnv, host_identity};
 use crate::job::{PeerInfo, fill_random, random_secret};
@@ -49,9 +50,8 @@ pub struct GuestOptions {
     pub congestion: Congestion,
     /// A secret of the job that goes into the keys.
     pub mix: Option<Arc<Hidden<32>>>,
-    /// The address that others are told, or the network that it is in; none:
-    /// each host chooses among all.
-    pub address: Option<String>,
+    /// The addresses that other hosts may use, the best first.
+    pub addresses: Vec<Subnet>,
     /// Whether ends of processes can be watched (the feature `pidfd`).
     pub watches: bool,
     /// The program that is run as the agent of a host; none: there is none.
@@ -102,15 +102,6 @@ pub enum GuestError {
         /// Its rank.
         rank: u32,
     },
-    /// The setting is neither an address nor a network.
-    #[error("setting address is {0:?}: give an IP address or a network (10.1.0.0/16)")]
-    BadAddress(String),
-    /// This host has no such address.
-    #[error(
-        "setting address is {0}, and no interface of this host that is up has such an address: see \
-         `ip address`"
-    )]
-    NotOurs(String),
     /// A host has no address that this one could use.
     #[error(
         "the host of rank {rank} has no address that this one could use: it needs one beside the \
@@ -195,7 +186,7 @@ impl Guest {
                 congestion: options.congestion,
                 has_secret: options.mix.is_some(),
             },
-            addresses: addresses::own(options.address.as_deref())?,
+            addresses: options.addresses.clone(),
         };
         let (rank, size) = (pmi.rank, pmi.size);
         pmi.put(&format!("ptl-card-{rank}"), &own.encode())?;

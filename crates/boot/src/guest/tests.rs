@@ -17,7 +17,7 @@ fn options() -> GuestOptions {
         link: LinkChoice::Auto,
         congestion: Congestion::Auto,
         mix: None,
-        address: None,
+        addresses: Vec::new(),
         watches: true,
         agent: None,
         host_silence: Duration::from_secs(2),

@@ -111,6 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     findings.extend(settings::look(arguments.settings));
     let mut ports = Ports::look(&disabled, arguments.host_ports);
     findings.extend(networks::look(&ports));
+    findings.extend(networks::own());
     findings.extend(ports.finding.take());
     findings.extend(peers::look(&arguments.to, disabled, &ports));
     if let Some(output) = output {

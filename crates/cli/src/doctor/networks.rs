@@ -4,11 +4,11 @@
 use std::fs;
 use std::net::IpAddr;
 
-use portolan::networks;
+use portolan::{OpenError, Settings, Told, networks, own_address};
 use portolan_sys::net::{Interface, interfaces};
 
-use super::Finding;
 use super::ports::{Port, Ports, TRY};
+use super::{Finding, settings};
 
 /// A line for each interface with an address, and one for all where they are too
 /// many. Where there is none the subnets' lines say so.
@@ -52,6 +52,38 @@ pub fn look(ports: &Ports) -> Vec<Finding> {
     }
     findings.extend(down);
     findings
+}
+
+/// The address that others would be told, with what was passed over; none where another
+/// line says what is wrong.
+pub fn own() -> Option<Finding> {
+    let name = "own-address";
+    let settings = Settings::gather([], []).ok()?;
+    let value = |name: &str| {
+        let row = settings.iter().find(|(known, ..)| *known == name);
+        row.map(|(_, value, _)| value)
+            .filter(|value| !value.is_empty())
+    };
+    match own_address(value("interface"), value("address")) {
+        Ok(told) => Some(Finding::ok(name, said(&told, value("address").is_some()))),
+        Err(OpenError::Interface { .. }) => None,
+        Err(error) => Some(settings::wrong_elsewhere(name, &error)),
+    }
+}
+
+fn said(told: &Told, elsewhere: bool) -> String {
+    let whose = if elsewhere {
+        "jobs that mpiexec or srun start tell others"
+    } else {
+        "others are told"
+    };
+    let passed: Vec<String> = (told.passed.iter())
+        .map(|(ip, why)| format!("{ip} ({why})"))
+        .collect();
+    match &passed[..] {
+        [] => format!("{whose} {told}"),
+        passed => format!("{whose} {told}; passed over: {}", passed.join(", ")),
+    }
 }
 
 /// Least MTU: 1,232 bytes, and the headers of UDP and IPv6.
@@ -147,10 +179,9 @@ pub mod tests {
             name: "eth0".to_owned(),
             mtu: 1500,
             up: true,
-            loopback: false,
             mac: Some([2; 6]),
-            xdp: false,
             addresses: vec![("10.1.0.1".parse().unwrap(), 24)],
+            ..Interface::default()
         }
     }
 

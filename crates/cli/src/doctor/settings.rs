@@ -39,7 +39,7 @@ fn wrong(subject: &str, error: impl fmt::Display) -> Finding {
 }
 
 /// A value that only jobs of other launchers have.
-fn wrong_elsewhere(subject: &str, error: &SettingError) -> Finding {
+pub fn wrong_elsewhere(subject: &str, error: &impl fmt::Display) -> Finding {
     let remedy = "correct it: no job that mpiexec or srun starts can be joined with it; `portolan \
                   run` does not look at it";
     Finding::missing(subject, error.to_string(), remedy)

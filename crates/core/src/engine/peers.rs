@@ -113,6 +113,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return;
         };
         self.keep_places();
+        self.departed.line.retain(|(other, _)| *other != rank);
         self.begin_rank(rank, CAME);
         self.core.emit_to_all(Event::PeerCome { rank }, 0);
         let now = self.clock.now();
@@ -130,6 +131,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let now = self.clock.now();
         let removed = self.core.lanes.dead(rank) == Some(Death::Nobody);
         if let Some(net) = &mut self.net
+            // It may have come again at once.
+            && net.is_dead(rank)
             && (removed || net.is_stranger(rank))
             && !self.departed.line.iter().any(|(other, _)| *other == rank)
         {

@@ -202,7 +202,8 @@ impl From<&OpenError> for Errno {
             | OpenError::SecretFile(_)
             | OpenError::OtherThreads { .. }
             | OpenError::OtherSetting { .. }
-            | OpenError::Interface { .. } => EINVAL,
+            | OpenError::Interface { .. }
+            | OpenError::Address { .. } => EINVAL,
             OpenError::NotOneHost { .. }
             | OpenError::NotShared { .. }
             | OpenError::NoHostPort { .. } => EHOSTUNREACH,
@@ -222,7 +223,6 @@ fn of_boot(e: &BootError) -> Errno {
         BootError::LauncherGone => ECONNABORTED,
         BootError::Garbled => EPROTO,
         BootError::Pmi(e) => of_pmi(e),
-        BootError::Guest(GuestError::BadAddress(_) | GuestError::NotOurs(_)) => EINVAL,
         BootError::Guest(GuestError::Unreachable { .. }) => EHOSTUNREACH,
         BootError::Guest(_) => EPROTO,
         BootError::Io { error, .. } => error.raw_os_error().map_or(EIO, Errno),

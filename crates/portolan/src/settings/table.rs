@@ -69,7 +69,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "names or networks, as in eth0,10.2.0.0/16; all for all",
         TEXT,
-        "networks that messages go by, at most 4; the first one connects; empty for one, as routed",
+        "networks that messages go by, at most 4; the first one connects; empty for the best one, as routed",
     ),
     row(
         "receive_buffer",
@@ -272,7 +272,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "an IP address or a network (10.1.0.0/16)",
         TEXT,
-        "under another launcher: which of the host's addresses others are told",
+        "under another launcher: which of the host's addresses others are told; empty for the best one",
     ),
     row(
         "agent",

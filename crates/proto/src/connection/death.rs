@@ -252,8 +252,11 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Queues the close that is owed to a peer, once there is a frame for it.
     pub(crate) fn queue_close(&mut self, now: u64, conn: ConnIndex) {
-        let peer = self.conns[conn].peer;
-        if !self.peers[peer].bits.close_owed() {
+        let c = &self.conns[conn];
+        let peer = c.peer;
+        // One that was removed first gets what was sent to it before.
+        let waits = c.parting && !self.core.closing && !c.is_settled();
+        if waits || !self.peers[peer].bits.close_owed() {
             return;
         }
         let alive = !self.core.closing;
@@ -273,6 +276,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.keepalive_at = u64::MAX;
         let peer = c.peer;
         if c.parting && !matches!(self.peers[peer].state, PeerState::Dead(_)) {
+            self.drop_sending(conn);
             // Freed by the caller, outside of the packet that brought this.
             self.peers[peer].state = PeerState::Dead(DeathReason::Told);
             self.tell_peer(peer, PeerEvent::Dead(DeathReason::Told));

@@ -297,7 +297,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// An offer of the life that we know.
-    fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
+    pub(crate) fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
         let p = &self.peers[peer];
         match p.state {
             PeerState::Dead(_) | PeerState::Come | PeerState::Free => {}

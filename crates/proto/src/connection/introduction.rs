@@ -67,7 +67,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let known = self.peer_of(ids.from);
         match known.map(|peer| (peer, self.peers[peer].state)) {
-            Some((_, PeerState::Dead(_))) => {}
+            Some((peer, PeerState::Up)) if self.continues(now, peer, &ids, &parts) => return,
+            // One that is up has forgotten us, and begins anew.
+            Some((_, PeerState::Up | PeerState::Dead(_))) => {}
             Some(_) => return self.handle_connect(now, from, parts.connect),
             None if !self.core.config.strangers || self.core.closing => {
                 self.core.counters.drops.stranger += 1;
@@ -93,6 +95,33 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         self.admit_stranger(now, from, (epoch, known), &key, &ids, parts);
+    }
+
+    /// Whether an introduction of a peer that is up belongs to what we have with it, or makes
+    /// no sense; if so it was dealt with.
+    fn continues(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        ids: &ConnectIds,
+        parts: &IntroductionParts<'_>,
+    ) -> bool {
+        if !self.core.connect_tokens.spend(now) {
+            self.core.counters.drops.limited += 1;
+            return true;
+        }
+        // Opened in a copy: it may be needed again.
+        let mut connect = [0; CONNECT_BYTES + TAG_BYTES];
+        connect.copy_from_slice(parts.connect);
+        let Some(offer) = self.open_offer(peer, ids, &mut connect) else {
+            return true;
+        };
+        self.core.connect_tokens.refund();
+        let same = offer.nonce == self.nonce_theirs(peer);
+        if same {
+            self.handle_offer(now, peer, &offer);
+        }
+        same
     }
 
     /// What a stranger is to echo in an epoch.
@@ -238,6 +267,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.greeter.challenges.refund();
         let mode = self.core.config.congestion.unwrap_or(Mode::Shared);
         if known.is_some() {
+            // It has removed us, though we have not heard that.
+            self.mark_dead(peer, DeathReason::Removed);
             self.revive(peer, from, mode);
         } else {
             self.record(peer, ids.from, ids.from_life, from, mode);
@@ -279,6 +310,10 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         p.bits.set_parting();
         let (state, conn) = (p.state, p.conn);
+        if conn.is_some() {
+            self.drop_received(conn);
+            self.conns[conn].finished = true;
+        }
         if state != PeerState::Up {
             self.mark_dead(peer, DeathReason::Told);
             return;
@@ -291,7 +326,6 @@ impl<S: Seal> Endpoint<'_, S> {
             self.mark_dead(peer, DeathReason::Told);
             return;
         };
-        self.drop_received(conn);
         let c = &mut self.conns[conn];
         (c.finished, c.parting) = (true, true);
         if c.sends_long() {

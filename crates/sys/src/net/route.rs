@@ -26,7 +26,7 @@ pub struct Route {
 }
 
 /// A network interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// Its index (the scope of link-local addresses).
     pub index: u32,
@@ -36,8 +36,17 @@ pub struct Interface {
     pub mtu: usize,
     /// It is switched on.
     pub up: bool,
+    /// It has a carrier: something is at its other end, as far as its driver knows.
+    pub carrier: bool,
     /// It is the loopback.
     pub loopback: bool,
+    /// What kind of device it imitates, as `ip link` calls it (`bridge`, `veth`,
+    /// `tun`); empty for hardware.
+    pub kind: String,
+    /// What its link layer is, as the kernel counts it (`ARPHRD_ETHER` is 1).
+    pub hardware: u16,
+    /// Index of the bridge or bond that it is part of, or 0.
+    pub master: u32,
     /// Its Ethernet address, if it has one.
     pub mac: Option<[u8; 6]>,
     /// An XDP program is attached to it.
@@ -53,17 +62,26 @@ const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 
+const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
+const RT_TABLE_MAIN: u8 = 254;
+/// Of a route: its interface is down.
+const RTNH_F_DEAD: u32 = 1;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
+const RTA_MULTIPATH: u16 = 9;
 const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const XDP_ATTACHED_NONE: u8 = 0;
@@ -71,6 +89,7 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
+const IFF_LOWER_UP: u32 = 1 << 16;
 
 impl Netlink {
     /// How packets to `ip` (from interface `scope` if that is not 0) leave; the MTU
@@ -163,6 +182,42 @@ pub fn interfaces() -> Result<Vec<Interface>, Errno> {
     Ok(interfaces)
 }
 
+/// The default routes of IPv4 (or of IPv6, if `v6`) in the main table, those that the
+/// kernel prefers first. Of a route with several next hops it is the first.
+///
+/// # Errors
+/// `EACCES` or `EPERM` where netlink is not permitted.
+pub fn default_routes(v6: bool) -> Result<Vec<Route>, Errno> {
+    let mut found = Vec::new();
+    // A rtmsg of this family, all else open.
+    let mut request = [0; 12];
+    request[0] = if v6 { AF_INET6 } else { AF_INET } as u8;
+    Netlink::open()?.request(
+        RTM_GETROUTE,
+        NLM_F_REQUEST | NLM_F_DUMP,
+        &request,
+        |kind, body| {
+            if kind == RTM_NEWROUTE {
+                found.extend(parse_default(body));
+            }
+        },
+    )?;
+    found.sort_by_key(|(metric, _)| *metric);
+    Ok(found.into_iter().map(|(_, route)| route).collect())
+}
+
+/// A default route of the main table that can be used, with its metric.
+fn parse_default(body: &[u8]) -> Option<(u32, Route)> {
+    let (fixed, attributes) = body.split_at_checked(12)?;
+    let is_default = fixed[1] == 0 && fixed[4] == RT_TABLE_MAIN && fixed[7] == RTN_UNICAST;
+    if !is_default || word(&fixed[8..])? & RTNH_F_DEAD != 0 {
+        return None;
+    }
+    let metric = Attributes(attributes).find(|(kind, _)| *kind == RTA_PRIORITY);
+    let metric = metric.and_then(|(_, data)| word(data)).unwrap_or(0);
+    Some((metric, parse_route(body)?))
+}
+
 fn links() -> Result<Vec<Interface>, Errno> {
     let mut links = Vec::new();
     // An ifinfomsg of any family.
@@ -193,20 +248,42 @@ fn parse_route(body: &[u8]) -> Option<Route> {
     for (kind, data) in Attributes(attributes) {
         match kind {
             RTA_OIF => route.interface = word(data)?,
-            RTA_GATEWAY => (route.routed, route.gateway) = (true, ip_from_bytes(data)),
-            // Two bytes of address family come first.
-            RTA_VIA => {
-                (route.routed, route.gateway) = (true, data.get(2..).and_then(ip_from_bytes))
+            // A rtnexthop, its attributes, and others of the same form.
+            RTA_MULTIPATH => {
+                let length = u16::from_ne_bytes(*data.first_chunk()?);
+                route.interface = word(data.get(4..)?)?;
+                for (kind, data) in Attributes(data.get(8..usize::from(length))?) {
+                    route.go_by(kind, data);
+                }
             }
             RTA_PREFSRC => route.source = ip_from_bytes(data),
             RTA_METRICS => {
                 let mtu = Attributes(data).find(|(metric, _)| *metric == RTAX_MTU);
                 route.mtu = mtu.and_then(|(_, data)| word(data)).unwrap_or(0) as usize;
             }
-            _ => {}
+            kind => route.go_by(kind, data),
         }
     }
     Some(route)
+}
+
+impl Route {
+    /// Takes in an attribute that names a router.
+    fn go_by(&mut self, kind: u16, data: &[u8]) {
+        let gateway = match kind {
+            RTA_GATEWAY => ip_from_bytes(data),
+            // Two bytes of address family come first.
+            RTA_VIA => data.get(2..).and_then(ip_from_bytes),
+            _ => return,
+        };
+        (self.routed, self.gateway) = (true, gateway);
+    }
+}
+
+/// The text of an attribute that ends with a zero.
+fn text(data: &[u8]) -> String {
+    let text = data.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }
 
 fn parse_link(body: &[u8]) -> Option<Interface> {
@@ -214,19 +291,20 @@ fn parse_link(body: &[u8]) -> Option<Interface> {
     let flags = word(&fixed[8..])?;
     let mut link = Interface {
         index: word(&fixed[4..])?,
-        name: String::new(),
-        mtu: 0,
         up: flags & IFF_UP != 0,
+        carrier: flags & IFF_LOWER_UP != 0,
         loopback: flags & IFF_LOOPBACK != 0,
-        mac: None,
-        xdp: false,
-        addresses: Vec::new(),
+        hardware: u16::from_ne_bytes([fixed[2], fixed[3]]),
+        ..Interface::default()
     };
     for (kind, data) in Attributes(attributes) {
         match kind {
-            IFLA_IFNAME => {
-                let name = data.split(|byte| *byte == 0).next().unwrap_or_default();
-                link.name = String::from_utf8_lossy(name).into_owned();
+            IFLA_IFNAME => link.name = text(data),
+            IFLA_MASTER => link.master = word(data)?,
+            IFLA_LINKINFO => {
+                let mut about = Attributes(data);
+                let kind = about.find(|(kind, _)| *kind == IFLA_INFO_KIND);
+                link.kind = kind.map_or_else(String::new, |(_, data)| text(data));
             }
             IFLA_ADDRESS => link.mac = data.try_into().ok(),
             IFLA_MTU => link.mtu = word(data)? as usize,
@@ -267,7 +345,7 @@ mod tests {
         assert!(directly_connected(Ipv4Addr::LOCALHOST.into()).unwrap());
         let interfaces = interfaces().unwrap();
         let lo = interfaces.iter().find(|link| link.loopback).unwrap();
-        assert!(lo.up);
+        assert!(lo.up && lo.carrier && lo.kind.is_empty() && lo.hardware == 772);
         assert!(
             lo.addresses.contains(&(Ipv4Addr::LOCALHOST.into(), 8)),
             "{lo:?}"
@@ -303,6 +381,49 @@ mod tests {
         assert_eq!(routed.gateway, Some(IpAddr::from([10, 0, 0, 1])));
         assert_eq!(routed.source, Some(IpAddr::from([10, 0, 0, 2])));
         // A cut answer ends the walk and never panics.
+        for cut in 0..body.len() {
+            parse_route(&body[..cut]);
+        }
+    }
+
+    #[test]
+    fn default_routes_are_those_of_the_main_table_that_can_be_used() {
+        let of = |length: u8, table: u8, kind: u8, flags: u32| {
+            let mut body = vec![AF_INET as u8, length, 0, 0, table, 0, 0, kind];
+            body.extend(flags.to_ne_bytes());
+            push_attribute(&mut body, RTA_PRIORITY, &600u32.to_ne_bytes());
+            push_attribute(&mut body, RTA_OIF, &3u32.to_ne_bytes());
+            body
+        };
+        let (metric, route) = parse_default(&of(0, 254, 1, 0)).unwrap();
+        assert_eq!((metric, route.interface, route.routed), (600, 3, false));
+        for (length, table, kind, flags) in [
+            (24, 254, 1, 0),
+            (0, 255, 1, 0),
+            (0, 254, 7, 0),
+            (0, 254, 1, 1),
+        ] {
+            assert_eq!(parse_default(&of(length, table, kind, flags)), None);
+        }
+        for v6 in [false, true] {
+            default_routes(v6).unwrap();
+        }
+    }
+
+    #[test]
+    fn of_several_next_hops_the_first_counts() {
+        let mut hops = Vec::new();
+        for (interface, gateway) in [(7_u32, 1_u8), (8, 2)] {
+            hops.extend(16_u16.to_ne_bytes());
+            hops.extend([0; 2]);
+            hops.extend(interface.to_ne_bytes());
+            push_attribute(&mut hops, RTA_GATEWAY, &[10, 0, 0, gateway]);
+        }
+        let mut body = vec![0; 12];
+        push_attribute(&mut body, RTA_MULTIPATH, &hops);
+        let route = parse_route(&body).unwrap();
+        assert_eq!(route.interface, 7);
+        assert_eq!(route.gateway, Some(IpAddr::from([10, 0, 0, 1])));
         for cut in 0..body.len() {
             parse_route(&body[..cut]);
         }

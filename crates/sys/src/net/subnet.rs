@@ -66,3 +66,41 @@ pub const fn is_link_local(ip: &IpAddr) -> bool {
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_its_addresses() {
+        for (network, ip, within) in [
+            ("10.1.2.3/24", "10.1.2.99", true),
+            ("10.1.2.3/24", "10.1.3.3", false),
+            ("10.1.2.3", "10.1.2.3", true),
+            ("10.1.2.3", "10.1.2.4", false),
+            ("0.0.0.0/0", "200.1.2.3", true),
+            ("::/0", "200.1.2.3", false),
+            ("::/0", "fd00::1", true),
+            ("fd00::1/64", "fd00::ffff", true),
+            ("fd00::1/64", "fd00:0:0:1::1", false),
+        ] {
+            let own = network.parse::<Subnet>().unwrap();
+            assert_eq!(own.contains(ip.parse().unwrap()), within, "{network} {ip}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_told() {
+        for text in [
+            "",
+            "h0",
+            "10.1.2",
+            "10.1.2.3/33",
+            "10.1.2.3/",
+            "fd00::/129",
+            "/8",
+        ] {
+            assert_eq!(text.parse::<Subnet>(), Err(NotASubnet), "{text}");
+        }
+    }
+}
