@@ -17,6 +17,7 @@ pub mod lives;
 pub mod memory;
 pub mod missing;
 pub mod net;
+pub mod pmix;
 pub mod process;
 pub mod raw;
 pub mod slice;
