@@ -10,13 +10,14 @@ use std::mem::offset_of;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
 use common::guests::{AGENT, ENDED, Folder, RIGHT, as_words, programs, wrapper};
 use common::pmi::PmiServer;
 use common::slurm::Slurm;
-use common::{CLOSES_LATE, LIMIT, MARK, Said, example, finish, none_left, own_mark, until};
+use common::{CLOSES_LATE, LIMIT, MARK, Said, example, finish, marked, none_left, own_mark, until};
 use portolan_sys::pmix::abi;
 
 /// Where Debian's libpmix-dev has its headers.
@@ -225,6 +226,26 @@ fn a_death_under_mpirun_is_noticed() {
     assert_eq!(shared_files(), Vec::<PathBuf>::new());
 }
 
+#[test]
+fn who_loses_mpirun_ends() {
+    let mark = "pmix-lost";
+    let mut job = Command::new(MPIRUN[0]);
+    job.args(&MPIRUN[1..])
+        .args(["-n", "3", &example("ring"), "100000000"]);
+    job.env(MARK, own_mark(mark)).env(AGENT.0, AGENT.1);
+    job.stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut job = job.spawn().unwrap();
+    // mpirun, three ranks, and their agent.
+    let running = || marked(mark).len() == 5;
+    until(|| format!("{:?}", marked(mark)), running);
+    sleep(Duration::from_millis(500));
+    job.kill().unwrap();
+    job.wait().unwrap();
+    none_left(mark);
+}
+
 /// A process that finds the library in `folder`.
 fn alone(folder: &Path) -> Command {
     let mut command = Command::new("timeout");
@@ -274,7 +295,7 @@ fn libraries_that_do_not_fit_are_told() {
     run(half.env_remove("PMIX_RANK"))
         .expect(1)
         .complains(&["PMIX_RANK is not set", "to run alone"]);
-    // Others that do not come, and that are no programs of ours.
+    // Another process that does not come.
     let ring = example("ring");
     let words = ["-n", "1", &ring, "50", ":", "-n", "1", "sleep", LIMIT];
     let said = run(mpirun(&words).env("PORTOLAN_JOIN_MS", "500"));

@@ -1,5 +1,6 @@
 //! Thin, safe wrappers of system calls. They decide nothing, and they enter
-//! the kernel directly: no libc function stands on the data path.
+//! the kernel directly: no libc function stands on the data path. [`pmix`] wraps
+//! a library that is loaded when it is asked for.
 
 pub mod barrier;
 pub mod bpf;

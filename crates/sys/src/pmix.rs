@@ -52,6 +52,8 @@ type Told = Box<dyn Fn(u32) + Send + Sync>;
 
 /// The same for the handler of events, and of whose job the rank must be.
 static ON_DEATH: OnceLock<(Proc, Told)> = OnceLock::new();
+/// The same where the launcher is gone, and what job is not its own.
+static ON_LOSS: OnceLock<(Proc, fn())> = OnceLock::new();
 
 impl Library {
     /// Loads it, as the loader finds it.
@@ -230,21 +232,32 @@ impl Client {
             abi::ERR_PROC_KILLED_BY_CMD,
             abi::ERR_PROC_TERM_WO_SYNC,
         ];
-        if ON_DEATH.set((self.me, Box::new(told))).is_err() {
-            return;
+        if ON_DEATH.set((self.me, Box::new(told))).is_ok() {
+            self.register(codes, heard_of_death);
         }
+    }
+
+    /// Has `told` called, by a thread of the library's, once the connection to
+    /// the launcher's server is lost. It must not panic. Once in a process.
+    pub fn on_loss(&self, told: fn()) {
+        if ON_LOSS.set((self.me, told)).is_ok() {
+            self.register([abi::ERR_LOST_CONNECTION], heard_of_loss);
+        }
+    }
+
+    fn register<const N: usize>(&self, codes: [c_int; N], handler: abi::EventHandler) {
         // The library reads them later, in a thread of its own.
         let codes = Box::leak(Box::new(codes));
         let register = self.library.0.register;
-        // SAFETY: the codes stay; there are no options; the handlers have the
-        // types that the header asks for, and need no data.
+        // SAFETY: the codes stay; there are no options; handler and callback have
+        // the types that the header asks for, and need no data.
         unsafe {
             register(
                 codes.as_mut_ptr(),
                 codes.len(),
                 ptr::null(),
                 0,
-                heard,
+                handler,
                 registered,
                 ptr::null_mut(),
             );
@@ -277,8 +290,8 @@ impl Client {
 /// Nothing to do where a handler was not taken: then nothing is told.
 unsafe extern "C" fn registered(_: c_int, _: usize, _: *mut c_void) {}
 
-/// Takes an event.
-unsafe extern "C" fn heard(
+/// Takes an event of a death.
+unsafe extern "C" fn heard_of_death(
     _: usize,
     _: c_int,
     _: *const Proc,
@@ -307,9 +320,42 @@ unsafe extern "C" fn heard(
             told(whose.rank);
         }
     }
+    // SAFETY: it is called once, with the data that came with it.
+    unsafe { say_done(done, data) };
+}
+
+/// Takes the event that the server is gone.
+unsafe extern "C" fn heard_of_loss(
+    _: usize,
+    _: c_int,
+    source: *const Proc,
+    _: *const Info,
+    _: usize,
+    _: *mut Info,
+    _: usize,
+    done: Option<EventDone>,
+    data: *mut c_void,
+) {
+    // SAFETY: null or a process, which stays until `done`.
+    let source = unsafe { source.as_ref() };
+    // Servers say the same of processes of this job.
+    if let (Some(source), Some((me, told))) = (source, ON_LOSS.get())
+        && !named(&source.nspace).eq(named(&me.nspace))
+    {
+        told();
+    }
+    // SAFETY: it is called once, with the data that came with it.
+    unsafe { say_done(done, data) };
+}
+
+/// Tells the library that a handler is done.
+///
+/// # Safety
+/// Both came to the handler, which has not called this before.
+unsafe fn say_done(done: Option<EventDone>, data: *mut c_void) {
     if let Some(done) = done {
         let (nothing, no_data) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: it is called once, with the data that came with it.
+        // SAFETY: by the caller's word.
         unsafe { done(abi::EVENT_ACTION_COMPLETE, nothing, 0, None, no_data, data) };
     }
 }

@@ -13,7 +13,9 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use portolan_sys::pmix::{Client, Failed, Library, LoadError};
+use portolan_sys::tell::tell;
 use rustix::net::{Shutdown, shutdown};
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::error::FENCE;
 use super::{GETTING, LEAVING, OPENING, PUTTING, PmiError};
@@ -72,13 +74,26 @@ pub(super) fn open(limit: Duration) -> Result<(Speaker, u32, u32), PmiError> {
         if JOINED.swap(true, Ordering::Relaxed) {
             return Err(PmiError::AlreadyJoined);
         }
-        let come = library.init().map_err(failed(OPENING))?;
+        let come = library.init().map_err(|error| {
+            JOINED.store(false, Ordering::Relaxed);
+            failed(OPENING)(error)
+        })?;
+        come.on_loss(end_without_launcher);
         let size = come.size().map_err(failed(OPENING))?;
         let rank = come.rank();
         *client = Some(come);
         Ok((rank, size))
     })?;
     Ok((speaker, rank, size))
+}
+
+/// Ends this process, whose launcher is gone without having ended it: nobody
+/// else would.
+fn end_without_launcher() {
+    tell(format_args!(
+        "portolan: the launcher is gone, and its job ends with it"
+    ));
+    let _ = kill_process(getpid(), Signal::TERM);
 }
 
 /// The first number of a version, which stands between words.

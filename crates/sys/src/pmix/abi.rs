@@ -26,6 +26,8 @@ pub const EVENT_AFFECTED_PROC: &str = "pmix.evproc";
 pub const SUCCESS: c_int = 0;
 /// `PMIX_ERR_TYPE_MISMATCH`.
 pub const ERR_TYPE_MISMATCH: c_int = -18;
+/// `PMIX_ERR_LOST_CONNECTION`: of the library to its server, if this is the source.
+pub const ERR_LOST_CONNECTION: c_int = -61;
 /// `PMIX_ERR_PROC_TERM_WO_SYNC`: it has ended without `PMIx_Finalize`.
 pub const ERR_PROC_TERM_WO_SYNC: c_int = -200;
 /// `PMIX_ERR_PROC_KILLED_BY_CMD`.
