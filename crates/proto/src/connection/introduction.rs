@@ -331,7 +331,10 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.lends(conn) {
             self.drop_sending(conn);
         }
-        self.owe_close(peer);
+        // Else it is told already, or will be.
+        if !self.core.closing {
+            self.owe_close(peer);
+        }
         self.part(now, conn);
     }
 
