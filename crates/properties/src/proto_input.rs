@@ -301,6 +301,7 @@ impl Run<'_> {
                     node.number[from] = header.number;
                 }
             }
+            PacketType::Introduction | PacketType::Challenge => {}
         }
     }
 
@@ -546,7 +547,9 @@ impl Run<'_> {
                     message,
                 },
                 6 => Chunk::Ping,
-                7 => Chunk::Close,
+                7 => Chunk::Close {
+                    alive: shape & 0x80 != 0,
+                },
                 _ => break,
             };
             let at = packet.len();

@@ -280,7 +280,7 @@ impl Hands<'_> {
             PeerEvent::Up => {
                 self.record.forget(self.me, peer);
             }
-            PeerEvent::Waiting => {}
+            PeerEvent::Come | PeerEvent::Waiting => {}
         }
     }
 

@@ -254,7 +254,7 @@ fn chunk_text(chunk: &Chunk<'_>) -> String {
             "refuse priority={} flow={flow} message={}",
             *priority as u8, message.0
         ),
-        Chunk::Close => "close".to_owned(),
+        Chunk::Close { alive } => format!("close alive={}", u8::from(*alive)),
         Chunk::Ping => "ping".to_owned(),
         Chunk::Networks(entries) => {
             let entry = |bytes: &[u8; NETWORK_BYTES]| {
@@ -447,7 +447,12 @@ pub fn all() -> Vec<Packet> {
                 0,
                 true,
                 Some(wide),
-                vec![refuse, Chunk::Networks(&NETWORKS), stopped, Chunk::Close],
+                vec![
+                    refuse,
+                    Chunk::Networks(&NETWORKS),
+                    stopped,
+                    Chunk::Close { alive: false },
+                ],
                 0,
             ),
         ),
