@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 
 use portolan_sim::cluster::Summary;
 use portolan_sim::run::{run_seed, run_seeds};
-use portolan_sim::scenario::{STAGE, TWO_NETWORKS, TWO_WAYS};
+use portolan_sim::scenario::{MEETING, STAGE, TWO_NETWORKS, TWO_WAYS};
 
 const SEEDS: u64 = 500;
 
@@ -41,6 +41,22 @@ fn seeds_of_the_engine_that_once_failed_pass() {
     for &seed in STAGE_REGRESSIONS {
         run_seed(STAGE + seed, false).unwrap_or_else(|failure| panic!("{failure}"));
     }
+}
+
+/// The same of endpoints outside of a job.
+const MEETING_REGRESSIONS: &[u64] = &[0, 1, 4, 5, 8, 9, 668, 1763];
+
+#[test]
+fn seeds_of_meetings_that_once_failed_pass() {
+    for &seed in MEETING_REGRESSIONS {
+        run_seed(MEETING + seed, false).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn five_hundred_meetings_pass() {
+    let sum = pass(MEETING, SEEDS);
+    assert!(sum.kills > 500 && sum.delivered > 20_000, "{sum:?}");
 }
 
 #[test]

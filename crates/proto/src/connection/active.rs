@@ -48,6 +48,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 || p.bits.parting()
                 || up && self.core.closing && !p.bits.close_owed(),
             parting: p.bits.parting(),
+            part_by: now.saturating_add(self.core.config.silence_ns),
             refusals: Refusals::new(&kept.next_out),
             kept,
             ..Conn::default()

@@ -16,6 +16,9 @@ use crate::congestion::Mode;
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, Conn, Memory, PEER_BITS, PeerState, Use};
 
+/// A peer that was removed has this part of the silence to take what was sent to it.
+const PARTING_PARTS: u64 = 8;
+
 impl<S: Seal> Endpoint<'_, S> {
     /// Makes an introduction of a connect packet that stands in a frame; gives its length.
     /// Without public keys it stays what it is.
@@ -82,7 +85,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         // Two multiplications on the curve, which whoever knows our address can cause.
-        if !self.core.connect_tokens.spend(now) {
+        if !self.core.greeter.admissions.spend(now) {
             self.core.counters.drops.limited += 1;
             return;
         }
@@ -263,7 +266,6 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             return;
         };
-        self.core.connect_tokens.refund();
         self.core.greeter.challenges.refund();
         let mode = self.core.config.congestion.unwrap_or(Mode::Shared);
         if known.is_some() {
@@ -328,6 +330,7 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let c = &mut self.conns[conn];
         (c.finished, c.parting) = (true, true);
+        c.part_by = now.saturating_add(self.core.config.silence_ns / PARTING_PARTS);
         if self.lends(conn) {
             self.drop_sending(conn);
         }
@@ -349,8 +352,13 @@ impl<S: Seal> Endpoint<'_, S> {
     /// A peer was removed: it is told once all that was sent to it has been acknowledged.
     #[cold]
     pub(crate) fn part(&mut self, now: u64, conn: ConnIndex) {
-        if !self.conns[conn].is_settled() {
+        let c = &self.conns[conn];
+        if !c.is_settled() && now < c.part_by {
             return;
+        }
+        if !c.is_settled() && self.peers[c.peer].bits.close_owed() {
+            // It takes nothing.
+            self.drop_sending(conn);
         }
         self.queue_close(now, conn);
         let c = &mut self.conns[conn];

@@ -75,6 +75,8 @@ pub struct Conn {
     /// We have removed the peer. It is finished too, but what was sent before is yet to be
     /// acknowledged, and so is our close.
     pub(crate) parting: bool,
+    /// Then that is not waited for any more, ns.
+    pub(crate) part_by: u64,
     /// In the midst of a packet: not to be given to another peer.
     pub(crate) busy: bool,
     /// Flows whose held chunks may be taken, a bit each.
@@ -169,6 +171,7 @@ impl Default for Conn {
             round: 0,
             finished: false,
             parting: false,
+            part_by: 0,
             busy: false,
             resumable: 0,
             deferred_ack: None,

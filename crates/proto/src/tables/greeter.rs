@@ -22,6 +22,9 @@ pub(crate) struct Greeter {
     count: [usize; 2],
     /// Challenges that may still be sent: each costs some hashes and a packet.
     pub challenges: Tokens,
+    /// Introductions with a good echo that may still be opened. They are strangers' whatever
+    /// comes of it: none of these is given back.
+    pub admissions: Tokens,
 }
 
 impl Greeter {
@@ -31,6 +34,7 @@ impl Greeter {
         used: [[0; ADMITTED]; 2],
         count: [0; 2],
         challenges: Tokens::full(8 * Tokens::USUAL),
+        admissions: Tokens::FULL,
     };
 
     /// The epochs whose nonces are good at a time, the present one first.
