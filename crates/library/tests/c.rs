@@ -68,6 +68,17 @@ fn every_call_and_its_edges_alone() {
     }
 }
 
+/// Without a launcher.
+#[test]
+fn endpoints_outside_of_a_job() {
+    for language in languages() {
+        let program = build("peers", language);
+        let mut command = Command::new(program);
+        command.env_remove(portolan_boot::JOB_VARIABLE);
+        assert_eq!(succeeds(&mut command), "peers: all is well\n");
+    }
+}
+
 #[test]
 fn matched_messages_of_two_ranks() {
     for language in languages() {
