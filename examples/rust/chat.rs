@@ -128,7 +128,9 @@ fn typed() -> Receiver<String> {
     let (tell, told) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            let end = line.floor_char_boundary(LINE_MAX);
+            let cut = LINE_MAX.min(line.len());
+            let end = (0..=cut).rev().find(|&at| line.is_char_boundary(at));
+            let end = end.unwrap_or(0);
             if tell.send(line[..end].to_owned()).is_err() {
                 return;
             }
