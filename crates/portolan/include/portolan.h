@@ -312,9 +312,9 @@ int64_t portolan_add_peer(portolan_endpoint *endpoint,
 
 /* Removes a peer that was added or that introduced itself, dead or alive. From now on
  * nothing that it has sent is delivered, and what is sent to its number fails with
- * -ENOTCONN. Operations with it end with -ENOTCONN. Short messages that were sent to it
- * before still arrive; then it is told, and gets PORTOLAN_PEER_DEAD. The number may later
- * become another peer's. If the peer sends again, it introduces itself anew and gets a
+ * -ENXIO. Operations with it end with -ENXIO. Short messages that were sent to it before
+ * still arrive; then it is told, and gets PORTOLAN_PEER_DEAD with -ENOTCONN. The number
+ * may later become another peer's. If the peer sends again, it introduces itself anew and gets a
  * new number (setting unknown_peers).
  * -ENXIO       nobody has this number
  * -EOPNOTSUPP  the endpoint is in a job */
@@ -560,7 +560,8 @@ static inline void portolan_send_options_init(portolan_send_options *options)
  *             packets here
  * -ESTALE     it was restarted
  * -EBADMSG    the memory shared with it holds invalid data
- * -ENOTCONN   it was removed (portolan_remove_peer()), here or there
+ * -ENOTCONN   it has removed this endpoint (portolan_remove_peer())
+ * -ENXIO      nobody has this number any more: who had it was removed here, or is gone
  *
  * A message to a port that is not bound yet waits there. A message to a closed
  * port, or one longer than the port's buffer, is refused: PORTOLAN_REFUSED.

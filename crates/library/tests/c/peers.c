@@ -206,7 +206,7 @@ static void strangers_are_let_in(void)
     /* Removed: who sends on is told, and then is nobody. */
     GIVES(0, portolan_on_error(a, note, &at_a));
     GIVES(0, portolan_remove_peer(b, back));
-    GIVES(-ENOTCONN, portolan_send(b, back, 1, NULL, 0));
+    GIVES(-ENXIO, portolan_send(b, back, 1, NULL, 0));
     until(&at_a.events, 1);
     CHECK(at_a.event.kind == PORTOLAN_PEER_DEAD && at_a.event.rank == there);
     GIVES(-ENOTCONN, at_a.event.error);
@@ -309,7 +309,7 @@ static void who_closes_or_falls_silent_is_dead(void)
     GIVES(-EPIPE, completion.error);
     GIVES(-EPIPE, portolan_send(a, there, 1, "x", 1));
     GIVES(0, portolan_remove_peer(a, there));
-    GIVES(-ENOTCONN, portolan_send(a, there, 1, "x", 1));
+    GIVES(-ENXIO, portolan_send(a, there, 1, "x", 1));
     close_all();
 }
 

@@ -40,7 +40,7 @@ errnos! {
     EBUSY = BUSY: c"another thread is in a call of an endpoint that was opened for serialized threads";
     EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
     ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
-    ENXIO = NXIO: c"no such rank or peer";
+    ENXIO = NXIO: c"no such rank, or nobody has this number any more";
     ENOENT = NOENT: c"no such operation, space, queue, counter, claimed message or region, or no longer";
     EACCES = ACCESS: c"not permitted: that port is the library's own (65,280 and above), or that memory may not be accessed so";
     ERANGE = RANGE: c"outside of what there is: flows are numbered 0 to 5, and an access must lie in its region";
@@ -55,7 +55,7 @@ errnos! {
     EHOSTDOWN = HOSTDOWN: c"the peer stopped answering";
     EHOSTUNREACH = HOSTUNREACH: c"the peer never answered, or no link reaches it, or the kernel refuses packets here: is its host up, does UDP get through?";
     ESTALE = STALE: c"the peer was restarted";
-    ENOTCONN = NOTCONN: c"the peer was removed, here or there: add it again to go on";
+    ENOTCONN = NOTCONN: c"the peer has removed this endpoint: add it again to go on";
     EOPNOTSUPP = OPNOTSUPP: c"without a launcher there are no barriers, broadcasts and groups; in a job no peers are added and removed";
     EBADMSG = BADMSG: c"the peer wrote nonsense to shared memory";
     EALREADY = ALREADY: c"this process has joined its job, or opened the space, before";
@@ -121,6 +121,7 @@ impl From<Death> for Errno {
             Death::Restarted => ESTALE,
             Death::Corrupt => EBADMSG,
             Death::Removed => ENOTCONN,
+            Death::Nobody => ENXIO,
             _ => ECONNRESET,
         }
     }
