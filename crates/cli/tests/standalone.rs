@@ -12,13 +12,13 @@ use std::time::Duration;
 use common::{Said, c_program, example, own_mark};
 use portolan::{ADDRESS_BYTES, Config, Endpoint, SendOptions};
 
-/// A program on this host alone; a peer that is silent for a second is dead.
+/// A program on this host alone; a peer that is silent for 5 s is dead.
 fn command(program: &str, words: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null());
     command.envs([
         ("PORTOLAN_INTERFACE", "lo"),
-        ("PORTOLAN_SILENCE_MS", "1000"),
+        ("PORTOLAN_SILENCE_MS", "5000"),
     ]);
     command
 }
