@@ -154,6 +154,16 @@ run_example() {
         words=(5 "$room/steps")
         ;;
     tokio) words=(5) ;;
+    # These need no launcher. The chat ends with its input.
+    chat)
+        says "* chat " timeout 60 sh -c "$2 </dev/null"
+        return
+        ;;
+    kv)
+        says "seven" timeout 60 sh -euc "rm -f '$room/kv'; $2 serve '$room/kv' & until [ -s '$room/kv' ]; do sleep 0.1; done
+            $2 put '$room/kv' key seven; $2 get '$room/kv' key; kill \$!; wait \$!"
+        return
+        ;;
     esac
     says "" timeout 60 portolan run -n 2 -- "$2" "${words[@]}"
 }

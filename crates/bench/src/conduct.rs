@@ -155,7 +155,8 @@ impl<'a> Conductor<'a> {
                 self.enter(column)?;
                 // What an endpoint has learnt in the last column is not
                 // this column's; peers have a connection for each.
-                if self.plan.columns.len() > 1 && cell.system == SystemKind::Portolan {
+                let ours = [SystemKind::Portolan, SystemKind::Standalone];
+                if self.plan.columns.len() > 1 && ours.contains(&cell.system) {
                     let warm_up = Rule {
                         slice_ns: rule.slice_ns / 10,
                         operations: 1,
@@ -224,6 +225,7 @@ impl<'a> Conductor<'a> {
                 size_max: self.plan.size_max(),
                 lossy: self.plan.lossy,
                 site,
+                settings: self.plan.settings.clone(),
             })?;
             offers[offer] = answer!(line, Offer);
         }

@@ -18,6 +18,7 @@ use crate::ranks::asleep::Wait;
 use crate::ranks::flood::{Flooded, Role, Turn};
 use crate::ranks::matched::{Exchange, Exchanged};
 use crate::ranks::rank::Site;
+use crate::ranks::standalone::Step;
 use crate::ranks::stream::{Received, Stream};
 use crate::report::cost::Cost;
 use crate::slice::Rule;
@@ -28,6 +29,8 @@ use crate::slice::Rule;
 pub enum SystemKind {
     /// Ourselves, over whichever lane the job has.
     Portolan,
+    /// Ourselves, by endpoints outside of the job.
+    Standalone,
     /// Polled UDP sockets without a protocol.
     KernelUdp,
     /// Polled TCP sockets.
@@ -115,6 +118,8 @@ pub enum Order {
         lossy: bool,
         /// Where you are.
         site: Site,
+        /// Of an endpoint outside of the job.
+        settings: Vec<(String, String)>,
     },
     /// What the other rank offered.
     Join {
@@ -195,6 +200,8 @@ pub enum Order {
     },
     /// To both ranks of a bench of matched messages: a slice.
     Exchange(Exchange),
+    /// To a rank of the connect bench.
+    Connect(Step),
     /// What do you know of others, and what has come to you?
     Report,
     /// End.
@@ -228,6 +235,8 @@ pub enum Answer {
     /// To `Stop` after `Drain`: messages received since the start, by sender;
     /// after `Turn` all of them.
     Drained(Vec<u64>),
+    /// To `Connect`: times, ns, of opening or adding, and of connecting or removing.
+    Timed([Vec<u64>; 2]),
     /// Behind `Drained`, after `Turn`: what the slice has cost.
     Spent(Cost),
     /// To `Idle`.

@@ -16,6 +16,7 @@ use crate::busy;
 use crate::control::Pattern;
 use crate::experiment::{Experiment, Place, wrong};
 use crate::experiments::barrier::Barrier;
+use crate::experiments::connect::Connect;
 use crate::experiments::death::Death;
 use crate::experiments::early_late::EarlyLate;
 use crate::experiments::external_mpi::{Netpipe, once};
@@ -163,6 +164,13 @@ pub enum Bench {
     Start(Start),
     /// Time from killing a rank until the others are notified
     Death(Death),
+    /// Time until two endpoints without a launcher have heard from each other, compared with TCP
+    /// and TLS
+    ///
+    /// A fresh endpoint adds the other's address, sends 8 bytes and gets them back. TCP and TLS 1.3
+    /// connect, send and get as many. The time to add and to remove peers that are nowhere is
+    /// measured too.
+    Connect(Connect),
 }
 
 impl Bench {
@@ -219,6 +227,7 @@ impl Bench {
             Self::Threads(it) => both(it.common.place("threads"), it),
             Self::Memory(it) => both(Place::without_ranks("memory", &it.json, None), it),
             Self::Start(it) => both(Place::without_ranks("start", &it.json, it.lab.as_ref()), it),
+            Self::Connect(it) => both(it.common.place("connect"), it),
             Self::Death(it) => both(Place::without_ranks("death", &it.json, it.lab.as_ref()), it),
         }
     }
@@ -306,6 +315,9 @@ pub struct Measure {
     /// Peers to benchmark against in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,
+    /// Measure endpoints without a launcher too, by udp
+    #[arg(long)]
+    pub standalone: bool,
 }
 
 #[derive(Args, Clone, Default)]
@@ -441,6 +453,18 @@ impl Common {
             .map(|rank| Some(cores[rank % cores.len()]))
             .collect();
         Ok(spec)
+    }
+
+    /// The same for endpoints outside of the job.
+    pub fn standalone_settings(&self) -> Vec<(String, String)> {
+        let network = &self.network;
+        let mut settings = vec![
+            ("security".to_owned(), value_name(&network.security)),
+            ("congestion".to_owned(), value_name(&network.congestion)),
+        ];
+        let interface = network.interface.clone();
+        settings.extend(interface.map(|it| ("interface".to_owned(), it)));
+        settings
     }
 
     /// What rows say of the job.

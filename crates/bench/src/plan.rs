@@ -93,6 +93,8 @@ const SIZE_MAX: usize = 64 << 20;
 /// after starting and stopping, with room for slices that wait for ten
 /// operations.
 const BUDGET_NS: u64 = 33_000_000_000;
+/// Settings that are 0 where a wait sleeps at once.
+pub const SLEEPS_AT_ONCE: [&str; 2] = ["spin_passes", "yield_passes"];
 /// Slices of 100 ms in which a minute is measured.
 const JITTER_SLICES: usize = 600;
 /// What a pair of `ucx_perftest` processes takes to start and to connect.
@@ -124,6 +126,8 @@ pub struct Plan {
     pub wait: Wait,
     /// Ourselves first, then the peers.
     pub systems: Vec<SystemKind>,
+    /// Of endpoints outside of the job.
+    pub settings: Vec<(String, String)>,
     /// Slices that count.
     pub slices: usize,
     /// Length of a slice, nanoseconds.
@@ -168,6 +172,18 @@ impl Plan {
             ));
         }
         let mut systems = vec![SystemKind::Portolan];
+        if measure.standalone {
+            if at.shm {
+                return wrong(
+                    "--standalone: endpoints outside of a job use the network, and the job shared memory: add --link udp or --lab",
+                );
+            }
+            systems.push(SystemKind::Standalone);
+        }
+        let mut settings = common.standalone_settings();
+        if wait == Wait::Block {
+            settings.extend(SLEEPS_AT_ONCE.map(|it| (it.to_owned(), "0".to_owned())));
+        }
         for peer in &measure.vs {
             for system in systems_of(*peer, asked, at, pattern, wait)? {
                 if !systems.contains(&system) {
@@ -193,6 +209,7 @@ impl Plan {
             lossy,
             wait,
             systems,
+            settings,
             slices,
             slice_ns,
         })

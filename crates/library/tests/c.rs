@@ -6,8 +6,9 @@ mod programs;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use programs::{SYSTEM, library, run_pair, succeeds, with_cxx};
@@ -68,6 +69,17 @@ fn every_call_and_its_edges_alone() {
     }
 }
 
+/// Without a launcher.
+#[test]
+fn endpoints_outside_of_a_job() {
+    for language in languages() {
+        let program = build("peers", language);
+        let mut command = Command::new(program);
+        command.env_remove(portolan_boot::JOB_VARIABLE);
+        assert_eq!(succeeds(&mut command), "peers: all is well\n");
+    }
+}
+
 #[test]
 fn matched_messages_of_two_ranks() {
     for language in languages() {
@@ -97,20 +109,46 @@ fn two_ranks() {
     }
 }
 
+/// Writes the program with this number in a document to a file.
+fn of_page(page: &str, number: usize) -> (String, PathBuf) {
+    let path = crate_dir().join(format!("../../docs/{page}.md"));
+    let text = fs::read_to_string(path).unwrap();
+    let program = text.split("\n```c\n").nth(number).expect("it has one");
+    let (program, _) = program.split_once("\n```\n").expect("it ends");
+    let name = format!("page-{page}-{number}");
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
+    fs::write(&source, format!("{program}\n")).unwrap();
+    (name, source)
+}
+
 /// The programs in the documents.
 #[test]
 fn pages_have_programs_that_run() {
     for page in ["native", "matched", "onesided"] {
-        let path = crate_dir().join(format!("../../docs/{page}.md"));
-        let text = fs::read_to_string(path).unwrap();
-        let (_, program) = text.split_once("\n```c\n").expect("it has one");
-        let (program, _) = program.split_once("\n```\n").expect("it ends");
-        let name = format!("page-{page}");
-        let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
-        fs::write(&source, format!("{program}\n")).unwrap();
+        let (name, source) = of_page(page, 1);
         for language in languages() {
             run_pair(&build_source(&name, &source, language), "");
         }
+    }
+}
+
+/// The one that needs no launcher: the first process says where it is.
+#[test]
+fn the_page_has_a_program_without_a_launcher() {
+    let (name, source) = of_page("native", 2);
+    for language in languages() {
+        let program = build_source(&name, &source, language);
+        let mut first = Command::new(&program);
+        let mut first = first.stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(first.stdout.take().unwrap()).lines();
+        let address = said.next().unwrap().unwrap();
+        assert_eq!(address.len(), 128);
+        let answered = succeeds(Command::new(&program).arg(&address));
+        assert_eq!(answered, "number 1 sent 3 bytes\n");
+        assert_eq!(said.next().unwrap().unwrap(), "number 1 sent 4 bytes");
+        assert!(first.wait().unwrap().success());
+        let wrong = Command::new(&program).arg("1234").status().unwrap();
+        assert_eq!(wrong.code(), Some(1));
     }
 }
 

@@ -14,6 +14,9 @@
  *   negative. Otherwise it is a negative errno value; portolan_strerror()
  *   returns what it means here. A call that fails has done nothing, unless its
  *   comment says otherwise.
+ * Ranks are numbers of processes in a job. An endpoint outside of a job
+ *   (portolan_open_standalone()) numbers its peers itself; wherever a call or a
+ *   structure has a rank, such a number stands there.
  * Structures begin with their size. Use the portolan_*_init() functions, which
  *   set the size and zero the rest. Zero means "default" everywhere. So a
  *   program keeps working with later libraries, whose structures are longer.
@@ -87,10 +90,12 @@ const char *portolan_strerror(int error);
 #define PORTOLAN_ARGS_MAX 20u
 /* Number of flows: they are numbered from 0 to one less. */
 #define PORTOLAN_FLOWS 6u
+/* Length of an address, bytes. */
+#define PORTOLAN_ADDRESS_BYTES 64u
 
 /* ---- Types ------------------------------------------------------------ */
 
-/* The attachment of one process to its job. */
+/* The attachment of one process to its job, or to peers that it has added. */
 typedef struct portolan_endpoint portolan_endpoint;
 /* The endpoint as its handlers see it; valid only during the handler's call. */
 typedef struct portolan_context portolan_context;
@@ -158,6 +163,9 @@ uint64_t portolan_arg(const portolan_message *message, uint32_t index);
  * dead, was restarted (portolan run --respawn), has joined and can be sent to.
  * Nothing from its previous life (incarnation) arrives any more. */
 #define PORTOLAN_PEER_BACK 5u
+/* Of the endpoint and of every port with an error handler: peer `rank` has introduced
+ * itself and can be sent to. It may have been dead before. Only outside of a job. */
+#define PORTOLAN_PEER_COME 6u
 
 /* What an error handler gets. Fields that the kind does not name are 0. */
 typedef struct portolan_event {
@@ -263,6 +271,58 @@ static inline void portolan_options_init(portolan_options *options)
 int portolan_open(portolan_endpoint **endpoint, const portolan_options *options, char *why,
                   size_t why_bytes);
 
+/* ---- Without a launcher ------------------------------------------------ */
+
+/* An endpoint outside of a job needs no launcher. It has the number 0 itself, and gives
+ * each peer a number of its own, from 1. Other endpoints may number the same peers
+ * otherwise. The programs exchange addresses as they like: by a file, a name service,
+ * standard output. Such endpoints use the network alone (link udp), also within a host.
+ * docs/native.md describes them. */
+
+/* Opens an endpoint outside of a job, at once. It knows no peers. A process may open
+ * several, also beside its endpoint in a job. `options`, `why` and the handle are as of
+ * portolan_open(). Settings that matter here: peers_max, unknown_peers, address, port,
+ * interface, security, suite, congestion.
+ *
+ * Waits of such an endpoint do not end because a peer dies, except those for an operation
+ * with that peer: error handlers get PORTOLAN_PEER_DEAD. Barriers, broadcasts and groups
+ * return -EOPNOTSUPP.
+ *
+ * -EINVAL        a setting, here or in the environment, has an impossible value, or the
+ *                file or the network that it names cannot be used
+ * -EADDRINUSE, -EADDRNOTAVAIL, -EACCES  the UDP port cannot be bound
+ * -ENOMEM        too little memory, or too little may be locked
+ * others         the errno of the system call that `why` names */
+int portolan_open_standalone(portolan_endpoint **endpoint, const portolan_options *options,
+                             char *why, size_t why_bytes);
+
+/* Writes the endpoint's address: what another needs to add it. It has no secrets. It is
+ * another one each time that an endpoint is opened. The address of an endpoint in a job
+ * is of use in that job alone. */
+int portolan_address(const portolan_endpoint *endpoint, uint8_t address[PORTOLAN_ADDRESS_BYTES]);
+
+/* Adds a peer by the bytes that its portolan_address() wrote, and returns its number, 1
+ * or more. The peer need not be up yet. It need not add this endpoint: this one
+ * introduces itself with its first message. The same address again returns the same
+ * number, also of a peer that has introduced itself. A peer that is dead begins anew:
+ * nothing from before arrives.
+ * -EINVAL      the bytes are no address that can be added, or the endpoint's own
+ * -ENOSPC      there are as many peers as the setting peers_max allows. Remove one, make
+ *              progress and try again: one that was removed has its place until it knows
+ * -EOPNOTSUPP  the endpoint is in a job */
+int64_t portolan_add_peer(portolan_endpoint *endpoint,
+                          const uint8_t address[PORTOLAN_ADDRESS_BYTES]);
+
+/* Removes a peer that was added or that introduced itself, dead or alive. From now on
+ * nothing that it has sent is delivered, and what is sent to its number fails with
+ * -ENXIO. Operations with it end with -ENXIO. Short messages that were sent to it before
+ * still arrive; then it is told, and gets PORTOLAN_PEER_DEAD with -ENOTCONN. The number
+ * may later become another peer's. If the peer sends again, it introduces itself anew and gets a
+ * new number (setting unknown_peers).
+ * -ENXIO       nobody has this number
+ * -EOPNOTSUPP  the endpoint is in a job */
+int portolan_remove_peer(portolan_endpoint *endpoint, uint32_t peer);
+
 /* ---- Spaces ------------------------------------------------------------ */
 
 /* An interface that is built on this library opens a space. A space has 65,280
@@ -319,10 +379,10 @@ int portolan_space(portolan_endpoint *endpoint, uint32_t number, portolan_endpoi
  * -ECHILD     in a forked child: the child's copy is freed, nothing else is done */
 int portolan_close(portolan_endpoint *endpoint);
 
-/* Returns this process's number in the job, from 0. */
+/* Returns this process's number in the job, from 0; 0 outside of a job. */
 int64_t portolan_rank(const portolan_endpoint *endpoint);
 
-/* Returns the number of processes in the job. */
+/* Returns the number of processes in the job; 1 outside of a job. */
 int64_t portolan_size(const portolan_endpoint *endpoint);
 
 /* Returns how often a rank was restarted (portolan run --respawn), as far as this
@@ -383,8 +443,8 @@ typedef struct portolan_binding {
     /* Called once for each message. Without a handler, messages are only written
      * to the buffer, each over the last, and counted (portolan_arrived()). */
     portolan_handler handler;
-    /* Called with PORTOLAN_TOO_LONG of this port, PORTOLAN_PEER_DEAD and
-     * PORTOLAN_PEER_BACK. */
+    /* Called with PORTOLAN_TOO_LONG of this port, PORTOLAN_PEER_DEAD,
+     * PORTOLAN_PEER_BACK and PORTOLAN_PEER_COME. */
     portolan_error_handler error_handler;
     /* Passed to all of them. */
     void *user;
@@ -503,6 +563,8 @@ static inline void portolan_send_options_init(portolan_send_options *options)
  *             packets here
  * -ESTALE     it was restarted
  * -EBADMSG    the memory shared with it holds invalid data
+ * -ENOTCONN   it has removed this endpoint (portolan_remove_peer())
+ * -ENXIO      nobody has this number any more: who had it was removed here, or is gone
  *
  * A message to a port that is not bound yet waits there. A message to a closed
  * port, or one longer than the port's buffer, is refused: PORTOLAN_REFUSED.
@@ -559,7 +621,7 @@ typedef int (*portolan_condition)(void *user);
  * -EPIPE, -ECONNRESET, ...  a rank is dead, see "Errors of every send". Returned
  *   once for each rank whose process dies, and for the last other rank that
  *   closes its endpoint or the space. Error handlers get its number. Call again to go on
- *   waiting for others */
+ *   waiting for others. Not returned outside of a job */
 int portolan_wait_until(portolan_endpoint *endpoint, portolan_condition condition, void *user,
                         int64_t timeout_ns);
 
@@ -578,7 +640,8 @@ int portolan_arm(portolan_endpoint *endpoint);
 /* Makes a group of `count` ranks, to be freed by portolan_group_free(). All
  * members must make it from the same list. The list is copied.
  * -ENXIO   no such rank
- * -EINVAL  the list is empty, or has a rank twice */
+ * -EINVAL  the list is empty, or has a rank twice
+ * -EOPNOTSUPP  the endpoint is outside of a job */
 int portolan_group_open(portolan_endpoint *endpoint, const uint32_t *ranks, size_t count,
                         portolan_group **group);
 
@@ -588,6 +651,7 @@ void portolan_group_free(portolan_group *group);
 /* Waits until every member of the group (null: every rank of the job) has called
  * this. Runs handlers meanwhile.
  * -ENXIO  this rank is no member
+ * -EOPNOTSUPP  the endpoint is outside of a job
  * -EPIPE, -ECONNRESET, ...  a member is dead, see "Errors of every send". Also
  *   returned once if the member is back already, unless a wait or a barrier has
  *   reported its death */
@@ -599,6 +663,7 @@ int portolan_barrier(portolan_endpoint *endpoint, const portolan_group *group);
  * of one rank to the same group and flow keep order among each other, but not
  * with other messages. If the call fails, some members may have been reached.
  * -EINVAL  PORTOLAN_NOWAIT is set
+ * -EOPNOTSUPP  the endpoint is outside of a job
  * others   see "Errors of every send" */
 int portolan_broadcast(portolan_endpoint *endpoint, const portolan_group *group, uint16_t port,
                        const void *data, size_t bytes, const portolan_send_options *options);

@@ -6,7 +6,8 @@
 //! [`Endpoint::open`] joins the job in which `portolan run` started this process,
 //! or another launcher that offers PMI or PMIx (mpiexec.hydra, mpirun, srun). A
 //! process that no launcher started is a job of one rank. A *rank* is a process's
-//! number in its job. [`Config::set`] sets a setting; [`SETTINGS`] lists all of them.
+//! number in its job. [`Endpoint::open_standalone`] needs no job: peers are added by
+//! their addresses. [`Config::set`] sets a setting; [`SETTINGS`] lists all of them.
 //!
 //! # Messages to ports
 //!
@@ -76,6 +77,7 @@
 //! | send and receive by tag | [`send_tagged`](portolan_engine::Space::send_tagged), [`receive_tagged`](portolan_engine::Space::receive_tagged), [`post_send`](portolan_engine::Space::post_send), [`post_receive`](portolan_engine::Space::post_receive) |
 //! | access memory of other ranks | [`register`](portolan_engine::Space::register), [`post_put`](portolan_engine::Space::post_put), [`post_get`](portolan_engine::Space::post_get) |
 //! | close | [`close`](portolan_engine::Space::close) |
+//! | do without a launcher | [`Endpoint::open_standalone`], [`Endpoint::address`], [`Endpoint::add_peer`], [`remove_peer`](portolan_engine::Space::remove_peer) |
 //!
 //! Handlers use a [`Context`] instead of the endpoint. [`OpenError`] says why nothing was
 //! opened. The errors of all other calls are one family, which [`WaitError`] describes.
@@ -86,6 +88,10 @@
 //!
 //! `docs/native.md` describes the rest: edge cases, the helper thread, and the
 //! interface in C.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/native.md")]
+mod native_page {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/matched.md")]

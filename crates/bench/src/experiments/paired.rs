@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Findings, Stage};
 use crate::job::two;
 use crate::loss::{LabHarm, LabLoss, Loss, NoLoss};
 use crate::options::Measure;
-use crate::plan::{Kind, Plan, Whereabouts};
+use crate::plan::{Kind, Plan, SLEEPS_AT_ONCE, Whereabouts};
 use crate::ranks::asleep::Wait;
 use crate::ranks::portolan::payload_max;
 use crate::report::cost;
@@ -44,7 +44,7 @@ impl Experiment for Paired {
         let mut spec = common.spec(lab.as_ref(), 2)?;
         if plan.wait == Wait::Block {
             // A wait sleeps at once.
-            for passes in ["spin_passes", "yield_passes"] {
+            for passes in SLEEPS_AT_ONCE {
                 spec.settings.insert(passes.to_owned(), "0".to_owned());
             }
         }

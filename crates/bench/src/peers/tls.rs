@@ -3,7 +3,7 @@
 //! other by a raw public key (RFC 7250), which the offer carries.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use ::ring::rand::SystemRandom;
@@ -44,6 +44,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 pub struct Listening {
     listener: TcpListener,
     key: Arc<dyn SigningKey>,
+    config: Arc<ServerConfig>,
 }
 
 impl Listening {
@@ -51,9 +52,11 @@ impl Listening {
     pub fn new(listener: TcpListener) -> Result<Self> {
         let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(failed)?;
         let pair = PrivatePkcs8KeyDer::from(pair.as_ref());
+        let key = sign::any_eddsa_type(&pair).map_err(failed)?;
         Ok(Self {
             listener,
-            key: sign::any_eddsa_type(&pair).map_err(failed)?,
+            config: server_config(&key)?,
+            key,
         })
     }
 
@@ -72,22 +75,40 @@ impl Listening {
         Ok(format!("{} {key}", self.listener.local_addr()?))
     }
 
+    /// Where connections wait.
+    pub const fn listener(&self) -> &TcpListener {
+        &self.listener
+    }
+
     /// Takes the connection that waits.
     pub fn accept(&self, size_max: usize) -> Result<Tls> {
-        let key = CertificateDer::from(self.public_key()?.to_vec());
-        let certified = CertifiedKey::new(vec![key], Arc::clone(&self.key));
-        let resolver = AlwaysResolvesServerRawPublicKeys::new(Arc::new(certified));
-        let mut config = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(failed)?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(resolver));
-        // No connection is resumed.
-        config.send_tls13_tickets = 0;
         let (stream, _) = self.listener.accept().context("accepting a connection")?;
-        let session = ServerConnection::new(Arc::new(config)).map_err(failed)?;
-        Tls::new(stream, session.into(), size_max)
+        Tls::new(self.session(stream)?, size_max)
     }
+
+    /// Over a connection that was accepted; the handshake is yet to be made.
+    pub fn session(&self, stream: TcpStream) -> Result<Session> {
+        let config = Arc::clone(&self.config);
+        let session = ServerConnection::new(config).map_err(failed)?.into();
+        Ok(Session { stream, session })
+    }
+}
+
+/// How all connections are made that come by a listener.
+fn server_config(key: &Arc<dyn SigningKey>) -> Result<Arc<ServerConfig>> {
+    let public = key.public_key();
+    let public = public.ok_or_else(|| failed("a key without its public half"))?;
+    let certificate = CertificateDer::from(public.to_vec());
+    let certified = CertifiedKey::new(vec![certificate], Arc::clone(key));
+    let resolver = AlwaysResolvesServerRawPublicKeys::new(Arc::new(certified));
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(failed)?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(resolver));
+    // No connection is resumed.
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
 }
 
 /// Knows the other side by its key.
@@ -150,16 +171,33 @@ pub struct Session {
 pub type Tls = Messages<Session>;
 
 impl Tls {
-    /// Over a connection that stands.
-    fn new(mut stream: TcpStream, mut session: Connection, size_max: usize) -> Result<Self> {
+    /// Over a connection that stands, after the handshake.
+    fn new(mut by: Session, size_max: usize) -> Result<Self> {
+        let Session { stream, session } = &mut by;
         while session.is_handshaking() {
-            session.complete_io(&mut stream).context("TLS handshake")?;
+            session.complete_io(stream).context("TLS handshake")?;
         }
-        Self::over(Session { stream, session }, size_max)
+        Self::over(by, size_max)
     }
 
     /// Connects to the other side's offer.
     pub fn connect(offer: &str, size_max: usize) -> Result<Self> {
+        let connector = Connector::new(offer)?;
+        let address = connector.address;
+        let stream = TcpStream::connect(address).context(format!("connecting to {address}"))?;
+        Self::new(connector.session(stream)?, size_max)
+    }
+}
+
+/// The side that connects, before that.
+pub struct Connector {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+impl Connector {
+    /// Knows whom to expect from the other side's offer.
+    pub fn new(offer: &str) -> Result<Self> {
         let Some((address, key)) = offer.split_once(' ') else {
             return fail(format!("{offer:?} is no address with a key"));
         };
@@ -178,10 +216,24 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(expects))
             .with_no_client_auth();
-        let stream = TcpStream::connect(address).context(format!("connecting to {address}"))?;
-        let name = ServerName::from(stream.peer_addr()?.ip());
-        let session = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
-        Self::new(stream, session.into(), size_max)
+        let address = address.parse();
+        Ok(Self {
+            address: address.map_err(|_| failed(format!("{offer:?} has no address")))?,
+            config: Arc::new(config),
+        })
+    }
+
+    /// Where the other side listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Over a connection to there; the handshake is yet to be made.
+    pub fn session(&self, stream: TcpStream) -> Result<Session> {
+        let name = ServerName::from(self.address.ip());
+        let session = ClientConnection::new(Arc::clone(&self.config), name);
+        let session = session.map_err(failed)?.into();
+        Ok(Session { stream, session })
     }
 }
 

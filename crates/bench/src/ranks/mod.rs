@@ -8,5 +8,6 @@ pub mod matched;
 pub mod portolan;
 pub mod rank;
 pub mod rma_regions;
+pub mod standalone;
 pub mod stream;
 pub mod timeline;

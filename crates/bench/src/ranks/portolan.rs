@@ -179,25 +179,7 @@ impl Ours {
 
     /// The two ranks as a channel, for messages of up to `size_max` bytes.
     pub fn channel(&self, size_max: usize) -> Result<Pair> {
-        let arrived = Arc::new(Arrived::default());
-        let counter = || {
-            let arrived = Arc::clone(&arrived);
-            Binding::to(move |_, message| arrived.count(message.payload.len()))
-        };
-        self.endpoint.bind(SHORT, counter()).map_err(ours)?;
-        if size_max >= LONG_BYTES {
-            self.endpoint
-                .bind(LONG, counter().with_buffer(vec![0; size_max]))
-                .map_err(ours)?;
-        }
-        Ok(Pair {
-            endpoint: Rc::clone(&self.endpoint),
-            peer: self.peer(),
-            arrived,
-            taken: 0,
-            message: Arc::from([]),
-            long: LongSends::default(),
-        })
+        pair(&self.endpoint, self.peer(), size_max)
     }
 
     /// Meets the other ranks `count` times; gives the time that it took, ns.
@@ -298,6 +280,28 @@ impl Ours {
             .map_err(ours)?;
         self.endpoint.close().map_err(ours)
     }
+}
+
+/// An endpoint and one of its peers as a channel, for messages of up to `size_max` bytes.
+pub fn pair(endpoint: &Rc<Endpoint>, peer: u32, size_max: usize) -> Result<Pair> {
+    let arrived = Arc::new(Arrived::default());
+    let counter = || {
+        let arrived = Arc::clone(&arrived);
+        Binding::to(move |_, message| arrived.count(message.payload.len()))
+    };
+    endpoint.bind(SHORT, counter()).map_err(ours)?;
+    if size_max >= LONG_BYTES {
+        let binding = counter().with_buffer(vec![0; size_max]);
+        endpoint.bind(LONG, binding).map_err(ours)?;
+    }
+    Ok(Pair {
+        endpoint: Rc::clone(endpoint),
+        peer,
+        arrived,
+        taken: 0,
+        message: Arc::from([]),
+        long: LongSends::default(),
+    })
 }
 
 /// The two ranks as a channel.

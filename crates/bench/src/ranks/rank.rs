@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 
 use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_hosts::lab::Lab;
@@ -28,6 +29,7 @@ use crate::ranks::drive::{self, Channel, Meter};
 use crate::ranks::flood::Flood;
 use crate::ranks::matched::Desk;
 use crate::ranks::portolan::Ours;
+use crate::ranks::standalone::{self, Connecting, Settings};
 use crate::slice::Rule;
 
 /// Half of a system that can be measured.
@@ -172,8 +174,15 @@ fn prepare(
     size_max: usize,
     lossy: bool,
     site: &Site,
+    settings: &Settings,
 ) -> Result<Box<dyn System>> {
     Ok(match system {
+        SystemKind::Standalone => {
+            let endpoint = Rc::new(standalone::open(site, settings)?);
+            let offer = standalone::offer(&endpoint);
+            let join = move |endpoint, offer: &str| standalone::join(&endpoint, offer, size_max);
+            waiting(wait, endpoint, offer, join)
+        }
         SystemKind::KernelUdp => {
             let bound = BoundUdp::new(site.address()?)?;
             let offer = bound.offer()?;
@@ -250,6 +259,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
     let mut flood = None;
     let mut circle = None;
     let mut desk = None;
+    let mut connecting = Connecting::New;
     loop {
         match line.hear()? {
             Order::Prepare {
@@ -260,6 +270,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
                 size_max,
                 lossy,
                 site,
+                settings,
             } => {
                 let mut half = match system {
                     SystemKind::Portolan => ours.system(size_max, wait)?,
@@ -268,7 +279,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
                         let offer = bound.offer();
                         Driven::boxed(bound, offer, Unmet::meet)
                     }
-                    system => prepare(system, leads, wait, size_max, lossy, &site)?,
+                    system => prepare(system, leads, wait, size_max, lossy, &site, &settings)?,
                 };
                 line.say(&Answer::Offer(half.offer()?))?;
                 systems.insert(slot, half);
@@ -315,6 +326,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
             Order::Sockets { site, size_max } => {
                 of_matched(&mut desk, &ours)?.connect(&site, size_max, line)?;
             }
+            Order::Connect(step) => connecting.step(step, line)?,
             Order::Report => line.say(&Answer::State(ours.state()?))?,
             Order::Bye => return ours.close(),
             order @ (Order::Finish { .. } | Order::Stop | Order::Meet(_)) => {

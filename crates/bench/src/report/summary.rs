@@ -32,8 +32,17 @@ pub struct Setting {
 impl Setting {
     /// What all rows of ours have in common.
     pub fn row(&self) -> Row {
-        Row::of(self.name(SystemKind::Portolan), self.ranks)
-            .at(Dimension::Link, self.link.as_str())
+        self.row_of(SystemKind::Portolan, &self.link)
+    }
+
+    /// The same of endpoints outside of the job.
+    pub fn standalone_row(&self) -> Row {
+        self.row_of(SystemKind::Standalone, "udp")
+    }
+
+    fn row_of(&self, system: SystemKind, link: &str) -> Row {
+        Row::of(self.name(system), self.ranks)
+            .at(Dimension::Link, link)
             .at(Dimension::Security, self.security.as_str())
             .at(Dimension::Congestion, self.congestion.as_str())
     }
@@ -42,6 +51,7 @@ impl Setting {
     pub fn name(&self, system: SystemKind) -> String {
         match system {
             SystemKind::Portolan => format!("portolan-{}", self.link),
+            SystemKind::Standalone => "portolan-standalone".to_owned(),
             SystemKind::KernelUdp => "kernel-udp".to_owned(),
             SystemKind::KernelTcp => KERNEL_TCP.to_owned(),
             SystemKind::KernelTls => "kernel-tls".to_owned(),
@@ -96,6 +106,7 @@ fn told(wait: Wait) -> Option<String> {
 pub fn row(cell: &Cell, plan: &Plan, setting: &Setting) -> Row {
     let row = match cell.system {
         SystemKind::Portolan => setting.row(),
+        SystemKind::Standalone => setting.standalone_row(),
         system @ (SystemKind::KernelTcp | SystemKind::KernelTls) => {
             Row::of(setting.name(system), setting.ranks)
                 .at_some(Dimension::Congestion, tcp::congestion(plan.lossy))
@@ -379,6 +390,7 @@ mod tests {
                 .collect(),
             lossy: losses.len() > 1,
             wait: Wait::Poll,
+            settings: Vec::new(),
             systems: systems.to_vec(),
             slices: 21,
             slice_ns: 100_000_000,

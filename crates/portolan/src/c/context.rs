@@ -8,7 +8,7 @@ use super::ports::{binding, buffer, old_buffer};
 use super::send::{Sending, bytes};
 use super::types::{
     CBinding, CErrorHandler, CEvent, CHandler, CMessage, CPlacing, CSendOptions, INTO, LATER,
-    PEER_BACK, PEER_DEAD, PEER_SILENT, REFUSED, TOO_LONG,
+    PEER_BACK, PEER_COME, PEER_DEAD, PEER_SILENT, REFUSED, TOO_LONG,
 };
 use super::{Slot, User};
 use crate::{ARGS_MAX, Context, Death, Event, Failure, Gather, Message, Placement};
@@ -134,6 +134,11 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
         },
         Event::PeerBack { rank } => CEvent {
             kind: PEER_BACK,
+            rank,
+            ..CEvent::default()
+        },
+        Event::PeerCome { rank } => CEvent {
+            kind: PEER_COME,
             rank,
             ..CEvent::default()
         },

@@ -8,7 +8,8 @@ use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno as Kernel;
 
 use crate::{
-    Death, DeregisterError, Misuse, OpError, OpenError, RegisterError, SendError, WaitError,
+    AddPeerError, Death, DeregisterError, Misuse, OpError, OpenError, RegisterError, SendError,
+    WaitError,
 };
 
 /// A positive errno value.
@@ -39,13 +40,13 @@ errnos! {
     EBUSY = BUSY: c"another thread is in a call of an endpoint that was opened for serialized threads";
     EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
     ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
-    ENXIO = NXIO: c"no such rank";
+    ENXIO = NXIO: c"no such rank, or nobody has this number any more";
     ENOENT = NOENT: c"no such operation, space, queue, counter, claimed message or region, or no longer";
     EACCES = ACCESS: c"not permitted: that port is the library's own (65,280 and above), or that memory may not be accessed so";
     ERANGE = RANGE: c"outside of what there is: flows are numbered 0 to 5, and an access must lie in its region";
     ENOKEY = NOKEY: c"the other side has no memory registered under this key, or no longer";
     EEXIST = EXIST: c"the key names another region here";
-    ENOSPC = NOSPC: c"no more regions can be registered: deregister one";
+    ENOSPC = NOSPC: c"no more regions can be registered: deregister one; or no more peers added: remove one, or raise peers_max";
     EMSGSIZE = MSGSIZE: c"longer than a message can be, or than the memory for it";
     ECONNREFUSED = CONNREFUSED: c"the receiver refused the message: it closed the port, or has too little room";
     ETIMEDOUT = TIMEDOUT: c"the time was up";
@@ -54,6 +55,8 @@ errnos! {
     EHOSTDOWN = HOSTDOWN: c"the peer stopped answering";
     EHOSTUNREACH = HOSTUNREACH: c"the peer never answered, or no link reaches it, or the kernel refuses packets here: is its host up, does UDP get through?";
     ESTALE = STALE: c"the peer was restarted";
+    ENOTCONN = NOTCONN: c"the peer has removed this endpoint: add it again to go on";
+    EOPNOTSUPP = OPNOTSUPP: c"without a launcher there are no barriers, broadcasts and groups; in a job no peers are added and removed";
     EBADMSG = BADMSG: c"the peer wrote nonsense to shared memory";
     EALREADY = ALREADY: c"this process has joined its job, or opened the space, before";
     ECANCELED = CANCELED: c"the job was ended, or the operation cancelled";
@@ -98,6 +101,7 @@ impl From<Misuse> for Errno {
             Misuse::BadRank => ENXIO,
             Misuse::ReservedPort => EACCES,
             Misuse::SpaceOpen => EALREADY,
+            Misuse::NoJob | Misuse::InJob => EOPNOTSUPP,
             Misuse::NoSuchSpace
             | Misuse::NoSuchQueue
             | Misuse::NoSuchCounter
@@ -116,6 +120,8 @@ impl From<Death> for Errno {
             Death::NoAnswer | Death::Unreachable | Death::CutOff(_) => EHOSTUNREACH,
             Death::Restarted => ESTALE,
             Death::Corrupt => EBADMSG,
+            Death::Removed => ENOTCONN,
+            Death::Nobody => ENXIO,
             _ => ECONNRESET,
         }
     }
@@ -187,6 +193,17 @@ impl From<DeregisterError> for Errno {
         match e {
             DeregisterError::NoSuchRegion => ENOENT,
             DeregisterError::Misuse(m) => m.into(),
+            _ => EIO,
+        }
+    }
+}
+
+impl From<AddPeerError> for Errno {
+    fn from(e: AddPeerError) -> Self {
+        match e {
+            AddPeerError::NoAddress(_) | AddPeerError::Myself => EINVAL,
+            AddPeerError::Full => ENOSPC,
+            AddPeerError::Misuse(m) => m.into(),
             _ => EIO,
         }
     }

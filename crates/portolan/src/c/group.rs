@@ -7,7 +7,7 @@ use super::error::{EINVAL, ENXIO, Errno};
 use super::send::{Sending, bytes};
 use super::types::CSendOptions;
 use super::{Slot, endpoint, slice};
-use crate::{Endpoint, Group};
+use crate::{Endpoint, Group, Misuse};
 
 /// The ranks of a call; `None` is all of them.
 ///
@@ -27,6 +27,9 @@ interface! {
     ) -> c_int {
         group = Slot::begun(group, null_mut()), endpoint = endpoint(handle),
         ranks = slice(ranks, count);
+        if endpoint.job_id() == 0 {
+            return Err(Misuse::NoJob.into());
+        }
         let mut sorted = ranks.to_vec();
         sorted.sort_unstable();
         if sorted.is_empty() || sorted.windows(2).any(|pair| pair[0] == pair[1]) {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::error::{EINVAL, ENXIO, Errno};
+use super::error::{EINVAL, Errno};
 use super::pieces::{Piece, gather, scatter};
 use super::send::{bytes, limit};
 use super::types::{
@@ -36,11 +36,21 @@ pub(super) fn told(context: u64, of_queue: u32, of_counter: u32) -> Notify {
     }
 }
 
+/// Somebody has or had this number: a rank of the job or, outside of one, a peer.
+pub(super) fn check_rank(endpoint: &Endpoint, rank: u32) -> Result<(), Errno> {
+    if rank >= endpoint.size() {
+        endpoint.death(rank)?;
+    }
+    Ok(())
+}
+
 fn selector(endpoint: &Endpoint, source: u32, tag: u64, ignore: u64) -> Result<Selector, Errno> {
     let from = match source {
         ANY => Selector::any(tag),
-        rank if rank < endpoint.size() => Selector::from(rank, tag),
-        _ => return Err(ENXIO),
+        rank => {
+            check_rank(endpoint, rank)?;
+            Selector::from(rank, tag)
+        }
     };
     Ok(from.ignoring(ignore))
 }

@@ -34,6 +34,7 @@ mod group;
 mod matched;
 mod onesided;
 mod open;
+mod peers;
 mod pieces;
 mod ports;
 mod progress;

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::error::{EACCES, EFAULT, EINVAL, ENOENT, ENXIO, ERANGE, Errno};
-use super::matched::{one, told};
+use super::error::{EACCES, EFAULT, EINVAL, ENOENT, ERANGE, Errno};
+use super::matched::{check_rank, one, told};
 use super::pieces::{Piece, gather, pieces, scatter};
 use super::types::{
     CACHED, CAccessOptions, CRegionOptions, LOCAL, MAY_GET, MAY_PUT, SIGNAL, WITH_KEY, read,
@@ -329,10 +329,6 @@ interface! {
     }
 
     fn portolan_fence(handle: *mut Endpoint, rank: u32) -> c_int {
-        endpoint = endpoint(handle);
-        if rank >= endpoint.size() {
-            return Err(ENXIO);
-        }
-        endpoint.fence(rank)?;
+        endpoint = endpoint(handle), () = check_rank(endpoint, rank); endpoint.fence(rank)?;
     }
 }

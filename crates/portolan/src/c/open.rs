@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use super::error::{EINVAL, Errno};
 use super::types::{CCounters, COptions, HELPER_OFF, HELPER_ON, Record, read};
 use super::{Slot, edge, endpoint, store_text};
-use crate::{Config, Endpoint, Misuse, SpaceId, Threads, WaitError};
+use crate::{Config, Endpoint, Misuse, OpenError, SpaceId, Threads, WaitError};
 
 /// Settings are at most so many; an array without its end is found out.
 const SETTINGS_MAX: usize = 1024;
@@ -72,6 +72,30 @@ unsafe fn config(options: *const COptions) -> Result<Config, (Errno, String)> {
     unsafe { settings(config, o.settings) }.map_err(|what| (EINVAL, what))
 }
 
+/// Opens an endpoint as the options say, and stores its handle; else why not.
+///
+/// # Safety
+/// As for [`portolan_open`].
+pub(super) unsafe fn open_by(
+    open: fn(Config) -> Result<Endpoint, OpenError>,
+    handle: *mut *mut Endpoint,
+    options: *const COptions,
+    why: (*mut c_char, usize),
+) -> Result<(), Errno> {
+    // SAFETY: promised by the caller.
+    let handle = unsafe { Slot::begun(handle, null_mut()) }?;
+    // SAFETY: as above.
+    let opened = unsafe { config(options) }
+        .and_then(|c| open(c).map_err(|e| (Errno::from(&e), e.to_string())));
+    let endpoint = opened.map_err(|(errno, text)| {
+        // SAFETY: as above.
+        unsafe { store_text(why.0, why.1, &text) };
+        errno
+    })?;
+    handle.store(Box::into_raw(Box::new(endpoint)));
+    Ok(())
+}
+
 interface! {
     fn portolan_open(
         handle: *mut *mut Endpoint,
@@ -79,16 +103,7 @@ interface! {
         why: *mut c_char,
         why_bytes: usize,
     ) -> c_int {
-        handle = Slot::begun(handle, null_mut());
-        // SAFETY: promised by the caller.
-        let opened = unsafe { config(options) }
-            .and_then(|c| Endpoint::open(c).map_err(|e| (Errno::from(&e), e.to_string())));
-        let endpoint = opened.map_err(|(errno, text)| {
-            // SAFETY: promised by the caller.
-            unsafe { store_text(why, why_bytes, &text) };
-            errno
-        })?;
-        handle.store(Box::into_raw(Box::new(endpoint)));
+        () = open_by(Endpoint::open, handle, options, (why, why_bytes)); ()
     }
 
     fn portolan_space(

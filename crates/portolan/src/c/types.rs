@@ -367,6 +367,7 @@ pub(super) const REFUSED: u32 = 2;
 pub(super) const PEER_DEAD: u32 = 3;
 pub(super) const PEER_SILENT: u32 = 4;
 pub(super) const PEER_BACK: u32 = 5;
+pub(super) const PEER_COME: u32 = 6;
 
 macro_rules! sized32 {
     ($($structure:ident)*) => {
