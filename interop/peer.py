@@ -8,6 +8,7 @@ Needs Python 3.9 and its package cryptography.
 """
 
 import collections
+import hashlib
 import secrets
 import struct
 from dataclasses import dataclass, replace
@@ -107,6 +108,20 @@ def mix_of(content):
     return kdf(content, b"ptl1file")
 
 
+def sealed_key(ephemeral, own, to, mix=bytes(32)):
+    """The public key `own`, for nobody but the one with the key `to` (4.3)."""
+    shown = public_bytes(ephemeral)
+    shared = ephemeral.exchange(x25519.X25519PublicKey.from_public_bytes(to))
+    key = kdf(shared + mix, b"ptl1intr" + shown + to)
+    return shown + aead.ChaCha20Poly1305(key).encrypt(bytes(12), own, b"")
+
+
+def mark_of(to, packet):
+    """Shows that the sender of `packet` was told the public key `to` (4.3)."""
+    key = hashlib.blake2s(b"ptl1mark" + to).digest()
+    return hashlib.blake2s(packet, key=key, digest_size=16).digest()
+
+
 # ---- Packets (2)
 
 HEADER = struct.Struct("<BBBBII")
@@ -115,7 +130,7 @@ HEAD_FIELDS = struct.Struct("<BBHIHHQ")
 IDS = struct.Struct("<QQQQQ")
 OFFER = struct.Struct("<QQQIIIIHHHH")
 WANTED, HAS_ACK = 1, 4
-CONNECT, DATA = 0x11, 0x12
+CONNECT, DATA, INTRODUCTION, CHALLENGE = 0x11, 0x12, 0x13, 0x14
 PAD, HEAD, BODY, REFUSE, CLOSE, PING, NETWORKS, STOPPED = range(8)
 
 
@@ -130,6 +145,7 @@ class Chunk:
     words: tuple = ()
     fragment: int = 0
     payload: bytes = b""
+    alive: int = 0
 
     def encode(self):
         lead = self.kind | self.priority << 3
@@ -144,7 +160,8 @@ class Chunk:
             return struct.pack("<BBHI", lead, 0, self.flow, self.message)
         if self.kind == STOPPED:
             return bytes([self.kind, 0]) + self.payload
-        return bytes([self.kind, len(self.payload) // 20, 0, 0]) + self.payload
+        count = self.alive if self.kind == CLOSE else len(self.payload) // 20
+        return bytes([self.kind, count, 0, 0]) + self.payload
 
     @staticmethod
     def read_all(data):
@@ -184,7 +201,10 @@ class Chunk:
         if data[0] == STOPPED:
             # Who sends on all the same uses up its credit.
             return Chunk(kind, payload=struct.unpack_from("2x6s", data)[0]), 8
-        if data[0] in (CLOSE, PING, NETWORKS):
+        if data[0] == CLOSE:
+            alive, zeros = struct.unpack_from("<xBH", data)
+            return (None, 0) if alive > 1 or zeros else (Chunk(CLOSE, alive=alive), 4)
+        if data[0] in (PING, NETWORKS):
             _, count = struct.unpack_from("<BB2x", data)
             payload = struct.unpack_from(f"{20 * count}s", data, 4)[0]
             return Chunk(kind, payload=payload), 4 + 20 * count

@@ -68,11 +68,8 @@ def packet(inputs, values, name):
     (a, b), (a_life, b_life), nonces = both
     ends = [a, a_life, b, b_life]
     if one("offer"):
-        offer = {key: numbers(value) for key, value in fields(one("offer")).items()}
         clear = peer.HEADER.pack(peer.CONNECT, 0, 0, 0, 0, number) + peer.IDS.pack(*ends, number)
-        order = ("nonce echo first-packet connection first-message credit window packet-max flows "
-                 "settled").split()
-        body = peer.OFFER.pack(*(value for key in order for value in offer[key]))
+        body = offer_bytes(offered(inputs, name))
         label, rest = b"ptl1conn", []
     else:
         phase, ack = int(one("key-phase")), one("acknowledgement")
@@ -89,6 +86,47 @@ def packet(inputs, values, name):
     made = {"nonce": peer.nonce_of(path, number), "associated-data": clear, "plain": body,
             "packet": sealed}
     return made if one("suite") == "none" else {"info": info, "key": key, **made}
+
+
+def offered(inputs, name):
+    """The offer of a connect packet, field by field."""
+    text = inputs[f"{name}-offer"][0]
+    return {key: numbers(value) for key, value in fields(text).items()}
+
+
+def offer_bytes(offer):
+    order = ("nonce echo first-packet connection first-message credit window packet-max flows "
+             "settled").split()
+    return peer.OFFER.pack(*(value for key in order for value in offer[key]))
+
+
+def introduction(inputs, values, name):
+    suite = inputs[f"{name}-introduces"][0]
+    private = x25519.X25519PrivateKey.from_private_bytes(values["pair-private-a"])
+    own, to = peer.public_bytes(private), values["pair-public-b"]
+    mix = peer.mix_of(values["pair-file"]) if inputs[f"{name}-file"] == ["1"] else bytes(32)
+    number, offer = int(inputs[f"{name}-packet-number"][0]), offered(inputs, name)
+    ends = [*peer.identity(own), *peer.identity(to)]
+    made = {}
+    if suite == "none":
+        made["sealed-key"], key = bytes(32) + own + bytes(16), None
+    else:
+        ephemeral = values[f"{name}-ephemeral-private"]
+        ephemeral = x25519.X25519PrivateKey.from_private_bytes(ephemeral)
+        made["sealed-key"] = peer.sealed_key(ephemeral, own, to, mix)
+        made["connect-info"] = peer.key_info(b"ptl1conn", suite, ends)
+        made["connect-key"] = key = peer.kdf(peer.pair_secret(private, to, mix),
+                                             made["connect-info"])
+    clear = peer.HEADER.pack(peer.CONNECT, 0, 0, 0, 0, number) + peer.IDS.pack(*ends, number)
+    made["connect"] = peer.seal(peer.cipher(suite, key), 0, number, clear, offer_bytes(offer))
+    (connection,), (echo,) = offer["connection"], offer["echo"]
+    marked = peer.HEADER.pack(peer.INTRODUCTION, 0, 0, 0, connection, 0)
+    marked += struct.pack("<Q", echo) + made["sealed-key"] + made["connect"]
+    made["mark"] = peer.mark_of(to, marked)
+    made["packet"] = marked + made["mark"]
+    made["challenge"] = peer.HEADER.pack(peer.CHALLENGE, 0, 0, 0, connection, 0) + made["mark"]
+    made["challenge"] += struct.pack("<Q", int(inputs["b-nonce"][0], 0))
+    return {f"{name}-{what}": value for what, value in made.items()}
 
 
 def pair(values):
@@ -136,11 +174,15 @@ def main():
     for name in filter("card".__ne__, names):
         for what, value in packet(inputs, values, name).items():
             made[f"{name}-{what}"] = value
+    names = [name.removesuffix("-introduces") for name in inputs if name.endswith("-introduces")]
+    for name in names:
+        made.update(introduction(inputs, values, name))
     wrong = [name for name, value in made.items() if values.get(name) != value]
     if wrong:
         sys.exit(f"not as the second implementation makes it: {', '.join(wrong)}")
     given = "job-secret pair-private-a pair-private-b pair-file card-random job-random-0 job-random-1"
-    left = set(values) - set(made) - set(given.split())
+    ephemeral = {name for name in values if name.endswith("-ephemeral-private")}
+    left = set(values) - set(made) - set(given.split()) - ephemeral
     if left:
         sys.exit(f"nobody makes these: {', '.join(sorted(left))}")
     print(f"{len(made)} values are as the second implementation makes them")

@@ -6,29 +6,17 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
+use common::guests::{AGENT, ENDED, Folder, RIGHT, as_words, programs, wrapper};
 use common::pmi::PmiServer;
 use common::slurm::Slurm;
-use common::{
-    CLOSES_LATE, LIMIT, Said, c_program, example, finish, keeper_of, marked, none_left, until,
-};
+use common::{CLOSES_LATE, LIMIT, Said, example, finish, keeper_of, marked, none_left, until};
 use rustix::process::Signal;
-
-/// The command that the processes of a host run as their agent.
-const AGENT: (&str, &str) = ("PORTOLAN_AGENT", env!("CARGO_BIN_EXE_portolan"));
-/// What is told of a process that was killed: how, where its parent had not
-/// asked before the agent did.
-const ENDED: [&str; 2] = ["its process ended", "signal 9"];
-const RIGHT: &str = "the sum is right";
-const CHECKED: &str = "every product was checked: all elements are right";
-/// A product that is soon done.
-const SMALL: [&str; 2] = ["--size", "64"];
 
 fn hydra(words: &[&str]) -> Command {
     let program = "/usr/bin/mpiexec.hydra";
@@ -47,31 +35,6 @@ fn hydra(words: &[&str]) -> Command {
 
 fn run(command: &mut Command) -> Said {
     Said::from(command.output().unwrap())
-}
-
-/// The C examples, built once.
-fn c_examples() -> &'static [String; 2] {
-    static BUILT: OnceLock<[String; 2]> = OnceLock::new();
-    BUILT.get_or_init(|| ["ring", "matmul"].map(|name| c_program(&format!("examples/c/{name}.c"))))
-}
-
-/// Each example with its arguments and what it says in the end.
-fn programs() -> Vec<(Vec<String>, &'static str)> {
-    let words = |program: String, more: &[&str]| {
-        let more = more.iter().map(|word| (*word).to_owned());
-        std::iter::once(program).chain(more).collect::<Vec<_>>()
-    };
-    let [c_ring, c_matmul] = c_examples().clone();
-    vec![
-        (words(example("ring"), &["50"]), RIGHT),
-        (words(c_ring, &["50"]), RIGHT),
-        (words(example("matmul"), &SMALL), CHECKED),
-        (words(c_matmul, &SMALL), CHECKED),
-    ]
-}
-
-fn as_words(program: &[String]) -> Vec<&str> {
-    program.iter().map(String::as_str).collect()
 }
 
 #[test]
@@ -174,31 +137,6 @@ fn what_does_not_fit_together_is_told() {
         &one_else(name, &theirs),
         &["it never answered", "the same secret"],
     );
-}
-
-/// A folder that is removed when its test ends, well or not.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = format!("/tmp/portolan-guest-{name}-{}", std::process::id());
-        fs::create_dir(&path).unwrap();
-        Self(path.into())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Writes a script that runs a program whose messages go to a file.
-fn wrapper(path: &Path, program: &str, errors: &Path) -> String {
-    let script = format!("#!/bin/sh\nexec {program} \"$@\" 2>>{}\n", errors.display());
-    fs::write(path, script).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    path.to_str().unwrap().to_owned()
 }
 
 /// Writes a file for a job's secret that holds `word` many times.
@@ -332,11 +270,14 @@ fn srun_starts_jobs() {
     let slurm = Slurm::up("t-gs");
     for (program, says) in programs() {
         let words = [&["-N2", "-n4"], &as_words(&program)[..]].concat();
-        let said = slurm.srun(&words).expect(0);
+        let said = slurm.srun("pmi2", &words).expect(0);
         assert!(said.out.contains(says), "{program:?} {said:#?}");
     }
     let ring = example("ring");
-    let said = slurm.srun(&["-N1", "-n3", "--export=ALL,PORTOLAN_LINK=shm", &ring, "50"]);
+    let said = slurm.srun(
+        "pmi2",
+        &["-N1", "-n3", "--export=ALL,PORTOLAN_LINK=shm", &ring, "50"],
+    );
     assert!(said.expect(0).out.contains("over 3 ranks"));
     // Who dies is noticed, though srun ends nobody.
     let folder = Folder::new("srun");
@@ -362,7 +303,7 @@ fn srun_starts_jobs() {
         ("-N2", &with_agent, &ENDED),
     ] {
         let _ = fs::remove_file(&errors);
-        let said = slurm.srun(&[nodes, "-n2", export, "sh", "-c", &script]);
+        let said = slurm.srun("pmi2", &[nodes, "-n2", export, "sh", "-c", &script]);
         assert_ne!(said.code, 0);
         let errors = fs::read_to_string(&errors).unwrap();
         let death = errors.lines().find(|line| line.contains("rank 1 is dead"));
@@ -379,7 +320,7 @@ fn srun_starts_jobs() {
         example("ring")
     );
     let start = Instant::now();
-    let said = slurm.srun(&["-N2", "-n2", &with_agent, "sh", "-c", &stopped]);
+    let said = slurm.srun("pmi2", &["-N2", "-n2", &with_agent, "sh", "-c", &stopped]);
     assert!(said.expect(0).out.contains(RIGHT));
     let took = start.elapsed();
     assert!(took > Duration::from_millis(5_500), "not stopped: {took:?}");

@@ -129,7 +129,7 @@ fn others_processes_without_pmi_are_no_jobs_of_one() {
     let rounds = Rounds::new("without-pmi");
     for (variable, launcher) in [
         ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
-        ("SLURM_STEP_NUM_TASKS", "srun without --mpi=pmi2"),
+        ("SLURM_STEP_NUM_TASKS", "srun without --mpi=pmix or pmi2"),
     ] {
         let program = rounds.program.replace("round", "together");
         let alone = |size: &str| {

@@ -405,9 +405,11 @@ impl<N: Network> NetLane<N> {
         self.tx.now = now;
         self.tx.dirty = true;
         self.tx.tables.view().remove_peer(now, peer);
-        self.peers
-            .intake(core, clock)
-            .hear(&mut self.tx.tables.view());
+        let mut intake = Intake {
+            told: Death::Nobody,
+            ..self.peers.intake(core, clock)
+        };
+        intake.hear(&mut self.tx.tables.view());
     }
 
     /// The program has removed one that was dead.

@@ -242,8 +242,9 @@ static inline void portolan_options_init(portolan_options *options)
 /* Opens this process's endpoint, once in a process, and waits until all ranks
  * have opened theirs. If another interface of the process (atoll.h) has opened it,
  * the call gives the program's own space of it, at once. The job is the one that
- * `portolan run` started, or another launcher that offers PMI (mpiexec.hydra,
- * srun --mpi=pmi2). A process that no launcher started is a job of one rank.
+ * `portolan run` started, or another launcher that offers PMI or PMIx
+ * (mpiexec.hydra, mpirun of Open MPI, srun --mpi=pmix or pmi2). A process that no
+ * launcher started is a job of one rank.
  *
  * `options` may be null, for all defaults. On success `*endpoint` is the handle,
  * to be freed by portolan_close(). On failure it is null, and the buffer `why`
@@ -258,10 +259,12 @@ static inline void portolan_options_init(portolan_options *options)
  * -ECANCELED     the job is being ended, for example because a rank did not join
  * -EKEYREJECTED  the launcher refused this process: another version or secret
  * -ECONNABORTED  the launcher has gone
- * -ETIMEDOUT     under another launcher: a rank did not join in time
+ * -ETIMEDOUT     under another launcher: a rank did not join in time, or the
+ *                launcher's library did not return
  * -EBADF         PORTOLAN_JOB or PMI_FD names a descriptor that is no launcher's
  *                socket
- * -EPROTO        the launcher or a rank has another version
+ * -EPROTO        the launcher, its library or a rank has another version; or the
+ *                library is missing
  * -EADDRINUSE, -EADDRNOTAVAIL, -EACCES  the UDP port cannot be bound
  * -ENOMEM        too little memory, or too little may be locked or shared
  * others         the errno of the system call that `why` names */

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use portolan_boot::{Congestion, GuestOptions, Job, LinkChoice, Security, Suite};
 use portolan_engine as engine;
@@ -22,13 +23,16 @@ use zeroize::Zeroizing;
 
 use crate::interfaces;
 use crate::open::{OpenError, fill_random};
-use crate::settings::Settings;
+use crate::settings::{Origin, Settings};
 
 /// Least and most bytes of a file with a job's secret.
 const SECRET_BYTES_MIN: u64 = 32;
 const SECRET_BYTES_MAX: u64 = 4096;
 /// A host is lost after this part of the silence after which a peer is.
 const HOST_SILENCE: f64 = 5.0 / 6.0;
+/// How long the launcher's library may take for what needs no other process,
+/// unless `join_ms` is set.
+const LIBRARY_LIMIT: Duration = Duration::from_secs(10);
 /// Values of settings that only those without `portolan run` have.
 pub(crate) const SECURITY: [(&str, Security); 2] =
     [("encrypt", Security::Encrypt), ("none", Security::None)];
@@ -211,6 +215,10 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         agent: settings.text("agent").map(OsString::from),
         host_silence: settings.millis("silence_ms")?.mul_f64(HOST_SILENCE),
         join_timeout: settings.millis("join_ms")?,
+        library_timeout: match settings.origin("join_ms") {
+            Origin::Default => LIBRARY_LIMIT,
+            _ => settings.millis("join_ms")?,
+        },
     };
     let config = SegmentConfig {
         remote_barrier: !disabled.membarrier,

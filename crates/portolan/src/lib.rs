@@ -4,10 +4,10 @@
 //! # Opening
 //!
 //! [`Endpoint::open`] joins the job in which `portolan run` started this process,
-//! or another launcher that offers PMI (mpiexec.hydra, srun). A process that no
-//! launcher started is a job of one rank. A *rank* is a process's number in its
-//! job. [`Endpoint::open_standalone`] needs no job: peers are added by their
-//! addresses. [`Config::set`] sets a setting; [`SETTINGS`] lists all of them.
+//! or another launcher that offers PMI or PMIx (mpiexec.hydra, mpirun, srun). A
+//! process that no launcher started is a job of one rank. A *rank* is a process's
+//! number in its job. [`Endpoint::open_standalone`] needs no job: peers are added by
+//! their addresses. [`Config::set`] sets a setting; [`SETTINGS`] lists all of them.
 //!
 //! # Messages to ports
 //!

@@ -7,6 +7,10 @@
 //! once. Never a panic, every table consistent after each step, memory lent
 //! by the sender read only until it is given back, and at the end, when every
 //! peer is gone, every frame is free.
+//!
+//! [`peers_input`]: the endpoints introduce themselves to each other, and peers are added,
+//! welcomed and removed. Nothing of one is delivered before it was welcomed, or after it was
+//! removed.
 
 use std::collections::VecDeque;
 
@@ -15,7 +19,7 @@ use portolan_proto::{
     Config, Endpoint, FrameIndex, Identity, LocalNetwork, Message, NetAddress, PeerId, Release,
     SourceId, Spare,
 };
-use portolan_seal::Null;
+use portolan_seal::identity;
 use portolan_sim::memory::Memory;
 use portolan_wire::{
     Ack, Body, CONNECT_BYTES, CONNECT_CLEAR_BYTES, Chunk, Connect, ConnectIds, EndpointId, Flags,
@@ -23,7 +27,10 @@ use portolan_wire::{
 };
 
 use crate::input::Input;
+use crate::open_seal::{Open, key_of};
 use crate::record::{Hands, Record, content, words};
+
+mod peers;
 
 /// Steps of one run, at most.
 const STEPS: usize = 400;
@@ -48,6 +55,9 @@ struct Node {
     offered: [(u32, u64); 3],
     /// Latest packet number towards it, by sender.
     number: [u32; 3],
+    /// What it asked each to echo, and the mark of its last introduction to each.
+    asked: [u64; 3],
+    marks: [[u8; TAG_BYTES]; 3],
 }
 
 struct Run<'a> {
@@ -55,6 +65,7 @@ struct Run<'a> {
     nodes: [Node; 2],
     record: Record,
     config: Config,
+    who: [(u64, u64); 3],
     /// The link gives frames back late.
     slow_link: bool,
     /// Packets that came to each by the slower of two ways.
@@ -69,10 +80,10 @@ fn address(who: usize) -> NetAddress {
 }
 
 impl Node {
-    fn new(config: &Config, me: usize) -> Self {
+    fn new(config: &Config, who: &[(u64, u64); 3], me: usize) -> Self {
         let identity = Identity {
-            id: EndpointId(WHO[me].0),
-            life: Life(WHO[me].1),
+            id: EndpointId(who[me].0),
+            life: Life(who[me].1),
         };
         let mut node = Self {
             memory: Memory::new(config, identity, &[5; 32], me as u64),
@@ -80,8 +91,10 @@ impl Node {
             inbox: VecDeque::new(),
             offered: [(0, 0); 3],
             number: [config.first_packet as u32; 3],
+            asked: [0; 3],
+            marks: [[0; TAG_BYTES]; 3],
         };
-        let mut seal = Null;
+        let mut seal = Open(me);
         let mut endpoint = Endpoint::new(node.memory.tables(), &mut seal);
         if config.more_paths > 0 {
             let second = LocalNetwork {
@@ -94,8 +107,10 @@ impl Node {
             };
             endpoint.set_network(1, second);
         }
-        for other in [1 - me, 2] {
-            let (id, life) = WHO[other];
+        // Of two that introduce themselves one knows the others, and one knows nobody.
+        let known = |_: &usize| !config.introduces || me == 0;
+        for other in [1 - me, 2].into_iter().filter(known) {
+            let (id, life) = who[other];
             endpoint
                 .add_peer(EndpointId(id), Life(life), address(other), Mode::Lan)
                 .expect("room for two");
@@ -109,12 +124,26 @@ impl Node {
 /// # Panics
 /// If the protocol breaks one of its promises.
 pub fn proto_input(bytes: &[u8]) {
+    run(bytes, false);
+}
+
+/// The same of endpoints whose peers come and go.
+///
+/// # Panics
+/// If the protocol breaks one of its promises.
+pub fn peers_input(bytes: &[u8]) {
+    run(bytes, true);
+}
+
+fn run(bytes: &[u8], introduces: bool) {
     let mut input = Input(bytes);
     let choice = input.byte();
     let near_wrap = choice & 4 != 0;
     let config = Config {
-        peers: 2,
+        peers: if introduces { 4 } else { 2 },
         active: if choice & 16 != 0 { 1 } else { 2 },
+        introduces,
+        strangers: introduces,
         frames: 32,
         frame_bytes: 1536,
         longs: 3,
@@ -129,14 +158,23 @@ pub fn proto_input(bytes: &[u8]) {
         first_message: if near_wrap { u32::MAX - 2 } else { 0 },
         ..Config::default()
     };
+    let who = if introduces {
+        std::array::from_fn(|n| identity(&key_of(n)))
+    } else {
+        WHO
+    };
     let mut run = Run {
-        nodes: [Node::new(&config, 0), Node::new(&config, 1)],
+        nodes: [Node::new(&config, &who, 0), Node::new(&config, &who, 1)],
         record: Record::new(choice & 1 != 0),
+        who,
         slow_link: choice & 64 != 0,
         detours: [0; 2],
         config,
         input,
     };
+    if introduces {
+        run.record.peers_of(0, 2);
+    }
     if choice & 2 == 0 {
         run.meet();
     }
@@ -145,7 +183,7 @@ pub fn proto_input(bytes: &[u8]) {
             break;
         }
         run.step();
-        if step.is_multiple_of(CHECK_EVERY) {
+        if introduces || step.is_multiple_of(CHECK_EVERY) {
             run.check();
         }
     }
@@ -157,14 +195,14 @@ impl Run<'_> {
     fn with<R>(
         &mut self,
         i: usize,
-        call: impl FnOnce(&mut Endpoint<'_, Null>, &mut Hands<'_>, u64) -> R,
+        call: impl FnOnce(&mut Endpoint<'_, Open>, &mut Hands<'_>, u64) -> R,
     ) -> R {
         let now = self.record.now;
         let mut hands = Hands {
             record: &mut self.record,
             me: i,
         };
-        let mut seal = Null;
+        let mut seal = Open(i);
         let mut endpoint = Endpoint::new(self.nodes[i].memory.tables(), &mut seal);
         let result = call(&mut endpoint, &mut hands, now);
         hands.hear(&mut endpoint);
@@ -183,6 +221,7 @@ impl Run<'_> {
         self.send(0, 0);
         for _ in 0..6 {
             for i in 0..2 {
+                self.welcome(i);
                 self.flush(i, true);
                 while let Some(packet) = self.nodes[1 - i].inbox.pop_front() {
                     self.deliver(1 - i, i, packet);
@@ -225,11 +264,13 @@ impl Run<'_> {
 
     fn rare(&mut self, i: usize, op: u8) {
         match op >> 4 & 7 {
-            0 => {
-                self.record.deaths = true;
-                self.with(i, |e, _, _| e.peer_died(PeerId(0)));
+            n @ (0 | 1) => {
+                self.record.deaths |= n == 0;
+                let peer = PeerId(u32::from(n));
+                if self.record.has(i, peer) {
+                    self.with(i, |e, _, _| e.peer_died(peer));
+                }
             }
-            1 => self.with(i, |e, _, _| e.peer_died(PeerId(1))),
             2 => {
                 self.record.deaths = true;
                 self.with(i, |e, _, now| e.close(now));
@@ -244,6 +285,9 @@ impl Run<'_> {
                 let size = self.input.short() as usize;
                 self.with(i, |e, _, now| e.set_packet_max(now, 0, size));
             }
+            5 if self.config.introduces => self.change_peers(i),
+            6 if self.config.introduces => self.forge_introduction(i),
+            7 if self.config.introduces => self.forge_challenge(i),
             _ => self.record.now += 1000,
         }
     }
@@ -252,6 +296,7 @@ impl Run<'_> {
     fn exchange(&mut self) {
         for _ in 0..3 {
             for i in 0..2 {
+                self.welcome(i);
                 self.flush(i, true);
                 while let Some(packet) = self.nodes[1 - i].inbox.pop_front() {
                     self.deliver(1 - i, i, packet);
@@ -300,6 +345,9 @@ impl Run<'_> {
                 if let Some(node) = self.nodes.get_mut(to) {
                     node.number[from] = header.number;
                 }
+            }
+            PacketType::Introduction | PacketType::Challenge => {
+                self.overhear_introduction(from, to, packet);
             }
         }
     }
@@ -378,25 +426,37 @@ impl Run<'_> {
     }
 
     /// Peer, priority and flow as the bits say.
-    fn whom(bits: u8) -> (PeerId, Priority, u16) {
-        let peer = PeerId(u32::from(bits & 15 == 15));
+    fn whom(&self, bits: u8) -> (PeerId, Priority, u16) {
+        let peer = PeerId(match bits & 15 {
+            15 => 1,
+            14 if self.config.introduces => 2,
+            13 if self.config.introduces => 3,
+            _ => 0,
+        });
         let priority = Priority::BY_URGENCY[usize::from(bits >> 4 & 1)];
         (peer, priority, u16::from(bits >> 5 & 3))
     }
 
     fn send(&mut self, i: usize, bits: u8) {
-        let (peer, priority, flow) = Self::whom(bits);
+        let (peer, priority, flow) = self.whom(bits);
         let shape = self.input.byte();
         let args = usize::from(shape & 31).min(20);
         let total = [0, 1, 60, 64, 500, 1000, 1100, 1400][usize::from(shape >> 5)];
+        if !self.record.has(i, peer) {
+            return;
+        }
         self.with(i, |e, hands, _| {
             hands.send(e, peer, priority, flow, args, total);
         });
     }
 
     fn send_long(&mut self, i: usize) {
-        let (peer, priority, flow) = Self::whom(self.input.byte());
+        let bits = self.input.byte();
+        let (peer, priority, flow) = self.whom(bits);
         let total = u64::from(self.input.short()) % LONG_MAX;
+        if !self.record.has(i, peer) {
+            return;
+        }
         self.with(i, |e, hands, now| {
             let port = hands.record.sent[i].len() as u16;
             let message = Message {
@@ -546,7 +606,9 @@ impl Run<'_> {
                     message,
                 },
                 6 => Chunk::Ping,
-                7 => Chunk::Close,
+                7 => Chunk::Close {
+                    alive: shape & 0x80 != 0,
+                },
                 _ => break,
             };
             let at = packet.len();
@@ -566,6 +628,12 @@ impl Run<'_> {
         let bits = self.input.byte();
         let from = if bits & 1 != 0 { 2 } else { 1 - i };
         let echo = self.nodes[i].offered[from].1;
+        let echo = if bits & 16 != 0 { echo } else { 0 };
+        let packet = self.connect_packet(i, from, bits, echo);
+        self.deliver(i, from, packet);
+    }
+
+    fn connect_packet(&mut self, i: usize, from: usize, bits: u8, echo: u64) -> Vec<u8> {
         let number = PacketNo(u64::from(self.input.byte()));
         let header = Header {
             kind: PacketType::Connect,
@@ -575,15 +643,15 @@ impl Run<'_> {
             number: number.low(),
         };
         let ids = ConnectIds {
-            from: EndpointId(WHO[from].0),
-            from_life: Life(WHO[from].1 + u64::from(bits >> 1 & 3)),
-            to: EndpointId(WHO[i].0),
-            to_life: Life(WHO[i].1 + u64::from(bits >> 3 & 1)),
+            from: EndpointId(self.who[from].0),
+            from_life: Life(self.who[from].1.wrapping_add(u64::from(bits >> 1 & 3))),
+            to: EndpointId(self.who[i].0),
+            to_life: Life(self.who[i].1.wrapping_add(u64::from(bits >> 3 & 1))),
             number,
         };
         let offer = Connect {
             nonce: 1 + u64::from(self.input.byte()),
-            echo: if bits & 16 != 0 { echo } else { 0 },
+            echo,
             first_packet: PacketNo(self.first_packet(bits)),
             connection: u32::from(self.input.byte()),
             first_message: MessageNo(self.config.first_message),
@@ -598,7 +666,7 @@ impl Run<'_> {
         ids.write(&mut packet);
         offer.write(&mut packet[CONNECT_CLEAR_BYTES..]);
         self.nodes[i].number[from] = offer.first_packet.low();
-        self.deliver(i, from, packet);
+        packet
     }
 
     fn first_packet(&mut self, bits: u8) -> u64 {
@@ -616,8 +684,10 @@ impl Run<'_> {
             self.record.deaths = true;
             self.with(i, |e, hands, _| hands.resume(e));
             self.flush(i, true);
-            for peer in [PeerId(0), PeerId(1)] {
-                self.with(i, |e, _, _| e.peer_died(peer));
+            for peer in (0..self.config.peers).map(PeerId) {
+                if self.record.is_used(i, peer) {
+                    self.with(i, |e, _, _| e.peer_died(peer));
+                }
             }
             self.flush(i, true);
             // A peer that had closed keeps its state until it is quiet.

@@ -6,8 +6,9 @@ use portolan_proto::{
     DeathReason, Delivery, Endpoint, Event, Message, PeerEvent, PeerId, Rx, SourceId, Sources,
     Spare, Verdict,
 };
-use portolan_seal::Null;
 use portolan_wire::{ARGS_MAX, Body, MessageNo, Priority};
+
+use crate::open_seal::Open;
 
 /// A message that an endpoint accepted. Its port is its place in the list.
 #[derive(Debug)]
@@ -24,13 +25,22 @@ pub(crate) struct Sent {
 
 /// A message of which the first part was taken.
 #[derive(Debug)]
-struct Open {
+struct Begun {
     message: MessageNo,
     port: u16,
     total: u64,
     cookie: u64,
     /// Ranges that were handed over, by start.
     covered: BTreeMap<u64, u64>,
+}
+
+/// What a caller has said of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has introduced itself, and was not welcomed.
+    Come,
+    Known,
+    Removed,
 }
 
 type Place = (usize, PeerId, usize, u16);
@@ -46,7 +56,9 @@ pub(crate) struct Record {
     pub forged: bool,
     /// Somebody was given up: order and once hold for each life only.
     pub deaths: bool,
-    open: BTreeMap<Place, Open>,
+    /// Where peers come and go: who has a number, by endpoint and number.
+    pub peers: Option<BTreeMap<(usize, PeerId), Standing>>,
+    open: BTreeMap<Place, Begun>,
     last: BTreeMap<(usize, usize, u16), u16>,
     cookies: u64,
 }
@@ -120,7 +132,7 @@ impl Record {
             }
         }
         if !d.last {
-            let open = Open {
+            let open = Begun {
                 message: d.message,
                 port: d.port,
                 total: d.total,
@@ -175,8 +187,10 @@ impl Record {
     /// The first part of a message that the other side sent, as it was sent.
     fn genuine(&self, me: usize, d: &Delivery<'_>) {
         let sent = self.sent[1 - me].get(d.port as usize).expect("was sent");
-        assert_eq!(d.peer, PeerId(0));
-        assert_eq!(sent.peer, d.peer);
+        if self.peers.is_none() {
+            assert_eq!(d.peer, PeerId(0));
+            assert_eq!(sent.peer, d.peer);
+        }
         assert_eq!(
             (d.priority, d.flow, d.total, d.args.len()),
             (sent.priority, sent.flow, sent.total, 8 * sent.args)
@@ -191,7 +205,25 @@ impl Record {
         assert!(d.payload == content(d.port, d.offset, d.payload.len()));
     }
 
-    fn forget(&mut self, me: usize, peer: PeerId) {
+    /// An endpoint knows so many peers; from now on they come and go.
+    pub fn peers_of(&mut self, me: usize, count: u32) {
+        let known = (0..count).map(|peer| ((me, PeerId(peer)), Standing::Known));
+        self.peers = Some(known.collect());
+    }
+
+    /// Whether somebody has a number.
+    pub fn is_used(&self, me: usize, peer: PeerId) -> bool {
+        let of = |all: &BTreeMap<_, _>| all.contains_key(&(me, peer));
+        self.peers.as_ref().map_or(peer.0 < 2, of)
+    }
+
+    /// Whether an endpoint has a peer, and may talk to it.
+    pub fn has(&self, me: usize, peer: PeerId) -> bool {
+        let of = |all: &BTreeMap<_, _>| all.get(&(me, peer)) == Some(&Standing::Known);
+        self.peers.as_ref().map_or(peer.0 < 2, of)
+    }
+
+    pub fn forget(&mut self, me: usize, peer: PeerId) {
         self.open.retain(|at, _| (at.0, at.1) != (me, peer));
     }
 
@@ -219,7 +251,7 @@ impl Sources for Hands<'_> {
 
 impl Hands<'_> {
     /// Takes all that came of a packet, or of what was held.
-    pub fn take(&mut self, endpoint: &mut Endpoint<'_, Null>, mut rx: Rx<'_>) {
+    pub fn take(&mut self, endpoint: &mut Endpoint<'_, Open>, mut rx: Rx<'_>) {
         loop {
             let delivery = rx.next(endpoint);
             self.hear(endpoint);
@@ -230,14 +262,14 @@ impl Hands<'_> {
     }
 
     /// Takes what is held and may be taken now.
-    pub fn resume(&mut self, endpoint: &mut Endpoint<'_, Null>) {
+    pub fn resume(&mut self, endpoint: &mut Endpoint<'_, Open>) {
         let mut spare = Spare::default();
         let rx = endpoint.resume(self.record.now, &mut spare);
         self.take(endpoint, rx);
     }
 
     /// Hears what has happened.
-    pub fn hear(&mut self, endpoint: &mut Endpoint<'_, Null>) {
+    pub fn hear(&mut self, endpoint: &mut Endpoint<'_, Open>) {
         while let Some(event) = endpoint.poll_event() {
             match event {
                 Event::Released(source, _) => self.released(source),
@@ -248,8 +280,9 @@ impl Hands<'_> {
         }
     }
 
-    fn deliver(&mut self, endpoint: &mut Endpoint<'_, Null>, d: &Delivery<'_>) -> Verdict {
+    fn deliver(&mut self, endpoint: &mut Endpoint<'_, Open>, d: &Delivery<'_>) -> Verdict {
         assert!(d.flow < 8);
+        assert!(self.record.has(self.me, d.peer), "of nobody's peer");
         if self.is_open(d) {
             self.record.further_part(self.me, d);
             return Verdict::Take(0);
@@ -269,8 +302,8 @@ impl Hands<'_> {
 
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
         match event {
-            // What it sent before it closed may still be handed over.
-            PeerEvent::Dead(DeathReason::Closed) => {
+            // What it sent before may still be handed over.
+            PeerEvent::Dead(DeathReason::Closed | DeathReason::Removed) => {
                 self.record.deaths = true;
             }
             PeerEvent::Dead(_) => {
@@ -278,7 +311,12 @@ impl Hands<'_> {
                 self.record.forget(self.me, peer);
             }
             PeerEvent::Up => {
+                assert!(self.record.has(self.me, peer), "not welcomed");
                 self.record.forget(self.me, peer);
+            }
+            PeerEvent::Come => {
+                let peers = self.record.peers.as_mut().expect("nobody may come");
+                peers.insert((self.me, peer), Standing::Come);
             }
             PeerEvent::Waiting => {}
         }
@@ -292,7 +330,7 @@ impl Hands<'_> {
     /// Sends a message of `args` words and `total` bytes if it is taken.
     pub fn send(
         &mut self,
-        endpoint: &mut Endpoint<'_, Null>,
+        endpoint: &mut Endpoint<'_, Open>,
         peer: PeerId,
         priority: Priority,
         flow: u16,

@@ -24,6 +24,11 @@ fn proto_input() {
 }
 
 #[test]
+fn peers_input() {
+    replay("peers_input", 8, portolan_properties::peers_input);
+}
+
+#[test]
 fn exchange_input() {
     replay("exchange_input", 20, portolan_properties::exchange_input);
 }

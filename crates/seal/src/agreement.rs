@@ -209,8 +209,10 @@ where
     }
 
     fn derive_with(&mut self, peer: u32, secret: &[u8; 32], info: &[u8]) -> Secret {
-        let pair = self.agree(peer);
-        self.seal.derive(pair.as_deref().unwrap_or(secret), info)
+        without_trace(|| {
+            let pair = self.agree(peer);
+            self.seal.derive(pair.as_deref().unwrap_or(secret), info)
+        })
     }
 
     fn meet(&mut self, peer: u32, public: &[u8; PUBLIC_KEY_BYTES]) {
@@ -233,10 +235,10 @@ where
     fn introduce(&mut self, peer: u32) -> Option<IntroducedKey> {
         let (to, plain) = (self.public_key_of(peer)?, self.is_plain());
         let own = self.own.first_mut()?;
-        let (private, mix) = (Zeroizing::new(own.private), own.mix.map(Zeroizing::new));
+        // Where they lie: copies would stay on the stack.
         let keys = OwnKeys {
-            private: &private,
-            mix: mix.as_deref(),
+            private: &own.private,
+            mix: own.mix.as_ref(),
         };
         own.introducer.seal(&keys, peer, &to, plain)
     }

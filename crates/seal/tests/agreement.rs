@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use portolan_seal::{AesGcm, Own, Pair, Paired, Seal, identity, mix_of, pair_secret, public_key};
+use portolan_seal::{
+    AesGcm, NO_PAIR, Own, Pair, Paired, Seal, identity, mix_of, pair_secret, public_key,
+};
 
 /// The values of the file by name.
 fn vectors() -> BTreeMap<&'static str, Vec<u8>> {
@@ -81,11 +83,13 @@ fn public_keys_of_small_order_give_nothing() {
 type Agreed = Paired<AesGcm, Vec<Own>, Vec<Pair>>;
 
 fn seal_of(private: [u8; 32], peers: &[[u8; 32]]) -> Agreed {
-    Paired::new(
-        AesGcm::with_slots(1),
-        vec![Own::new(&private, None)],
-        peers.iter().map(Pair::with).collect(),
-    )
+    let pairs = vec![NO_PAIR; peers.len()];
+    let own = vec![Own::new(&private, None)];
+    let mut seal = Paired::new(AesGcm::with_slots(1), own, pairs);
+    for (peer, public) in (0..).zip(peers) {
+        seal.meet(peer, public);
+    }
+    seal
 }
 
 /// What `docs/protocol.md` derives keys for.
@@ -102,36 +106,53 @@ fn info(from: (u64, u64), to: (u64, u64)) -> Vec<u8> {
 fn each_pair_derives_from_its_own_secret() {
     let keys: Vec<[u8; 32]> = (10..40).map(|n| public_key(&[n; 32])).collect();
     let publics = [&keys[..], &[public_key(&A), public_key(&B)]].concat();
-    let (a, b) = (seal_of(A, &publics), seal_of(B, &publics));
+    let (mut a, mut b) = (seal_of(A, &publics), seal_of(B, &publics));
+    // By numbers, which are each side's own.
+    let (of_a, of_b) = (30, 31);
     let (me, they) = (identity(&public_key(&A)), identity(&public_key(&B)));
     let [mine, theirs] = [[8; 32], [9; 32]];
     let forth = info(me, they);
     let back = info(they, me);
     // Twice: agreed on first, then kept.
     for _ in 0..2 {
-        assert!(a.derive(&mine, &forth) == b.derive(&theirs, &forth));
-        assert!(a.derive(&mine, &back) == b.derive(&theirs, &back));
+        assert!(a.derive_with(of_b, &mine, &forth) == b.derive_with(of_a, &theirs, &forth));
+        assert!(a.derive_with(of_b, &mine, &back) == b.derive_with(of_a, &theirs, &back));
     }
-    assert!(a.derive(&mine, &forth) != a.derive(&mine, &back));
+    assert!(a.derive_with(of_b, &mine, &forth) != a.derive_with(of_b, &mine, &back));
+    assert!(a.derive_with(of_b, &mine, &forth) != a.derive_with(0, &mine, &forth));
     let direct = pair_secret(&A, &public_key(&B), None).unwrap();
-    assert!(a.derive(&mine, &forth) == AesGcm::with_slots(0).derive(direct.as_bytes(), &forth));
-    // Another life, another's pair, oneself, nobody: the secret of one's own.
-    let others = identity(&keys[0]);
-    for info in [
-        info(me, (they.0, they.1 ^ 1)),
-        info((me.0, me.1 ^ 1), they),
-        info(others, they),
-        info(me, me),
-        info(me, (5, 6)),
-        forth[..60].to_vec(),
-    ] {
-        assert!(a.derive(&mine, &info) == AesGcm::with_slots(0).derive(&mine, &info));
+    let from = |secret: &[u8; 32]| AesGcm::with_slots(0).derive(secret, &forth);
+    assert!(a.derive_with(of_b, &mine, &forth) == from(direct.as_bytes()));
+    // Nobody has that number, or nobody is asked for: the secret of one's own.
+    assert!(a.derive_with(32, &mine, &forth) == from(&mine));
+    assert!(a.derive_with(u32::MAX, &mine, &forth) == from(&mine));
+    assert!(a.derive(&mine, &forth) == from(&mine));
+}
+
+#[test]
+fn a_number_may_be_another_peers_later() {
+    let [one, other] = [21, 22].map(|n| public_key(&[n; 32]));
+    let (mut a, mine) = (seal_of(A, &[one]), [8; 32]);
+    let from = |secret: &[u8; 32]| AesGcm::with_slots(0).derive(secret, b"info");
+    let of = |public| from(pair_secret(&A, public, None).unwrap().as_bytes());
+    assert!(a.derive_with(0, &mine, b"info") == of(&one));
+    a.meet(0, &other);
+    assert!(a.derive_with(0, &mine, b"info") == of(&other));
+    a.forget(0);
+    assert!(a.derive_with(0, &mine, b"info") == from(&mine));
+    // No secret with whom there can be none; and none that was another's before.
+    a.meet(0, &[0; 32]);
+    for _ in 0..2 {
+        assert!(a.derive_with(0, &mine, b"info") == from(&mine));
     }
+    a.meet(0, &one);
+    assert!(a.derive_with(0, &mine, b"info") == of(&one));
 }
 
 #[test]
 fn without_an_own_key_the_jobs_secret_rules() {
-    let plain: Agreed = Paired::new(AesGcm::with_slots(1), Vec::new(), Vec::new());
+    let mut plain: Agreed = Paired::new(AesGcm::with_slots(1), Vec::new(), Vec::new());
+    plain.meet(0, &public_key(&B));
     let info = info((1, 2), (3, 4));
-    assert!(plain.derive(&A, &info) == AesGcm::with_slots(1).derive(&A, &info));
+    assert!(plain.derive_with(0, &A, &info) == AesGcm::with_slots(1).derive(&A, &info));
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use portolan_seal::{AesGcm, Own, Pair, Paired, Seal, derive, pair_secret, public_key};
+use portolan_seal::{AesGcm, NO_PAIR, Own, Pair, Paired, Seal, derive, pair_secret, public_key};
 
 /// The stack of this thread from its end to where `work` begins, after it.
 fn below(work: impl FnOnce()) -> Vec<u8> {
@@ -32,11 +32,14 @@ fn below(work: impl FnOnce()) -> Vec<u8> {
 
 /// Neither half of `secret` is left by `work`, which is done before, too, as
 /// what is done only once may lie deeper.
+#[track_caller]
 fn leaves_nothing(secret: &[u8; 32], work: impl Fn()) {
     work();
     let bytes = below(&work);
     for half in [&secret[..16], &secret[16..]] {
-        assert!(!bytes.windows(16).any(|part| part == half));
+        let at = bytes.windows(16).position(|part| part == half);
+        let depth = at.map(|at| bytes.len() - at);
+        assert_eq!(depth, None, "left so many bytes deep");
     }
 }
 
@@ -64,4 +67,60 @@ fn nothing_stays_on_the_stack() {
     let seal: Paired<AesGcm, Vec<Own>, Vec<Pair>> =
         Paired::new(AesGcm::with_slots(1), Vec::new(), Vec::new());
     leaves_nothing(&a, || drop(seal.derive(&a, b"info")));
+}
+
+/// What it makes, and what it leaves on the stack of another thread.
+fn elsewhere<T: Send>(make: impl FnOnce() -> T + Send) -> Box<T> {
+    std::thread::scope(|scope| scope.spawn(|| Box::new(make())).join().unwrap())
+}
+
+/// A seal of `own` that knows one peer, all of it on the heap.
+fn paired(own: &[u8; 32], mix: &[u8; 32], peer: &[u8; 32]) -> Box<Introducing> {
+    elsewhere(|| {
+        let own = vec![Own::new(own, Some(mix))];
+        let mut seal = Paired::new(AesGcm::with_slots(1), own, vec![NO_PAIR]);
+        seal.meet(0, peer);
+        seal
+    })
+}
+
+type Introducing = Paired<AesGcm, Vec<Own>, Vec<Pair>>;
+
+#[test]
+fn introductions_leave_nothing_either() {
+    let (own, mix) = (secret(41), secret(59));
+    let peer = public_key(&secret(5));
+    let derived = |label| elsewhere(|| *derive(&own[..], label).as_bytes());
+    let (ephemeral, cookie) = (derived(b"ptl1ephe"), derived(b"ptl1cook"));
+    let seal = std::cell::RefCell::new(paired(&own, &mix, &peer));
+    let introduce = || {
+        // Not what is remembered.
+        seal.borrow_mut().meet(0, &peer);
+        seal.borrow_mut().introduce(0).unwrap();
+    };
+    for secret in [&own, &mix, &ephemeral] {
+        leaves_nothing(secret, introduce);
+    }
+    // Who is introduced to: nor does a key that is not sealed to it.
+    let theirs = paired(&secret(5), &mix, &public_key(&own));
+    let (theirs, sealed) = (theirs, seal.borrow_mut().introduce(0).unwrap());
+    let other = paired(&own, &mix, &public_key(&own));
+    let open = || {
+        assert_eq!(theirs.introduced(&sealed), Some(public_key(&own)));
+        assert_eq!(other.introduced(&sealed), None);
+    };
+    for secret in [&secret(5), &mix] {
+        leaves_nothing(secret, open);
+    }
+    // The secret of the pair.
+    let pair = elsewhere(|| *pair_secret(&own, &peer, Some(&mix)).unwrap().as_bytes());
+    let derive = || {
+        seal.borrow_mut().meet(0, &peer);
+        drop(seal.borrow_mut().derive_with(0, &mix, b"info"));
+    };
+    for secret in [&pair, &own] {
+        leaves_nothing(secret, derive);
+    }
+    // What fingerprints are made with.
+    leaves_nothing(&cookie, || _ = seal.borrow().fingerprint(&[b"word"]));
 }

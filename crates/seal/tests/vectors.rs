@@ -5,6 +5,7 @@
 //! file anew, so that a review sees what a change does.
 
 mod vectors {
+    pub mod introductions;
     pub mod packets;
 }
 
@@ -15,7 +16,8 @@ use portolan_wire::{
 use std::fmt::Write;
 use std::fs;
 use std::net::Ipv6Addr;
-use vectors::packets::{Content, Packet, address, all, inputs, secret};
+use vectors::introductions::{self, Introduction};
+use vectors::packets::{Content, Packet, address, all, inputs, offer_text, secret};
 
 const FILE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -24,6 +26,12 @@ const FILE: &str = concat!(
 /// Between these lines stands what this test computes.
 const BEGIN: &str = "# Packets\n";
 const END: &str = "# Keys of a pair\n";
+const INTRODUCTIONS: &str = "
+# Introductions (section 4.3), from the endpoint with the key pair a of \"Keys
+# of a pair\" to that with b. The connect packet is sealed under the secret of
+# that pair. The connection number is that of the offer, and so is the echo.
+# The challenge is what b answers; its nonce is b-nonce.
+";
 
 fn hex_lines(out: &mut String, name: &str, bytes: &[u8]) {
     writeln!(out, "{name}").unwrap();
@@ -54,6 +62,23 @@ fn described(packet: &Packet, out: &mut String) {
     hex_lines(out, &format!("{name}-packet"), &sealed.bytes);
 }
 
+fn introduced(it: &Introduction, out: &mut String) {
+    let Introduction { name, what, .. } = it;
+    let made = it.made();
+    writeln!(out, "\n# {name}: {what}").unwrap();
+    writeln!(out, "{name}-introduces = {}", it.suite.name()).unwrap();
+    writeln!(out, "{name}-file = {}", u8::from(it.file)).unwrap();
+    writeln!(out, "{name}-packet-number = 5").unwrap();
+    writeln!(out, "{name}-offer = {}", offer_text(&made.offer)).unwrap();
+    for (part, bytes) in &made.secrets {
+        hex_lines(out, &format!("{name}-{part}"), bytes);
+    }
+    hex_lines(out, &format!("{name}-mark"), &made.mark);
+    hex_lines(out, &format!("{name}-packet"), &made.packet);
+    // What it is answered with, where that has its nonce.
+    hex_lines(out, &format!("{name}-challenge"), &it.challenge());
+}
+
 #[test]
 fn the_checked_in_vectors_are_what_is_computed() {
     let mut computed = String::from("\n");
@@ -63,6 +88,10 @@ fn the_checked_in_vectors_are_what_is_computed() {
     }
     for packet in all() {
         described(&packet, &mut computed);
+    }
+    computed.push_str(INTRODUCTIONS);
+    for it in introductions::all() {
+        introduced(&it, &mut computed);
     }
     computed.push_str("\n# address: of an endpoint with the public key pair-public-a\n");
     let KeyAddress { port, ip, host, .. } = address();
@@ -122,6 +151,7 @@ fn the_packets_open_and_parse() {
             }
         }
     }
+    introductions::all().iter().for_each(introductions::opens);
     assert_eq!(KeyAddress::parse(&address().to_bytes()), Ok(address()));
 }
 

@@ -653,8 +653,13 @@ fn read(me: LifeId, from: u32, bytes: &[u8]) -> Result<(u32, LifeId, u64), Strin
         })
     };
     let [by, to, number] = [word(0), word(8), word(16)];
-    if to != me as u64 || bytes[HEAD..].iter().any(|byte| *byte != number as u8) {
-        return Err(format!("life {me} was given what is for {to}, or spoilt"));
+    let spoilt = bytes[HEAD..].iter().position(|byte| *byte != number as u8);
+    if to != me as u64 || spoilt.is_some() {
+        let length = bytes.len();
+        return Err(format!(
+            "life {me} was given what is for {to}, number {number} of {by}, {length} bytes, \
+             spoilt at {spoilt:?}"
+        ));
     }
     Ok((from, by as LifeId, number))
 }

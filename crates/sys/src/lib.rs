@@ -1,5 +1,6 @@
 //! Thin, safe wrappers of system calls. They decide nothing, and they enter
-//! the kernel directly: no libc function stands on the data path.
+//! the kernel directly: no libc function stands on the data path. [`pmix`] wraps
+//! a library that is loaded when it is asked for.
 
 pub mod barrier;
 pub mod bpf;
@@ -17,6 +18,7 @@ pub mod lives;
 pub mod memory;
 pub mod missing;
 pub mod net;
+pub mod pmix;
 pub mod process;
 pub mod raw;
 pub mod slice;

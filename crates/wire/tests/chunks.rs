@@ -13,6 +13,7 @@ const HEAD: &str = "01 02 0301 04010203 0501 0300 0300000000000000
 const BODY: &str = "0a 00 0301 04010203 06010203 646566";
 const REFUSE: &str = "0b 00 0301 04010203";
 const CLOSE: &str = "04 000000";
+const REMOVED: &str = "04 010000";
 const PING: &str = "05 000000";
 const STOPPED: &str = "07 00 0102 0380 4005";
 
@@ -75,7 +76,8 @@ fn every_chunk_stands_as_its_table_says() {
         (HEAD, Chunk::Head(head(&args, b"abc"))),
         (BODY, Chunk::Body(body(b"def"))),
         (REFUSE, REFUSED),
-        (CLOSE, Chunk::Close),
+        (CLOSE, Chunk::Close { alive: false }),
+        (REMOVED, Chunk::Close { alive: true }),
         (PING, Chunk::Ping),
         (
             STOPPED,
@@ -131,7 +133,14 @@ fn chunks_follow_each_other_up_to_a_body_or_padding() {
     assert_eq!(walk(&[]), []);
     assert_eq!(
         walk(&packet(&[HEAD, REFUSE, PING, HEAD, CLOSE])),
-        [first, REFUSED, Chunk::Ping, first, Chunk::Close].map(Ok)
+        [
+            first,
+            REFUSED,
+            Chunk::Ping,
+            first,
+            Chunk::Close { alive: false }
+        ]
+        .map(Ok)
     );
     let rest = [b"def".to_vec(), hex(HEAD)].concat();
     assert_eq!(
@@ -151,7 +160,7 @@ fn chunks_follow_each_other_up_to_a_body_or_padding() {
 
 #[test]
 fn every_truncation_is_an_error() {
-    for text in [HEAD, REFUSE, CLOSE, PING, NETWORKS] {
+    for text in [HEAD, REFUSE, CLOSE, REMOVED, PING, NETWORKS] {
         let bytes = hex(text);
         for end in 1..bytes.len() {
             assert_eq!(walk(&bytes[..end]), [Err(WireError::Truncated)], "{end}");
@@ -212,7 +221,7 @@ fn first_bytes() {
                 };
                 assert_eq!(got, Some(Ok(refuse)));
             }
-            4 => assert_eq!(got, Some(Ok(Chunk::Close))),
+            4 => assert_eq!(got, Some(Ok(Chunk::Close { alive: false }))),
             5 => assert_eq!(got, Some(Ok(Chunk::Ping))),
             7 => {
                 let stopped = Chunk::Stopped {
@@ -235,7 +244,8 @@ fn zeros_must_be_zero() {
     for (text, zeros) in [
         (BODY, &[1][..]),
         (REFUSE, &[1]),
-        (CLOSE, &[1, 2, 3]),
+        (CLOSE, &[2, 3]),
+        (REMOVED, &[2, 3]),
         (PING, &[1, 2, 3]),
         (STOPPED, &[1]),
     ] {
@@ -244,6 +254,15 @@ fn zeros_must_be_zero() {
             bytes[at] = 1;
             assert_eq!(first(&bytes), Err(WireError::Malformed), "{text} at {at}");
         }
+    }
+}
+
+#[test]
+fn whoever_closes_is_alive_or_is_not() {
+    for alive in 2..=255 {
+        let mut bytes = hex(CLOSE);
+        bytes[1] = alive;
+        assert_eq!(first(&bytes), Err(WireError::Malformed), "{alive}");
     }
 }
 

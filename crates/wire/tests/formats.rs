@@ -6,9 +6,9 @@ mod common;
 use common::hex;
 use portolan_wire::{
     ACK_BYTES, ADDRESS_BYTES, ADDRESS_VERSION, Ack, Address, BITMAP_WORDS_MAX, BODY_BYTES,
-    CONNECT_BYTES, CONNECT_CLEAR_BYTES, Connect, ConnectIds, EndpointId, Flags, HEAD_BYTES,
-    HEADER_BYTES, Header, KeyAddress, Life, MessageNo, PacketNo, PacketType, REFUSE_BYTES,
-    TAG_BYTES, VERSION, WireError,
+    CHALLENGE_BYTES, CONNECT_BYTES, CONNECT_CLEAR_BYTES, Challenge, Connect, ConnectIds,
+    EndpointId, Flags, HEAD_BYTES, HEADER_BYTES, Header, INTRODUCTION_BYTES, IntroductionParts,
+    KeyAddress, Life, MessageNo, PacketNo, PacketType, REFUSE_BYTES, TAG_BYTES, VERSION, WireError,
 };
 
 /// Every shorter input is truncated, never a panic.
@@ -31,6 +31,7 @@ fn sizes_are_what_was_promised() {
     assert_eq!((ACK_BYTES, BITMAP_WORDS_MAX), (28, 8));
     assert_eq!(ADDRESS_BYTES, 64);
     assert_eq!((CONNECT_CLEAR_BYTES, CONNECT_BYTES), (52, 100));
+    assert_eq!((INTRODUCTION_BYTES, CHALLENGE_BYTES), (232, 36));
     assert_eq!((VERSION, ADDRESS_VERSION), (1, 1));
 }
 
@@ -73,7 +74,7 @@ fn header_refuses_what_it_does_not_define() {
         let mut bytes = good.clone();
         bytes[0] = first;
         let want = match (first >> 4, first & 15) {
-            (1, 1 | 2) => None,
+            (1, 1..=4) => None,
             (1, _) => Some(WireError::Unknown(first)),
             (version, _) => Some(WireError::Version(version)),
         };
@@ -320,6 +321,122 @@ fn connect_refuses_no_nonce_no_flow_and_what_is_reserved() {
     bytes[46] = 0;
     let first = Connect::parse(&bytes).expect("the echo may be unknown");
     assert!(first.echo == 0 && !first.settled);
+}
+
+/// A connect packet with its tag.
+fn whole_connect() -> Vec<u8> {
+    [ids().1, connect().1, vec![0x55; TAG_BYTES]].concat()
+}
+
+const KEY: [u8; 80] = {
+    let mut key = [0; 80];
+    let mut at = 0;
+    while at < key.len() {
+        key[at] = 0x80 + at as u8;
+        at += 1;
+    }
+    key
+};
+
+fn introduction() -> Vec<u8> {
+    let front = hex("13 00 00 00 01020304 00000000 1011121314151617");
+    [&front[..], &KEY, &whole_connect(), &[0x66; TAG_BYTES]].concat()
+}
+
+#[test]
+fn introductions_stand_as_their_table_says() {
+    let mut bytes = introduction();
+    let mut out = vec![0xff; INTRODUCTION_BYTES];
+    let connect = whole_connect();
+    out[..connect.len()].copy_from_slice(&connect);
+    let echo = 0x1716_1514_1312_1110;
+    let (marked, mark) = IntroductionParts::write(&mut out, 0x0403_0201, echo, &KEY);
+    assert_eq!(marked, &bytes[..216]);
+    assert_eq!(mark.len(), TAG_BYTES);
+    mark.fill(0x66);
+    assert_eq!(out, bytes);
+
+    let (marked, mark) = IntroductionParts::marked(&bytes).unwrap();
+    assert_eq!((marked, mark), (&introduction()[..216], &[0x66; TAG_BYTES]));
+    let parts = IntroductionParts::parse(&mut bytes).unwrap();
+    assert_eq!((parts.connection, parts.echo), (0x0403_0201, echo));
+    assert_eq!((parts.key, &*parts.connect), (&KEY, &connect[..]));
+}
+
+#[test]
+fn introductions_have_one_length() {
+    let whole = introduction();
+    for length in (0..=300).filter(|length| *length != INTRODUCTION_BYTES) {
+        let mut bytes = whole.clone();
+        bytes.resize(length, 0);
+        assert!(IntroductionParts::marked(&bytes).is_err(), "{length}");
+        let got = IntroductionParts::parse(&mut bytes).err();
+        assert_eq!(got, Some(WireError::Truncated), "{length}");
+    }
+}
+
+/// A header that says no more than its type and a connection number.
+fn says_nothing_else(good: &[u8], kind: u8, parse: impl Fn(&mut [u8]) -> Result<(), WireError>) {
+    for first in (0..=255).filter(|first| *first != 0x10 + kind) {
+        let mut bytes = good.to_vec();
+        bytes[0] = first;
+        assert!(parse(&mut bytes).is_err(), "first {first:#x}");
+    }
+    for at in [1, 2, 3, 8, 9, 10, 11] {
+        for bit in 0..8 {
+            let mut bytes = good.to_vec();
+            bytes[at] ^= 1 << bit;
+            assert!(parse(&mut bytes).is_err(), "bit {bit} of {at}");
+        }
+    }
+    for at in 4..8 {
+        let mut bytes = good.to_vec();
+        bytes[at] ^= 0xff;
+        assert_eq!(parse(&mut bytes), Ok(()), "connection number");
+    }
+}
+
+#[test]
+fn introductions_refuse_what_they_do_not_define() {
+    let parse = |bytes: &mut [u8]| IntroductionParts::parse(bytes).map(drop);
+    says_nothing_else(&introduction(), 3, parse);
+    // Within: a connect packet, of which more is said only once the mark was seen.
+    for first in (0..=255).filter(|first| *first != 0x11) {
+        let mut bytes = introduction();
+        bytes[100] = first;
+        assert!(parse(&mut bytes).is_err(), "first {first:#x}");
+    }
+    let mut bytes = introduction();
+    bytes[12..20].fill(0);
+    assert_eq!(IntroductionParts::parse(&mut bytes).unwrap().echo, 0);
+}
+
+fn challenge() -> (Challenge, Vec<u8>) {
+    let challenge = Challenge {
+        connection: 0x0403_0201,
+        mark: core::array::from_fn(|i| 0x20 + i as u8),
+        nonce: 0x3736_3534_3332_3130,
+    };
+    let bytes =
+        hex("14 00 00 00 01020304 00000000 202122232425262728292a2b2c2d2e2f 3031323334353637");
+    (challenge, bytes)
+}
+
+#[test]
+fn challenges_stand_as_their_table_says() {
+    let (challenge, bytes) = challenge();
+    let mut out = vec![0xff; CHALLENGE_BYTES + 1];
+    challenge.write(&mut out);
+    assert_eq!(out.pop(), Some(0xff));
+    assert_eq!(out, bytes);
+    assert_eq!(Challenge::parse(&bytes), Ok(challenge));
+    every_truncation(&bytes, Challenge::parse);
+    let longer = [&bytes[..], &[0]].concat();
+    assert_eq!(Challenge::parse(&longer), Err(WireError::Truncated));
+    says_nothing_else(&bytes, 4, |bytes| Challenge::parse(bytes).map(drop));
+    let mut nothing = bytes;
+    nothing[28..].fill(0);
+    assert_eq!(Challenge::parse(&nothing), Err(WireError::Malformed));
 }
 
 #[test]

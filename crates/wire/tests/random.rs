@@ -5,9 +5,10 @@ mod common;
 
 use common::{Rng, reencode};
 use portolan_wire::{
-    Ack, Address, BITMAP_WORDS_MAX, Body, CONNECT_BYTES, CONNECT_CLEAR_BYTES, Chunk, Chunks,
-    Connect, ConnectIds, EndpointId, Flags, HEADER_BYTES, Head, Header, Life, MessageNo, PacketNo,
-    PacketType, Priority,
+    Ack, Address, BITMAP_WORDS_MAX, Body, CHALLENGE_BYTES, CONNECT_BYTES, CONNECT_CLEAR_BYTES,
+    Challenge, Chunk, Chunks, Connect, ConnectIds, EndpointId, Flags, HEADER_BYTES, Head, Header,
+    INTRODUCTION_BYTES, IntroductionParts, Life, MessageNo, PacketNo, PacketType, Priority,
+    TAG_BYTES,
 };
 
 /// A number with many of its bits at an edge.
@@ -92,7 +93,9 @@ fn chunk<'a>(rng: &mut Rng, pool: &'a [u8]) -> Chunk<'a> {
             flow,
             message,
         },
-        6 => Chunk::Close,
+        6 => Chunk::Close {
+            alive: flow & 1 == 1,
+        },
         7 => Chunk::Networks(&pool.as_chunks().0[..1 + rng.below(12) as usize]),
         8 => Chunk::Stopped {
             serial: flow,
@@ -190,6 +193,51 @@ fn connects_and_addresses_come_back_as_they_were_written() {
             host: edgy(&mut rng),
         };
         assert_eq!(Address::parse(&address.to_bytes()), Ok(address));
+    }
+}
+
+/// An introduction of a connect packet of any content, and a challenge.
+fn introducing(rng: &mut Rng) -> [Vec<u8>; 2] {
+    let mut bytes = rng.bytes(INTRODUCTION_BYTES);
+    bytes[..HEADER_BYTES].copy_from_slice(
+        &Header {
+            kind: PacketType::Connect,
+            ..header(rng)
+        }
+        .to_bytes(),
+    );
+    let key: Vec<u8> = rng.bytes(80);
+    let (connection, echo) = (edgy(rng) as u32, edgy(rng));
+    let connect = bytes[..CONNECT_BYTES + TAG_BYTES].to_vec();
+    IntroductionParts::write(&mut bytes, connection, echo, key[..].try_into().unwrap());
+    let mut read = bytes.clone();
+    let parts = IntroductionParts::parse(&mut read).expect("it was written");
+    assert_eq!((parts.connection, parts.echo), (connection, echo));
+    assert_eq!((&parts.key[..], &*parts.connect), (&key[..], &connect[..]));
+
+    let challenge = Challenge {
+        connection,
+        mark: rng.bytes(TAG_BYTES).try_into().unwrap(),
+        nonce: echo.max(1),
+    };
+    let mut asked = vec![0; CHALLENGE_BYTES];
+    challenge.write(&mut asked);
+    assert_eq!(Challenge::parse(&asked), Ok(challenge));
+    [bytes, asked]
+}
+
+#[test]
+fn introductions_and_challenges_come_back_as_they_were_written() {
+    let mut rng = Rng(6);
+    for _ in 0..5_000 {
+        for (kind, mut bytes) in (7..).zip(introducing(&mut rng)) {
+            assert!(reencode::all(&bytes)[kind]);
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] = edgy(&mut rng) as u8;
+            reencode::all(&bytes);
+            bytes.truncate(at);
+            assert!(!reencode::all(&bytes)[kind]);
+        }
     }
 }
 

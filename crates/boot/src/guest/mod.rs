@@ -1,5 +1,5 @@
 //! A job of processes that another launcher started: they find each other by
-//! its PMI server.
+//! its PMI server, or by its library of PMIx.
 //!
 //! There are two exchanges. In the first each process tells what it is and
 //! where; then the first process of each host makes the memory that its
@@ -27,7 +27,7 @@ use portolan_sys::net::Subnet;
 
 use crate::host::{fnv, host_identity};
 use crate::job::{PeerInfo, fill_random, random_secret};
-use crate::pmi::{Found, Pmi};
+use crate::pmi::{Found, Pmi, is_socket};
 use crate::{
     BootError, Congestion, JOB_VARIABLE, LinkChoice, Membership, Security, Suite, Versions,
 };
@@ -60,6 +60,9 @@ pub struct GuestOptions {
     pub host_silence: Duration,
     /// How long the others are waited for.
     pub join_timeout: Duration,
+    /// How long the launcher's library, where one speaks for this process, may
+    /// take for what needs no other process.
+    pub library_timeout: Duration,
 }
 
 /// Why guests make no job. Each is final for the process.
@@ -125,7 +128,7 @@ fn look() -> Result<Option<Found>, BootError> {
     if env::var_os(JOB_VARIABLE).is_some() {
         return Ok(None);
     }
-    Ok(Found::look(env::var_os)?)
+    Ok(Found::look(env::var_os, is_socket)?)
 }
 
 /// This process's place among the others.
@@ -162,7 +165,8 @@ impl Guest {
         make: &mut dyn FnMut(u32) -> io::Result<OwnedFd>,
     ) -> Result<Joined, BootError> {
         let found = look()?.ok_or(BootError::LauncherGone)?;
-        Self::over(Pmi::open(&found)?, options, make)
+        let pmi = Pmi::open(&found, options.library_timeout)?;
+        Self::over(pmi, options, make)
     }
 
     fn over(
@@ -193,7 +197,7 @@ impl Guest {
         pmi.fence(options.join_timeout)?;
         let mut cards = Vec::with_capacity(size as usize);
         for other in 0..size {
-            let text = pmi.get(&format!("ptl-card-{other}"))?;
+            let text = pmi.get(other, &format!("ptl-card-{other}"))?;
             let card = Card::decode(&text, &own).ok_or(GuestError::Garbled { rank: other })?;
             agree(other, &card, &own)?;
             cards.push(card);
@@ -303,7 +307,7 @@ impl Guest {
         let mut hosts: Vec<HostCard> = Vec::new();
         let mut watched = false;
         for (rank, (card, place)) in (0..).zip(self.cards.iter().zip(&self.places)) {
-            let text = pmi.get(&format!("ptl-address-{rank}"))?;
+            let text = pmi.get(rank, &format!("ptl-address-{rank}"))?;
             let told = unhex(&text).and_then(|bytes| Told::decode(&bytes));
             let mut told = told.ok_or(GuestError::Garbled { rank })?;
             let (host_index, local_index) = *place;
@@ -351,8 +355,13 @@ impl Guest {
             _ if watched => meet(self.job_id, own_index),
             _ => Err("the first process of this host runs none".to_owned()),
         };
-        let agent = met.inspect_err(|why| {
-            log::info!("no agent, so deaths on other hosts are known by silence: {why}");
+        let agent = met.or_else(|why| {
+            let deaths = pmi.deaths();
+            log::info!(
+                "no agent, so deaths on other hosts are known by silence{}: {why}",
+                deaths.as_ref().map_or("", |_| " or from the launcher")
+            );
+            deaths.map(|socket| (socket, None)).ok_or(())
         });
         Ok(Met {
             table,
@@ -391,7 +400,8 @@ impl Guest {
 /// What the second exchange has given.
 pub(crate) struct Met {
     pub table: Vec<PeerInfo>,
-    /// The agent of this host: it tells of others over the socket.
+    /// The agent of this host, or what stands in for it: it tells of others
+    /// over the socket.
     pub agent: Option<(OwnedFd, Option<Pulse>)>,
 }
 

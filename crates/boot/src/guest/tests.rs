@@ -22,6 +22,7 @@ fn options() -> GuestOptions {
         agent: None,
         host_silence: Duration::from_secs(2),
         join_timeout: Duration::from_secs(20),
+        library_timeout: Duration::from_secs(20),
     }
 }
 

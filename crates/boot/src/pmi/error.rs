@@ -19,9 +19,9 @@ pub enum PmiError {
     /// A launcher has started several processes and offers no PMI: each would be
     /// a job of its own.
     #[error(
-        "{launcher} has started {size} processes and offers no PMI, so they cannot find each \
-         other: use `portolan run`, mpiexec.hydra or srun --mpi=pmi2 (to be a job of one process \
-         all the same, unset {name})"
+        "{launcher} has started {size} processes and offers neither PMI nor PMIx, so they cannot \
+         find each other: use `portolan run`, mpiexec.hydra, mpirun of Open MPI 4 or 5, or srun \
+         --mpi=pmix or pmi2 (to be a job of one process all the same, unset {name})"
     )]
     Without {
         /// Which.
@@ -113,6 +113,50 @@ pub enum PmiError {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// The launcher speaks PMIx, and there is no library for it.
+    #[error(
+        "PMIX_NAMESPACE is set: the launcher speaks PMIx, whose library cannot be loaded: {error}; \
+         install Debian's package libpmix2, or name the folder of the launcher's libpmix.so.2 in \
+         LD_LIBRARY_PATH (unset PMIX_NAMESPACE to run alone)"
+    )]
+    NoLibrary {
+        /// What the loader says.
+        error: String,
+    },
+    /// The library is none of a version that this one can call.
+    #[error(
+        "libpmix.so.2 {what}, and Portolan calls versions 4 and 5 of PMIx: install Debian 12's \
+         package libpmix2, or name the folder of another libpmix.so.2 in LD_LIBRARY_PATH; \
+         `portolan run` needs none"
+    )]
+    Library {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The library said no.
+    #[error(
+        "{doing}: the launcher's PMIx library answers {answer}; is the launcher still there, and is \
+         this one of the processes that it started? (unset PMIX_NAMESPACE to run alone)"
+    )]
+    LibraryFailed {
+        /// To what.
+        doing: &'static str,
+        /// Its name of the error, and the number.
+        answer: String,
+    },
+    /// The library does not come back.
+    #[error(
+        "{doing}: libpmix.so.2 has not returned within {} s: the launcher is stopped or gone, or \
+         the library does not fit it; name the folder of the launcher's own libpmix.so.2 in \
+         LD_LIBRARY_PATH, or use `portolan run` (the setting join_ms changes the limit)",
+        .waited.as_secs_f32()
+    )]
+    Stuck {
+        /// In what.
+        doing: &'static str,
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// The server has closed the connection.
     #[error("{doing}: the launcher's PMI server is gone; the launcher was ended, or ends the job")]
     Gone {
@@ -137,13 +181,13 @@ fn variable(name: &str, value: &Option<String>, f: &mut fmt::Formatter<'_>) -> f
     match value {
         Some(value) => write!(
             f,
-            "{name}={value:?} makes no sense; mpiexec.hydra and srun set it: unset PMI_FD and \
-             PMI_PORT to run alone"
+            "{name}={value:?} makes no sense; the launcher sets it: unset PMI_FD, PMI_PORT and \
+             PMIX_NAMESPACE to run alone"
         ),
         None => write!(
             f,
-            "{name} is not set, but PMI_FD or PMI_PORT is; mpiexec.hydra and srun set all of \
-             them: unset those two to run alone"
+            "{name} is not set, but PMI_FD, PMI_PORT or PMIX_NAMESPACE is; launchers set all that \
+             belong together: unset those three to run alone"
         ),
     }
 }

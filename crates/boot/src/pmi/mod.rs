@@ -1,13 +1,14 @@
 //! A client of the process manager interface (PMI), by which processes that
-//! mpiexec.hydra or Slurm's srun started find each other: each puts values
-//! under keys, all meet at a fence, then each gets what the others have put.
+//! another launcher started find each other: each puts values under keys, all
+//! meet at a fence, then each gets what the others have put.
 //!
 //! Both versions of the protocol are spoken over an inherited descriptor
-//! (`PMI_FD`); PMI-1 also over TCP (`PMI_PORT`). Whoever can listen sees all
-//! that passes: no secret may.
+//! (`PMI_FD`); PMI-1 also over TCP (`PMI_PORT`). PMIx is spoken by a library
+//! (`PMIX_NAMESPACE`). Whoever can listen sees all that passes: no secret may.
 
 mod error;
 mod one;
+mod pmix;
 #[cfg(test)]
 mod tests;
 mod two;
@@ -39,7 +40,7 @@ const BRIEF: Duration = Duration::from_secs(20);
 /// says how many.
 const WITHOUT: [(&str, &str); 2] = [
     ("Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE"),
-    ("srun without --mpi=pmi2", "SLURM_STEP_NUM_TASKS"),
+    ("srun without --mpi=pmix or pmi2", "SLURM_STEP_NUM_TASKS"),
 ];
 
 const OPENING: &str = "greeting";
@@ -50,14 +51,23 @@ const LEAVING: &str = "leaving the job";
 /// A process's connection to the server of its launcher.
 #[derive(Debug)]
 pub(crate) struct Pmi {
-    /// Left open when this is dropped: hydra kills a process that hangs up
-    /// before it has finalized, which would cut off its last words.
-    stream: ManuallyDrop<Stream>,
-    spoken: Spoken,
+    server: Server,
     /// This process's number, below `size`.
     pub rank: u32,
     /// Number of processes.
     pub size: u32,
+}
+
+/// How the server is reached.
+#[derive(Debug)]
+enum Server {
+    Stream {
+        /// Left open when this is dropped: hydra kills a process that hangs up
+        /// before it has finalized, which would cut off its last words.
+        stream: ManuallyDrop<Stream>,
+        spoken: Spoken,
+    },
+    Library(pmix::Speaker),
 }
 
 /// Which version is spoken, and what it needs.
@@ -85,13 +95,21 @@ enum Way {
     Inherited(i32, u32, u32),
     /// Where to connect, and under which number.
     Port(String, u32),
+    /// By the library of PMIx.
+    Library,
 }
 
 impl Found {
-    /// StallDetector for a launcher in the environment, which `variable` reads; none
-    /// if there is none, or it started this process alone.
+    /// Looks for a launcher in the environment, which `variable` reads; none
+    /// if there is none, or it started this process alone. `is_open` says
+    /// whether a number is that of an inherited socket.
+    ///
+    /// Variables of several launchers are there where one has started another.
+    /// A descriptor is the last one's, for launchers close those of others.
+    /// Else PMI goes before PMIx.
     pub fn look(
         variable: impl Fn(&'static str) -> Option<OsString>,
+        is_open: impl Fn(i32) -> bool,
     ) -> Result<Option<Self>, PmiError> {
         let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
         let need = |name| text(name).ok_or(PmiError::Variable { name, value: None });
@@ -105,11 +123,17 @@ impl Found {
                     value: Some(value),
                 })
         };
-        let way = if variable("PMI_FD").is_some() {
+        let has_library = variable("PMIX_NAMESPACE").is_some();
+        let open = || text("PMI_FD")?.parse().ok().filter(|fd| is_open(*fd));
+        let way = if variable("PMI_FD").is_some() && (!has_library || open().is_some()) {
             let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
             Way::Inherited(number("PMI_FD")?.cast_signed(), rank, size)
         } else if let Some(port) = text("PMI_PORT") {
             Way::Port(port, number("PMI_ID")?)
+        } else if has_library {
+            // The library would fail without it, and not say why.
+            number("PMIX_RANK")?;
+            Way::Library
         } else {
             let many = |name| text(name)?.parse().ok().filter(|size: &u32| *size > 1);
             let without = |&(launcher, name): &(&'static str, &'static str)| {
@@ -133,6 +157,13 @@ impl Found {
         }
         Ok(Some(Self { way, job }))
     }
+}
+
+/// Whether a number is that of a socket that a launcher may have left open.
+pub(crate) fn is_socket(number: i32) -> bool {
+    let path = format!("/proc/self/fd/{number}");
+    let target = std::fs::read_link(path).unwrap_or_default();
+    number > 2 && target.to_string_lossy().starts_with("socket:")
 }
 
 fn inherited(number: i32) -> Result<OwnedFd, PmiError> {
@@ -177,8 +208,9 @@ fn agreed(answer: Answer, wanted: u32) -> Result<(), PmiError> {
 }
 
 impl Pmi {
-    /// Opens the exchange.
-    pub fn open(found: &Found) -> Result<Self, PmiError> {
+    /// Opens the exchange. A library that speaks for this process may take
+    /// `limit` for each call that needs no other process.
+    pub fn open(found: &Found, limit: Duration) -> Result<Self, PmiError> {
         match &found.way {
             Way::Inherited(number, rank, size) => {
                 let stream = Stream::new(inherited(*number)?);
@@ -188,6 +220,12 @@ impl Pmi {
                 let mut stream = Stream::new(connect(port)?);
                 let (rank, size) = one::introduce(&mut stream, *id)?;
                 Self::over(stream, rank, size, None)
+            }
+            Way::Library => {
+                let (speaker, rank, size) = pmix::open(limit)?;
+                checked("PMIX_RANK", rank, size)?;
+                let server = Server::Library(speaker);
+                Ok(Self { server, rank, size })
             }
         }
     }
@@ -200,12 +238,7 @@ impl Pmi {
 
     fn over(stream: Stream, rank: u32, size: u32, job: Option<&str>) -> Result<Self, PmiError> {
         let mut stream = ManuallyDrop::new(stream);
-        if size > RANKS_MAX || rank >= size {
-            return Err(PmiError::Variable {
-                name: "PMI_SIZE",
-                value: Some(format!("{size} with rank {rank}; at most {RANKS_MAX}")),
-            });
-        }
+        checked("PMI_SIZE", rank, size)?;
         let spoken = match job {
             None => one::init(&mut stream)?,
             Some(job) => {
@@ -219,17 +252,17 @@ impl Pmi {
                 spoken
             }
         };
-        Ok(Self {
-            stream,
-            spoken,
-            rank,
-            size,
-        })
+        let server = Server::Stream { stream, spoken };
+        Ok(Self { server, rank, size })
     }
 
     /// Puts a value of letters and digits under a key of the same and `-`.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), PmiError> {
-        let limit = match &self.spoken {
+        let (stream, spoken) = match &mut self.server {
+            Server::Stream { stream, spoken } => (stream, spoken),
+            Server::Library(speaker) => return speaker.put(key, value),
+        };
+        let limit = match spoken {
             Spoken::One { value_max, .. } => *value_max,
             Spoken::Two => two::VALUE_MAX,
         };
@@ -241,9 +274,9 @@ impl Pmi {
             });
         }
         let patience = Patience::new(PUTTING, BRIEF);
-        match &self.spoken {
-            Spoken::One { space, .. } => one::put(&mut self.stream, space, key, value, patience),
-            Spoken::Two => two::put(&mut self.stream, key, value, patience),
+        match spoken {
+            Spoken::One { space, .. } => one::put(stream, space, key, value, patience),
+            Spoken::Two => two::put(stream, key, value, patience),
         }
     }
 
@@ -251,39 +284,73 @@ impl Pmi {
     /// be got.
     pub fn fence(&mut self, limit: Duration) -> Result<(), PmiError> {
         let patience = Patience::new(FENCE, limit);
-        match self.spoken {
-            Spoken::One { .. } => one::fence(&mut self.stream, patience),
-            Spoken::Two => two::fence(&mut self.stream, patience),
+        match &mut self.server {
+            Server::Stream { stream, spoken } => match spoken {
+                Spoken::One { .. } => one::fence(stream, patience),
+                Spoken::Two => two::fence(stream, patience),
+            },
+            Server::Library(speaker) => speaker.fence(limit),
         }
     }
 
-    /// What somebody has put under a key.
-    pub fn get(&mut self, key: &str) -> Result<String, PmiError> {
+    /// What `rank` has put under a key.
+    pub fn get(&mut self, rank: u32, key: &str) -> Result<String, PmiError> {
         let patience = Patience::new(GETTING, BRIEF);
-        match &self.spoken {
-            Spoken::One { space, .. } => one::get(&mut self.stream, space, key, patience),
-            Spoken::Two => two::get(&mut self.stream, key, patience),
+        match &mut self.server {
+            Server::Stream { stream, spoken } => match spoken {
+                Spoken::One { space, .. } => one::get(stream, space, key, patience),
+                Spoken::Two => two::get(stream, key, patience),
+            },
+            Server::Library(speaker) => speaker.get(rank, key),
+        }
+    }
+
+    /// A socket that tells of deaths as an agent does; none where the launcher
+    /// has no means to.
+    pub fn deaths(&self) -> Option<OwnedFd> {
+        match &self.server {
+            Server::Stream { .. } => None,
+            Server::Library(speaker) => speaker.deaths(),
         }
     }
 
     /// Says that this process needs the exchange no longer: its end is then
     /// no failure.
-    pub fn finalize(mut self) -> Result<(), PmiError> {
+    pub fn finalize(self) -> Result<(), PmiError> {
         let patience = Patience::new(LEAVING, BRIEF);
-        match self.spoken {
-            Spoken::One { .. } => one::finalize(&mut self.stream, patience)?,
-            Spoken::Two => two::finalize(&mut self.stream, patience)?,
+        match self.server {
+            Server::Stream { mut stream, spoken } => {
+                match spoken {
+                    Spoken::One { .. } => one::finalize(&mut stream, patience)?,
+                    Spoken::Two => two::finalize(&mut stream, patience)?,
+                }
+                drop(ManuallyDrop::into_inner(stream));
+                Ok(())
+            }
+            Server::Library(speaker) => speaker.finalize(),
         }
-        drop(ManuallyDrop::into_inner(self.stream));
-        Ok(())
     }
 
     /// Asks for the end of the whole job. There is no answer.
     pub fn abort(&mut self, code: u8) -> Result<(), PmiError> {
         let patience = Patience::new(LEAVING, BRIEF);
-        match self.spoken {
-            Spoken::One { .. } => one::abort(&self.stream, code, patience),
-            Spoken::Two => two::abort(&self.stream, patience),
+        match &self.server {
+            Server::Stream { stream, spoken } => match spoken {
+                Spoken::One { .. } => one::abort(stream, code, patience),
+                Spoken::Two => two::abort(stream, patience),
+            },
+            Server::Library(speaker) => speaker.abort(code),
         }
     }
+}
+
+/// Fails unless a rank is one of a job that is not too large.
+fn checked(name: &'static str, rank: u32, size: u32) -> Result<(), PmiError> {
+    if size <= RANKS_MAX && rank < size {
+        return Ok(());
+    }
+    Err(PmiError::Variable {
+        name,
+        value: Some(format!("{size} with rank {rank}; at most {RANKS_MAX}")),
+    })
 }

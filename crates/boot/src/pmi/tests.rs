@@ -112,8 +112,8 @@ fn the_whole_of_version_one() {
     let mut pmi = open(script, None).unwrap();
     pmi.put("a-1", "beef").unwrap();
     pmi.fence(BRIEF).unwrap();
-    assert_eq!(pmi.get("a-0").unwrap(), "cafe");
-    assert!(matches!(pmi.get("b-0"), Err(PmiError::NotThere { key }) if key == "b-0"));
+    assert_eq!(pmi.get(0, "a-0").unwrap(), "cafe");
+    assert!(matches!(pmi.get(0, "b-0"), Err(PmiError::NotThere { key }) if key == "b-0"));
     pmi.abort(3).unwrap();
     pmi.finalize().unwrap();
 }
@@ -146,8 +146,8 @@ fn the_whole_of_version_two() {
     let mut pmi = open(script, Some("7.0")).unwrap();
     pmi.put("a-1", "beef").unwrap();
     pmi.fence(BRIEF).unwrap();
-    assert_eq!(pmi.get("a-0").unwrap(), "cafe");
-    assert!(matches!(pmi.get("b-0"), Err(PmiError::NotThere { .. })));
+    assert_eq!(pmi.get(0, "a-0").unwrap(), "cafe");
+    assert!(matches!(pmi.get(0, "b-0"), Err(PmiError::NotThere { .. })));
     pmi.abort(3).unwrap();
     pmi.finalize().unwrap();
 }
@@ -181,14 +181,14 @@ fn over_a_port_the_server_says_who_one_is() {
         way: Way::Port(port, 5),
         job: None,
     };
-    let pmi = Pmi::open(&found).unwrap();
+    let pmi = Pmi::open(&found, BRIEF).unwrap();
     assert_eq!((pmi.rank, pmi.size), (3, 4));
     server.join().unwrap();
     let nobody = Found {
         way: Way::Port("127.0.0.1:1".to_owned(), 5),
         job: None,
     };
-    let refused = Pmi::open(&nobody).unwrap_err();
+    let refused = Pmi::open(&nobody, BRIEF).unwrap_err();
     assert!(matches!(&refused, PmiError::Connect { .. }), "{refused}");
 }
 
@@ -246,7 +246,10 @@ fn answers_that_are_no_answers_are_malformed() {
         "cmd=kvs-put-response;rc=0;",
     ] {
         let script = then(greeted_2(), "    20cmd=kvs-get;key=a-0;", &frame(answer));
-        let got = open(script, Some("7.0")).unwrap().get("a-0").unwrap_err();
+        let got = open(script, Some("7.0"))
+            .unwrap()
+            .get(0, "a-0")
+            .unwrap_err();
         assert!(matches!(got, PmiError::Malformed { .. }), "{answer} {got}");
     }
 }
@@ -308,10 +311,11 @@ fn a_silent_server_and_one_that_goes_hold_nobody_up() {
 #[test]
 fn the_environment_is_read_with_care() {
     let look = |pairs: &[(&str, &str)]| {
-        Found::look(|name| {
+        let variable = |name| {
             let pair = pairs.iter().find(|(known, _)| *known == name);
             pair.map(|(_, value)| OsString::from(value))
-        })
+        };
+        Found::look(variable, |fd| fd == 6)
     };
     assert_eq!(look(&[("PMI_RANK", "1")]).unwrap(), None);
     // Without PMI several processes would be several jobs.
@@ -350,6 +354,7 @@ fn the_environment_is_read_with_care() {
         ),
         (&[("PMI_PORT", "h0:1234")], "PMI_ID is not set"),
         (&[all[0], all[1], all[2], ("PMI_JOBID", "a;b")], "PMI_JOBID"),
+        (&[("PMIX_NAMESPACE", "job")], "PMIX_RANK is not set"),
     ] {
         let got = look(pairs).unwrap_err().to_string();
         assert!(got.contains(name) && got.contains("to run alone"), "{got}");
@@ -364,6 +369,20 @@ fn the_environment_is_read_with_care() {
             })
         ));
     }
+    // Of several launchers the one whose descriptor is open, then PMI, then PMIx.
+    let pmix = [("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "0")];
+    let way = |pairs: &[&[(&str, &str)]]| look(&pairs.concat()).unwrap().unwrap().way;
+    let port = [("PMI_PORT", "h0:1"), ("PMI_ID", "0")];
+    let closed = [("PMI_FD", "7"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")];
+    let several = [("OMPI_COMM_WORLD_SIZE", "2")];
+    assert_eq!(way(&[&pmix, &several]), Way::Library);
+    assert_eq!(way(&[&pmix, &all, &port]), Way::Inherited(6, 1, 2));
+    assert_eq!(way(&[&pmix, &closed]), Way::Library);
+    assert_eq!(
+        way(&[&pmix, &closed, &port]),
+        Way::Port("h0:1".to_owned(), 0)
+    );
+    assert_eq!(way(&[&closed]), Way::Inherited(7, 0, 2));
     // Not open, and no socket.
     assert!(matches!(inherited(9999), Err(PmiError::NoDescriptor(9999))));
 }

@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod figures;
+pub mod guests;
 pub mod lingering;
 pub mod pmi;
 pub mod slurm;

@@ -36,7 +36,7 @@ impl Slurm {
             folder,
             processes: Vec::new(),
         };
-        for part in ["state", "spool-h0", "spool-h1"] {
+        for part in ["state", "spool-h0", "spool-h1", "tmp-h0", "tmp-h1"] {
             fs::create_dir_all(slurm.folder.join(part)).unwrap();
         }
         slurm.configure();
@@ -56,7 +56,7 @@ impl Slurm {
         let text = format!(
             "ClusterName=portolan\nSlurmctldHost=h0\nSlurmctldPort=16817\nSlurmUser=root\n\
              SlurmdUser=root\nAuthType=auth/none\nCredType=cred/none\n\
-             StateSaveLocation={at}/state\nSlurmdSpoolDir={at}/spool-%n\n\
+             StateSaveLocation={at}/state\nSlurmdSpoolDir={at}/spool-%n\nTmpFS={at}/tmp-%n\n\
              SlurmctldPidFile={at}/controller.pid\nSlurmdPidFile={at}/daemon-%n.pid\n\
              SlurmctldLogFile={at}/controller.log\nSlurmdLogFile={at}/daemon-%n.log\n\
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
@@ -94,7 +94,8 @@ impl Slurm {
         );
     }
 
-    fn logs(&self) -> String {
+    /// What controller and daemons have written.
+    pub fn logs(&self) -> String {
         let files = ["controller.log", "daemon-h0.log", "daemon-h1.log"];
         files
             .map(|file| fs::read_to_string(self.folder.join(file)).unwrap_or_default())
@@ -109,9 +110,10 @@ impl Slurm {
         say(&[&before[..], &env, words].concat())
     }
 
-    /// Runs processes under srun.
-    pub fn srun(&self, words: &[&str]) -> Said {
-        self.command(&[&["srun", "-Q", "--mpi=pmi2"], words].concat())
+    /// Runs processes under srun, which offers them `mpi`.
+    pub fn srun(&self, mpi: &str, words: &[&str]) -> Said {
+        let mpi = format!("--mpi={mpi}");
+        self.command(&[&["srun", "-Q", &mpi], words].concat())
     }
 }
 

@@ -91,17 +91,18 @@ impl<N: Network, C: Clock> Engine<N, C> {
             }
             _ => return Err(Misuse::BadRank),
         };
-        self.core.set_dead(rank, Death::Nobody);
         self.part_from(peer);
         Ok(())
     }
 
-    /// A peer is to hear that it was removed.
+    /// A peer is to hear that it was removed. No error handler hears of it.
     fn part_from(&mut self, peer: PeerId) {
         let now = self.clock.now();
         if let Some(net) = &mut self.net {
             net.remove_peer(&mut self.core, now, peer, &self.clock);
         }
+        // Now that nothing is read any more from the memory of what was sent to it.
+        self.core.set_dead(peer.0 + 1, Death::Nobody);
         self.flush();
     }
 
@@ -172,9 +173,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return;
         }
         if let Some(peer) = net.tables().view().quietest_stranger() {
-            let rank = peer.0 + 1;
-            self.core.mark_dead(rank, Death::Nobody);
+            let (rank, why) = (peer.0 + 1, Death::Nobody);
             self.part_from(peer);
+            self.core.emit_to_all(Event::PeerDead { rank, why }, 0);
         }
     }
 

@@ -176,7 +176,12 @@ impl Intake<'_> {
                 let silent = matches!(why, DeathReason::Silent | DeathReason::NoAnswer);
                 let failure = self.peers.failing.of(peer).filter(|_| silent);
                 let why = failure.map_or(death(why, self.told), Death::CutOff);
-                self.core.mark_dead(rank, why);
+                if why == Death::Nobody {
+                    // The program itself has removed it.
+                    self.core.set_dead(rank, why);
+                } else {
+                    self.core.mark_dead(rank, why);
+                }
                 if self.core.standalone() {
                     self.core.findings.push(Finding::Departed(rank));
                 }

@@ -251,7 +251,7 @@ fn of_pmi(e: &PmiError) -> Errno {
         PmiError::Variable { .. } | PmiError::Without { .. } => EINVAL,
         PmiError::NoDescriptor(_) => EBADF,
         PmiError::AlreadyJoined => EALREADY,
-        PmiError::TimedOut { .. } => ETIMEDOUT,
+        PmiError::TimedOut { .. } | PmiError::Stuck { .. } => ETIMEDOUT,
         PmiError::Gone { .. } => ECONNABORTED,
         PmiError::Connect { error, .. } | PmiError::Io { error, .. } => {
             error.raw_os_error().map_or(EIO, Errno)

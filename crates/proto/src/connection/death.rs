@@ -288,7 +288,8 @@ impl<S: Seal> Endpoint<'_, S> {
     #[cold]
     pub(crate) fn go_on_finished(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
-        if c.parting {
+        let gone = matches!(self.peers[c.peer].state, PeerState::Dead(_));
+        if c.parting && !gone {
             self.part(now, conn);
         } else if !c.is_settled() {
             // The peer knows that we close. It takes nothing more, and so

@@ -14,7 +14,7 @@ use portolan_wire::{
 use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, PeerId, Transmit};
 use crate::congestion::Mode;
 use crate::endpoint::{Endpoint, Need};
-use crate::tables::{CHUNKS_AT, Conn, PEER_BITS, PeerState, Use};
+use crate::tables::{CHUNKS_AT, Conn, Memory, PEER_BITS, PeerState, Use};
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Makes an introduction of a connect packet that stands in a frame; gives its length.
@@ -328,11 +328,22 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let c = &mut self.conns[conn];
         (c.finished, c.parting) = (true, true);
-        if c.sends_long() {
+        if self.lends(conn) {
             self.drop_sending(conn);
         }
-        self.owe_close(peer);
+        // Else it is told already, or will be.
+        if !self.core.closing {
+            self.owe_close(peer);
+        }
         self.part(now, conn);
+    }
+
+    /// Whether memory of a long message is read to be sent on a connection.
+    fn lends(&self, conn: ConnIndex) -> bool {
+        let frames = self.meta.iter().filter(|m| m.usage != Use::Free);
+        let mut mine = frames.filter(|m| m.conn == conn && m.long.is_some());
+        let mut cut = self.conns[conn].tx.iter().flatten();
+        cut.any(|tx| tx.long.is_some()) || mine.any(|m| self.longs[m.long].memory == Memory::Lent)
     }
 
     /// A peer was removed: it is told once all that was sent to it has been acknowledged.

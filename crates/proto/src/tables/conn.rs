@@ -219,11 +219,6 @@ impl Conn {
         self.queued == 0 && self.has_left()
     }
 
-    /// Whether part of a long message has yet to leave.
-    pub(crate) fn sends_long(&self) -> bool {
-        self.tx.iter().flatten().any(|tx| tx.long.is_some())
-    }
-
     /// A flow has something to send.
     pub(crate) const fn mark_pending(&mut self, priority: usize, flow: usize) {
         self.pending_flows[priority] |= 1 << flow;

@@ -200,7 +200,7 @@ impl Script {
                 };
                 for chunk in Chunks::new(&packet[at..packet.len() - TAG_BYTES]) {
                     said.heads += usize::from(matches!(chunk, Ok(Chunk::Head(_))));
-                    said.closes |= chunk == Ok(Chunk::Close);
+                    said.closes |= matches!(chunk, Ok(Chunk::Close { .. }));
                     if let Ok(Chunk::Refuse { flow, message, .. }) = chunk {
                         said.refuses.push((flow, message.0));
                     }

@@ -10,7 +10,7 @@ use portolan_wire::{
 
 const A: (EndpointId, Life) = (EndpointId(1), Life(0x0123_4567_89ab_cdef));
 const B: (EndpointId, Life) = (EndpointId(2), Life(0xfedc_ba98_7654_3210));
-const NONCES: [u64; 2] = [0x1111_2222_3333_4444, 0x5555_6666_7777_8888];
+pub const NONCES: [u64; 2] = [0x1111_2222_3333_4444, 0x5555_6666_7777_8888];
 /// B's choice, so that it knows who packets are from.
 const CONNECTION: u32 = 0x0102_0304;
 
@@ -134,12 +134,8 @@ impl Packet {
             Content::Connect(..) => (b"ptl1conn", vec![]),
             Content::Data { phase, .. } => (b"ptl1data", vec![NONCES[0], NONCES[1], *phase]),
         };
-        let mut info = label.to_vec();
-        info.extend_from_slice(self.suite.name().as_bytes());
-        info.resize(32, 0);
         let ends = [A.0.0, A.1.0, B.0.0, B.1.0];
-        info.extend(ends.iter().chain(&rest).flat_map(|word| word.to_le_bytes()));
-        info
+        info_of(label, self.suite, [&ends[..], &rest].concat())
     }
 
     pub fn sealed(&self) -> Sealed {
@@ -190,7 +186,16 @@ impl Packet {
     }
 }
 
-fn offer_text(o: &Connect) -> String {
+/// What a key is derived for.
+pub fn info_of(label: &[u8; 8], suite: SuiteId, words: Vec<u64>) -> Vec<u8> {
+    let mut info = label.to_vec();
+    info.extend_from_slice(suite.name().as_bytes());
+    info.resize(32, 0);
+    info.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    info
+}
+
+pub fn offer_text(o: &Connect) -> String {
     let [requests, replies] = o.credit;
     format!(
         "nonce={:#x} echo={:#x} first-packet={} connection={:#x} first-message={} \
@@ -254,7 +259,7 @@ fn chunk_text(chunk: &Chunk<'_>) -> String {
             "refuse priority={} flow={flow} message={}",
             *priority as u8, message.0
         ),
-        Chunk::Close => "close".to_owned(),
+        Chunk::Close { alive } => format!("close alive={}", u8::from(*alive)),
         Chunk::Ping => "ping".to_owned(),
         Chunk::Networks(entries) => {
             let entry = |bytes: &[u8; NETWORK_BYTES]| {
@@ -290,7 +295,7 @@ fn ack(path: u8, base: u32, received: &[u32], largest: u32) -> Ack {
     }
 }
 
-fn connect(echo: u64, settled: bool) -> Content {
+pub fn connect(echo: u64, settled: bool) -> Content {
     let ids = ConnectIds {
         from: A.0,
         from_life: A.1,
@@ -447,7 +452,12 @@ pub fn all() -> Vec<Packet> {
                 0,
                 true,
                 Some(wide),
-                vec![refuse, Chunk::Networks(&NETWORKS), stopped, Chunk::Close],
+                vec![
+                    refuse,
+                    Chunk::Networks(&NETWORKS),
+                    stopped,
+                    Chunk::Close { alive: false },
+                ],
                 0,
             ),
         ),

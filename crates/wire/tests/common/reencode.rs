@@ -2,48 +2,77 @@
 //! the same bytes, and nothing panics.
 
 use portolan_wire::{
-    ADDRESS_BYTES, Ack, Address, CONNECT_BYTES, CONNECT_CLEAR_BYTES, Chunks, Connect, ConnectIds,
-    Flags, HEADER_BYTES, Header, PacketType,
+    ADDRESS_BYTES, Ack, Address, CHALLENGE_BYTES, CONNECT_BYTES, CONNECT_CLEAR_BYTES, Challenge,
+    Chunks, Connect, ConnectIds, Flags, HEADER_BYTES, Header, INTRODUCTION_BYTES,
+    IntroductionParts, PacketType, TAG_BYTES,
 };
 
 /// Reads `bytes` as each format in turn, and then as a packet. Returns which
 /// they are: an address, the clear part of a connect packet, its rest, an
-/// acknowledgement, chunks, a connect packet, a data packet with a chunk.
-pub fn all(bytes: &[u8]) -> [bool; 7] {
-    let (connects, data) = packet(bytes);
+/// acknowledgement, chunks, then a packet of each type: connect, data with a chunk,
+/// introduction, challenge.
+pub fn all(bytes: &[u8]) -> [bool; 9] {
+    let kind = packet(bytes);
+    let is = |wanted| kind == Some(wanted);
     [
         address(bytes),
         connect_ids(bytes),
         connect(bytes),
         ack(bytes).is_some(),
         chunks(bytes),
-        connects,
-        data,
+        is(PacketType::Connect),
+        is(PacketType::Data),
+        is(PacketType::Introduction),
+        is(PacketType::Challenge),
     ]
 }
 
-/// Whether it is a connect packet, and whether it is a data packet.
-fn packet(bytes: &[u8]) -> (bool, bool) {
-    let Ok(header) = Header::parse(bytes) else {
-        return (false, false);
-    };
+/// Of which type it is, if its content is of that too.
+fn packet(bytes: &[u8]) -> Option<PacketType> {
+    let header = Header::parse(bytes).ok()?;
     assert_eq!(header.to_bytes(), bytes[..HEADER_BYTES]);
-    match header.kind {
+    let fits = match header.kind {
         PacketType::Connect => {
             let rest = bytes.get(CONNECT_CLEAR_BYTES..).unwrap_or_default();
-            (connect_ids(bytes) && connect(rest), false)
+            connect_ids(bytes) && connect(rest)
         }
         PacketType::Data => {
             let mut at = HEADER_BYTES;
             if header.flags.has(Flags::HAS_ACK) {
-                match ack(&bytes[at..]) {
-                    Some(n) => at += n,
-                    None => return (false, false),
-                }
+                at += ack(&bytes[at..])?;
             }
-            (false, chunks(&bytes[at..]))
+            chunks(&bytes[at..])
         }
-    }
+        PacketType::Introduction => introduction(bytes),
+        PacketType::Challenge => challenge(bytes),
+    };
+    fits.then_some(header.kind)
+}
+
+fn introduction(bytes: &[u8]) -> bool {
+    let mut read = bytes.to_vec();
+    let Ok(parts) = IntroductionParts::parse(&mut read) else {
+        return false;
+    };
+    let (marked, mark) = IntroductionParts::marked(bytes).expect("it has its length");
+    assert_eq!(marked.len() + TAG_BYTES, INTRODUCTION_BYTES);
+    let mut out = vec![0xff; INTRODUCTION_BYTES];
+    out[..parts.connect.len()].copy_from_slice(parts.connect);
+    let (again, into) = IntroductionParts::write(&mut out, parts.connection, parts.echo, parts.key);
+    assert_eq!(again, marked);
+    into.copy_from_slice(mark);
+    assert_eq!(out, bytes);
+    true
+}
+
+fn challenge(bytes: &[u8]) -> bool {
+    let Ok(challenge) = Challenge::parse(bytes) else {
+        return false;
+    };
+    let mut out = vec![0xff; CHALLENGE_BYTES];
+    challenge.write(&mut out);
+    assert_eq!(out, bytes);
+    true
 }
 
 fn address(bytes: &[u8]) -> bool {
