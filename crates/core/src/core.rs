@@ -89,6 +89,9 @@ pub enum Finding {
     Come(u32),
     /// Nothing of one comes any more: see [`crate::Engine::has_departed`].
     Departed(u32),
+    /// Numbers may be given back that were kept for a while: see
+    /// [`crate::Engine::keep_places`].
+    Due,
 }
 
 /// The state of an endpoint but for its links.

@@ -11,7 +11,7 @@ use portolan_wire::Address;
 
 use self::failing::Failing;
 use self::intake::{Intake, Peers};
-use crate::core::Core;
+use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
 use crate::lanes::Restarted;
 use crate::matched::Matched;
@@ -323,8 +323,11 @@ impl<N: Network> NetLane<N> {
 
     /// Interfaces may take other packets than before.
     #[cold]
-    fn ask_sizes(&mut self, core: &Core) {
+    fn ask_sizes(&mut self, core: &mut Core) {
         self.sizes_at = self.tx.now + SIZES_EVERY_NS;
+        if core.standalone() {
+            core.findings.push(Finding::Due);
+        }
         let (rank, least) = (core.rank, usize::from(PACKET_MIN));
         for (path, size) in self.link.sizes_now() {
             let was_cramped = std::mem::replace(&mut self.cramped[usize::from(path)], size < least);

@@ -168,6 +168,7 @@ impl State {
                 Finding::Suspect(rank, why) => self.gone(rank, why),
                 Finding::Come(rank) => self.engine.let_in(rank, mode_to),
                 Finding::Departed(rank) => self.engine.has_departed(rank),
+                Finding::Due => self.engine.keep_places(),
                 Finding::GivenUp(rank, why) => {
                     let restarts = self.core.lanes.returns.restarts(rank);
                     if let Some(watch) = &mut self.watch {

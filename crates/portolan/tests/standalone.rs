@@ -337,3 +337,30 @@ fn many_endpoints_in_as_many_threads() {
         100 * MANY * (MANY - 1) / 2
     );
 }
+
+#[test]
+fn strangers_make_room_for_each_other() {
+    let hub = open_with(Config::default().set("peers_max", 4));
+    let heard = listen(&hub);
+    let told = watch(&hub);
+    let mut all: Vec<Endpoint> = Vec::new();
+    for n in 1..=10 {
+        let ep = open();
+        let there = ep.add_peer(&hub.address()).unwrap();
+        ep.send(there, PORT, &[1]).unwrap();
+        all.push(ep);
+        let both: Vec<&Endpoint> = all.iter().chain([&hub]).collect();
+        until(&both, || heard.count.load(Ordering::Relaxed) == n);
+    }
+    // Those that had to go were told of.
+    let gone = |it: &&Event| {
+        matches!(
+            it,
+            Event::PeerDead {
+                why: Death::Nobody,
+                ..
+            }
+        )
+    };
+    assert!(told.lock().unwrap().iter().filter(gone).count() >= 6);
+}

@@ -101,6 +101,15 @@ impl<S: Seal> Endpoint<'_, S> {
     /// If not.
     pub fn check(&self) {
         self.check_events();
+        let known = &self.peers[..self.core.peer_count as usize];
+        let unused = known.iter().filter(|p| p.state == PeerState::Free).count();
+        let (mut next, mut listed) = (self.core.free_peers.head, 0);
+        while next != PeerId::NONE {
+            assert_eq!(self.peers[next].state, PeerState::Free, "number {next}");
+            (next, listed) = (self.peers[next].next, listed + 1);
+        }
+        let counted = self.core.free_peer_count as usize;
+        assert_eq!((unused, listed), (counted, counted), "free numbers");
         let free = self.list_length(self.core.free, Use::Free);
         assert_eq!(free, self.core.free_count, "free frames");
         let mut long = self.core.free_longs;

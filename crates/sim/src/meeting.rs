@@ -505,6 +505,7 @@ impl Meeting {
             match finding {
                 Finding::Come(peer) => node.engine.let_in(peer, |_| Mode::Lan),
                 Finding::Departed(peer) => node.engine.has_departed(peer),
+                Finding::Due => node.engine.keep_places(),
                 other => panic!("{other:?} outside of a job"),
             }
         }

@@ -41,7 +41,12 @@ impl<'a> Context<'a> {
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
-        self.core.size
+        // Outside of a job there is but this process.
+        if self.core.standalone() {
+            1
+        } else {
+            self.core.size
+        }
     }
 
     /// As `restarts` of the endpoint.

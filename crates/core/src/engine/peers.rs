@@ -19,6 +19,9 @@ use crate::values::{Death, Event, Misuse};
 /// what it waits before it does.
 const LINGER_NS: u64 = 200_000_000;
 
+/// Strangers that are asked to go at once where there is no place left, at most.
+const EVICTED: usize = 4;
+
 /// Why peers are reached as they are.
 const ADDED: &str = "added by its address";
 const CAME: &str = "it introduced itself";
@@ -172,7 +175,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
             self.free_number(rank);
             return;
         }
-        if let Some(peer) = net.tables().view().quietest_stranger() {
+        // Several where there are many, as more will come.
+        let several = (self.core.size as usize / 64).clamp(1, EVICTED);
+        for _ in 0..several {
+            let Some(net) = &mut self.net else { return };
+            let Some(peer) = net.tables().view().quietest_stranger() else {
+                return;
+            };
             let (rank, why) = (peer.0 + 1, Death::Nobody);
             self.part_from(peer);
             self.core.emit_to_all(Event::PeerDead { rank, why }, 0);
@@ -186,9 +195,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Strangers are to find places, though they come between two passes.
-    fn keep_places(&mut self) {
+    /// Gives back what can be given back. Strangers are to find places, though they come
+    /// between two passes.
+    pub fn keep_places(&mut self) {
         let now = self.clock.now();
+        self.free_departed(now);
         let Some(net) = &mut self.net else { return };
         net.tables().keep_places();
         if net.tables().view().unused_peers() == 0 {
@@ -199,7 +210,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Somebody has a number from now on.
     fn begin_rank(&mut self, rank: u32, reason: &str) {
         let peer = PeerId(rank - 1);
-        if self.core.lanes.get(rank).is_none() {
+        let new = self.core.lanes.get(rank).is_none();
+        if new {
             self.core.lanes.grow(rank + 1, reason);
             self.core.grow(rank + 1);
             self.matched.grow(rank + 1);
@@ -207,8 +219,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 net.grow(rank);
             }
         }
-        let (core, mut on) = self.parts();
-        core.forget_life(&mut on, rank);
+        if !new {
+            let (core, mut on) = self.parts();
+            core.forget_life(&mut on, rank);
+        }
         self.core.lanes.renew(rank, peer, reason);
     }
 }

@@ -46,6 +46,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn take_number(&mut self) -> Option<PeerId> {
         let free = self.core.free_peers.pop_front(self.peers);
         if free.is_some() {
+            self.core.free_peer_count -= 1;
             return free;
         }
         let peer = PeerId(self.core.peer_count);
@@ -69,6 +70,7 @@ impl<S: Seal> Endpoint<'_, S> {
             ..Peer::default()
         };
         self.core.free_peers.push_back(self.peers, peer);
+        self.core.free_peer_count += 1;
     }
 
     /// Writes down who has a number from now on.
@@ -96,9 +98,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// given numbers back, or has made the table longer.
     #[must_use]
     pub fn unused_peers(&self) -> usize {
-        let free = self.peers[..self.core.peer_count as usize].iter();
-        let free = free.filter(|p| p.state == PeerState::Free).count();
-        self.peers.len() - self.core.peer_count as usize + free
+        self.peers.len() - self.core.peer_count as usize + self.core.free_peer_count as usize
     }
 
     /// The peer with an id that was added, or has introduced itself, and was not removed:

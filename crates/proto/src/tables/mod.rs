@@ -142,6 +142,7 @@ pub struct Core {
     pub(crate) peer_count: u32,
     /// Of these, those that are free, in the order in which they are given again.
     pub(crate) free_peers: List<PeerId>,
+    pub(crate) free_peer_count: u32,
     /// Whom introductions are let in by.
     pub(crate) greeter: Greeter,
     /// Number of the next connect packet: one space for all peers.
@@ -240,6 +241,7 @@ impl Default for Core {
             random: 1,
             peer_count: 0,
             free_peers: List::EMPTY,
+            free_peer_count: 0,
             greeter: Greeter::NEW,
             connect_number: 0,
             free: List::EMPTY,

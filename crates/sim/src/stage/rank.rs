@@ -239,7 +239,9 @@ impl Rank {
             moved += 1;
             match finding {
                 Finding::Suspect(rank, why) => self.engine.gone(rank, why),
-                Finding::Come(_) | Finding::Departed(_) => panic!("in a job nobody comes"),
+                Finding::Come(_) | Finding::Departed(_) | Finding::Due => {
+                    panic!("in a job nobody comes")
+                }
                 Finding::GivenUp(rank, _) => {
                     let life = self.book.lock().lives[self.life].knows[rank as usize];
                     self.given_up.push(life);
