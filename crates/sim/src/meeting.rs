@@ -41,7 +41,7 @@ type LifeId = usize;
 
 /// What a life has been told and given.
 #[derive(Default)]
-struct Diary {
+struct Notes {
     /// Messages that came: number of the sender, sender's life, number of the message.
     came: Vec<(u32, LifeId, u64)>,
     /// Peers that have died, or come.
@@ -49,10 +49,10 @@ struct Diary {
     wrong: Option<String>,
 }
 
-type SharedDiary = Arc<Mutex<Diary>>;
+type SharedNotes = Arc<Mutex<Notes>>;
 
-fn open(diary: &SharedDiary) -> MutexGuard<'_, Diary> {
-    diary.lock().unwrap_or_else(PoisonError::into_inner)
+fn open(notes: &SharedNotes) -> MutexGuard<'_, Notes> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A message that was accepted.
@@ -76,7 +76,7 @@ struct Node {
     life: LifeId,
     key: [u8; 32],
     engine: Engine<SimLinks, SimClock>,
-    diary: SharedDiary,
+    notes: SharedNotes,
     peers: BTreeMap<u32, Acquaintance>,
     receives: Vec<OpId>,
     sends: Vec<OpId>,
@@ -207,8 +207,8 @@ impl Meeting {
         let core = Core::new(&settings, lanes);
         let lane = NetLane::new(links, tables, Vec::new(), SILENCE_NS, self.now);
         let mut engine = Engine::new(core, matched, Some(lane), None, self.clock.clone());
-        let diary = SharedDiary::default();
-        let heard = Arc::clone(&diary);
+        let notes = SharedNotes::default();
+        let heard = Arc::clone(&notes);
         let handler = Binding::to(move |_, m| {
             let came = read(life, m.from, m.payload);
             note_down(&heard, came);
@@ -221,7 +221,7 @@ impl Meeting {
             .core
             .bind(port, handler)
             .expect("it is the program's");
-        let told = Arc::clone(&diary);
+        let told = Arc::clone(&notes);
         engine.core.own.error_handler = Some(Box::new(move |_, event| {
             open(&told).told.push(*event);
         }));
@@ -230,7 +230,7 @@ impl Meeting {
             life,
             key: public,
             engine,
-            diary,
+            notes,
             peers: BTreeMap::new(),
             receives: Vec::new(),
             sends: Vec::new(),
@@ -519,11 +519,11 @@ impl Meeting {
         self.take_in(at);
     }
 
-    /// Reads the diary of a node.
+    /// Reads the notes of a node.
     fn take_in(&mut self, at: usize) {
         let now = self.now;
         let node = self.nodes[at].as_mut().expect("it lives");
-        let Diary { came, told, wrong } = std::mem::take(&mut *open(&node.diary));
+        let Notes { came, told, wrong } = std::mem::take(&mut *open(&node.notes));
         if let Some(wrong) = wrong {
             panic!("{wrong}");
         }
@@ -665,11 +665,11 @@ fn read(me: LifeId, from: u32, bytes: &[u8]) -> Result<(u32, LifeId, u64), Strin
     Ok((from, by as LifeId, number))
 }
 
-fn note_down(diary: &SharedDiary, came: Result<(u32, LifeId, u64), String>) {
-    let mut diary = open(diary);
+fn note_down(notes: &SharedNotes, came: Result<(u32, LifeId, u64), String>) {
+    let mut notes = open(notes);
     match came {
-        Ok(came) => diary.came.push(came),
-        Err(wrong) => diary.wrong = Some(wrong),
+        Ok(came) => notes.came.push(came),
+        Err(wrong) => notes.wrong = Some(wrong),
     }
 }
 
@@ -678,7 +678,7 @@ fn take_ended(node: &mut Node) -> usize {
     let exchange = node.engine.exchange(SPACE);
     let before = node.receives.len() + node.sends.len();
     node.sends.retain(|op| exchange.take(*op).is_none());
-    let (diary, life) = (&node.diary, node.life);
+    let (notes, life) = (&node.notes, node.life);
     node.receives.retain(|op| {
         let Some((done, memory)) = exchange.take(*op) else {
             return true;
@@ -686,7 +686,7 @@ fn take_ended(node: &mut Node) -> usize {
         if let (Ok(()), Some(Memory::Sink(memory))) = (done.result, memory) {
             let buffers = memory.into_buffers();
             let bytes = &buffers[0].as_slice()[..done.bytes as usize];
-            note_down(diary, read(life, done.peer, bytes));
+            note_down(notes, read(life, done.peer, bytes));
         }
         false
     });
