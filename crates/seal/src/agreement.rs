@@ -53,8 +53,17 @@ pub fn pair_secret(
     public: &[u8; PUBLIC_KEY_BYTES],
     mix: Option<&[u8; 32]>,
 ) -> Option<Secret> {
-    let own = public_key(private);
-    let (low, high) = ((&own).min(public), (&own).max(public));
+    pair_secret_of(private, &public_key(private), public, mix)
+}
+
+/// The same, where the own public key is known: to compute it costs as much again.
+fn pair_secret_of(
+    private: &[u8; 32],
+    own: &[u8; PUBLIC_KEY_BYTES],
+    public: &[u8; PUBLIC_KEY_BYTES],
+    mix: Option<&[u8; 32]>,
+) -> Option<Secret> {
+    let (low, high) = (own.min(public), own.max(public));
     agree(private, public, mix, PAIR_LABEL, low, high)
 }
 
@@ -173,7 +182,8 @@ where
         let pair = self.pairs.get_mut(peer as usize)?;
         if pair[8] == MET {
             let public = to_bytes(&pair[..4]);
-            let secret = pair_secret(&own.private, &public, own.mix.as_ref());
+            let me = own.introducer.public_key();
+            let secret = pair_secret_of(&own.private, me, &public, own.mix.as_ref());
             pair[8] = if secret.is_some() { AGREED } else { HOPELESS };
             if let Some(secret) = secret {
                 pair[4..8].copy_from_slice(&to_words(secret.as_bytes()));

@@ -78,6 +78,11 @@ impl Introducer {
         }
     }
 
+    /// The own public key.
+    pub const fn public_key(&self) -> &[u8; PUBLIC_KEY_BYTES] {
+        &self.public
+    }
+
     /// Another may have a peer's number now.
     pub const fn forget(&mut self, peer: u32) {
         self.remembered[peer as usize % REMEMBERED] = None;
