@@ -161,6 +161,15 @@ impl Keys {
         })
     }
 
+    /// What stands in the place of a secret with those with whom there is none: nobody else
+    /// has it.
+    pub fn nobodys() -> Result<Arc<Hidden<32>>, OpenError> {
+        let memory = |error: MemoryError| OpenError::Engine(engine::OpenError::from(error));
+        let mut secret = Hidden::new().map_err(memory)?;
+        fill_random(&mut secret[..])?;
+        Ok(Arc::new(secret))
+    }
+
     /// Makes an endpoint use them.
     pub fn enter(&self, config: &mut engine::Config) {
         let (id, life) = identity(&self.public);

@@ -119,6 +119,7 @@ fn standalone_config(
     settings.choice("link", &[("auto", ()), ("udp", ())])?;
     let mut config = engine::Config {
         suite: suite_of(security, suite),
+        secret: Some(Keys::nobodys()?),
         host: host_identity().unwrap_or(0),
         trace: settings.file_of("trace", 0, 0),
         ..engine_config(settings, threads)?

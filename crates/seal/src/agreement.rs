@@ -96,17 +96,15 @@ pub(crate) fn agree(
 /// What a member knows of another: its public key, and their secret once that was needed.
 /// Words, so that a table of them may be memory that nobody has touched yet: zeros know
 /// nobody.
-pub type Pair = [u64; 9];
+pub type Pair = [u64; 8];
 
 /// Nobody.
-pub const NO_PAIR: Pair = [0; 9];
+pub const NO_PAIR: Pair = [0; 8];
 
-/// What the last word of a [`Pair`] says.
-const NOBODY: u64 = 0;
-const MET: u64 = 1;
-const AGREED: u64 = 2;
-/// Their public key is that of no pair.
-const HOPELESS: u64 = 3;
+/// In the place of a public key that is nobody's, and of a secret that was not needed yet.
+const NONE: [u64; 4] = [0; 4];
+/// In the place of a secret, where the public key is that of no pair.
+const HOPELESS: [u64; 4] = [u64::MAX; 4];
 
 fn to_words(bytes: &[u8; 32]) -> [u64; 4] {
     let (words, _) = bytes.as_chunks();
@@ -180,21 +178,22 @@ where
         }
         let own = self.own.first()?;
         let pair = self.pairs.get_mut(peer as usize)?;
-        if pair[8] == MET {
+        if pair[..4] == NONE {
+            return None;
+        }
+        if pair[4..] == NONE {
             let public = to_bytes(&pair[..4]);
             let me = own.introducer.public_key();
             let secret = pair_secret_of(&own.private, me, &public, own.mix.as_ref());
-            pair[8] = if secret.is_some() { AGREED } else { HOPELESS };
-            if let Some(secret) = secret {
-                pair[4..8].copy_from_slice(&to_words(secret.as_bytes()));
-            }
+            let words = secret.map_or(HOPELESS, |secret| to_words(secret.as_bytes()));
+            pair[4..].copy_from_slice(&words);
         }
-        (pair[8] == AGREED).then(|| to_bytes(&pair[4..8]))
+        (pair[4..] != HOPELESS).then(|| to_bytes(&pair[4..]))
     }
 
     fn public_key_of(&self, peer: u32) -> Option<[u8; PUBLIC_KEY_BYTES]> {
         let pair = self.pairs.get(peer as usize)?;
-        (pair[8] != NOBODY).then(|| *to_bytes(&pair[..4]))
+        (pair[..4] != NONE).then(|| *to_bytes(&pair[..4]))
     }
 }
 
@@ -229,7 +228,6 @@ where
         if let Some(pair) = self.pairs.get_mut(peer as usize) {
             *pair = NO_PAIR;
             pair[..4].copy_from_slice(&to_words(public));
-            pair[8] = MET;
         }
         if let Some(own) = self.own.first_mut() {
             own.introducer.forget(peer);

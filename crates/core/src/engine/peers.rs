@@ -210,16 +210,14 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Somebody has a number from now on.
     fn begin_rank(&mut self, rank: u32, reason: &str) {
         let peer = PeerId(rank - 1);
-        let new = self.core.lanes.get(rank).is_none();
-        if new {
+        if self.core.lanes.get(rank).is_none() {
             self.core.lanes.grow(rank + 1, reason);
             self.core.grow(rank + 1);
             self.matched.grow(rank + 1);
             if let Some(net) = &mut self.net {
                 net.grow(rank);
             }
-        }
-        if !new {
+        } else {
             let (core, mut on) = self.parts();
             core.forget_life(&mut on, rank);
         }
