@@ -19,6 +19,20 @@ use crate::tables::{CHUNKS_AT, Conn, Memory, PEER_BITS, PeerState, Use};
 /// A peer that was removed has this part of the silence to take what was sent to it.
 const PARTING_PARTS: u64 = 8;
 
+/// What a stranger is to echo in an epoch.
+fn nonce_for<S: Seal>(
+    seal: &S,
+    epoch: u64,
+    from: NetAddress,
+    parts: &IntroductionParts<'_>,
+) -> u64 {
+    let (epoch, port) = (epoch.to_le_bytes(), from.port.to_le_bytes());
+    // One that comes anew soon has another connection number, and so gets another nonce.
+    let connection = parts.connection.to_le_bytes();
+    let words: [&[u8]; 5] = [&epoch, &from.ip, &port, &connection, parts.key];
+    seal.fingerprint(&words)
+}
+
 impl<S: Seal> Endpoint<'_, S> {
     /// Makes an introduction of a connect packet that stands in a frame; gives its length.
     /// Without public keys it stays what it is.
@@ -127,15 +141,6 @@ impl<S: Seal> Endpoint<'_, S> {
         same
     }
 
-    /// What a stranger is to echo in an epoch.
-    fn nonce_for(&self, epoch: u64, from: NetAddress, parts: &IntroductionParts<'_>) -> u64 {
-        let (epoch, port) = (epoch.to_le_bytes(), from.port.to_le_bytes());
-        // One that comes anew soon has another connection number, and so gets another nonce.
-        let connection = parts.connection.to_le_bytes();
-        let words: [&[u8]; 5] = [&epoch, &from.ip, &port, &connection, parts.key];
-        self.seal.fingerprint(&words)
-    }
-
     /// The epoch whose nonce an introduction echoes, if it does.
     fn find_epoch(
         &mut self,
@@ -143,11 +148,12 @@ impl<S: Seal> Endpoint<'_, S> {
         from: NetAddress,
         parts: &IntroductionParts<'_>,
     ) -> Option<u64> {
-        let mut epochs = self.core.greeter.epochs(now).into_iter();
         if parts.echo == 0 {
             return None;
         }
-        epochs.find(|&epoch| self.nonce_for(epoch, from, parts) == parts.echo)
+        let seal = &*self.seal;
+        let mut epochs = self.core.greeter.epochs(now);
+        epochs.find(|&epoch| nonce_for(seal, epoch, from, parts) == parts.echo)
     }
 
     /// Asks a stranger for the echo of a nonce. Nothing is remembered.
@@ -165,8 +171,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(frame) = self.take_frame(Need::Control, Use::Passing, ConnIndex::NONE) else {
             return;
         };
-        let [epoch, _] = self.core.greeter.epochs(now);
-        let nonce = self.nonce_for(epoch, from, parts);
+        let epoch = self.core.greeter.present(now);
+        let nonce = nonce_for(&*self.seal, epoch, from, parts);
         let at = self.frame_at(frame) + CHUNKS_AT;
         Challenge {
             connection: parts.connection,

@@ -9,8 +9,9 @@ use super::Tokens;
 
 /// How long an epoch lasts, ns. A nonce is good in its own and in the next.
 const EPOCH_NS: u64 = 4_000_000_000;
-/// Strangers that are let in in one; then the next begins.
-const ADMITTED: usize = 256;
+/// Strangers that are let in in one; then the next begins. Few, as this lies among what
+/// every packet needs.
+const ADMITTED: usize = 64;
 
 /// The state of that. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,8 +38,13 @@ impl Greeter {
         admissions: Tokens::FULL,
     };
 
+    /// Whether one more can be let in by a nonce of an epoch.
+    const fn has_room(&self, epoch: u64) -> bool {
+        self.count[epoch as usize % 2] < ADMITTED
+    }
+
     /// The epochs whose nonces are good at a time, the present one first.
-    pub fn epochs(&mut self, now: u64) -> [u64; 2] {
+    pub fn epochs(&mut self, now: u64) -> impl Iterator<Item = u64> + use<'_> {
         if now >= self.ends_at {
             // Nobody came for as long as that: what the one before gave is out of date too.
             if now.saturating_sub(self.ends_at) >= EPOCH_NS {
@@ -48,6 +54,13 @@ impl Greeter {
             self.ends_at = now.saturating_add(EPOCH_NS);
         }
         [self.epoch, self.epoch - 1]
+            .into_iter()
+            .filter(|epoch| self.has_room(*epoch))
+    }
+
+    /// The epoch that nonces are given out in.
+    pub fn present(&mut self, now: u64) -> u64 {
+        self.epochs(now).next().unwrap_or_default()
     }
 
     fn turn(&mut self) {
@@ -56,48 +69,60 @@ impl Greeter {
         self.count[self.epoch as usize % 2] = 0;
     }
 
-    /// Lets one in by a nonce of an epoch; false if it has let one in before.
+    /// Lets one in by a nonce of an epoch that is good; false if it has let one in before.
     pub fn admit(&mut self, epoch: u64, nonce: u64) -> bool {
         let at = epoch as usize % 2;
-        if self.used[at][..self.count[at]].contains(&nonce) {
-            return false;
-        }
-        if self.count[at] == ADMITTED {
-            // No room to remember it. That of the present one begins anew.
-            if epoch == self.epoch {
-                self.turn();
-            }
+        if !self.has_room(epoch) || self.used[at][..self.count[at]].contains(&nonce) {
             return false;
         }
         self.used[at][self.count[at]] = nonce;
         self.count[at] += 1;
+        if epoch == self.epoch && !self.has_room(epoch) {
+            // There is always one with room.
+            self.turn();
+        }
         true
     }
 }
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
     use super::*;
+
+    fn good(g: &mut Greeter, now: u64) -> Vec<u64> {
+        g.epochs(now).collect()
+    }
 
     #[test]
     fn a_nonce_lets_one_in_once_and_not_for_long() {
         let mut g = Greeter::NEW;
-        let [first, before] = g.epochs(1);
-        assert_eq!(before + 1, first);
+        let first = g.present(1);
+        assert_eq!(good(&mut g, 1), [first, first - 1]);
         assert!(g.admit(first, 7) && !g.admit(first, 7) && g.admit(first, 8));
-        let [next, still] = g.epochs(1 + EPOCH_NS);
-        assert_eq!((next, still), (first + 1, first));
-        assert!(!g.admit(still, 7) && g.admit(still, 9) && g.admit(next, 7));
+        let later = 1 + EPOCH_NS;
+        assert_eq!(good(&mut g, later), [first + 1, first]);
+        assert!(!g.admit(first, 7) && g.admit(first, 9) && g.admit(first + 1, 7));
         // After a long pause no earlier one counts.
-        assert!(g.epochs(1 + 10 * EPOCH_NS).iter().all(|it| *it > next));
-        // Full: the next begins, and what was used in this one is still known.
-        let [full, _] = g.epochs(1 + 10 * EPOCH_NS);
-        for nonce in 1..=ADMITTED as u64 {
-            assert!(g.admit(full, nonce));
+        let now = 1 + 10 * EPOCH_NS;
+        assert!(good(&mut g, now).iter().all(|it| *it > first + 1));
+    }
+
+    #[test]
+    fn a_full_epoch_makes_way_for_the_next() {
+        let mut g = Greeter::NEW;
+        let mut epoch = g.present(1);
+        for nonce in 1..=10 * ADMITTED as u64 {
+            let present = g.present(1);
+            assert!(g.admit(present, nonce), "{nonce}");
+            // What was used as long as it counts is known.
+            assert!(!g.admit(present, nonce), "{nonce}");
+            assert!(good(&mut g, 1).contains(&g.epoch));
+            epoch = epoch.max(present);
         }
-        assert!(!g.admit(full, 1000));
-        let [next, last] = g.epochs(1 + 10 * EPOCH_NS);
-        assert_eq!((next, last), (full + 1, full));
-        assert!(!g.admit(full, 5) && g.admit(next, 1000));
+        assert_eq!(epoch, 10);
     }
 }
