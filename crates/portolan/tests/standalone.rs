@@ -328,9 +328,7 @@ fn many_endpoints_in_as_many_threads() {
                 ep.close().unwrap();
             });
         }
-        until(&[&hub], || {
-            heard.count.load(Ordering::Relaxed) == 20 * MANY
-        });
+        until(&[&hub], || heard.count.load(Ordering::Relaxed) == 20 * MANY);
     });
     assert_eq!(
         heard.sum.load(Ordering::Relaxed),
