@@ -304,7 +304,8 @@ int portolan_address(const portolan_endpoint *endpoint, uint8_t address[PORTOLAN
 /* Adds a peer by the bytes that its portolan_address() wrote, and returns its number, 1
  * or more. The peer need not be up yet. It need not add this endpoint: this one
  * introduces itself with its first message. The same address again returns the same
- * number, also of a peer that has introduced itself. A peer that is dead begins anew:
+ * number, also of a peer that has introduced itself; another place with the same key is
+ * where a peer is looked for that is not connected. A peer that is dead begins anew:
  * nothing from before arrives.
  * -EINVAL      the bytes are no address that can be added, or the endpoint's own
  * -ENOSPC      there are as many peers as the setting peers_max allows. Remove one, make
@@ -315,8 +316,10 @@ int64_t portolan_add_peer(portolan_endpoint *endpoint,
 
 /* Removes a peer that was added or that introduced itself, dead or alive. From now on
  * nothing that it has sent is delivered, and what is sent to its number fails with
- * -ENXIO. Operations with it end with -ENXIO. Short messages that were sent to it before
- * still arrive; then it is told, and gets PORTOLAN_PEER_DEAD with -ENOTCONN. The number
+ * -ENXIO. Operations with it end with -ENXIO. What was sent to it before still arrives if
+ * it is connected and each message that it has not acknowledged fits one packet; else all
+ * that is not acknowledged is dropped. Then it is told, and gets
+ * PORTOLAN_PEER_DEAD with -ENOTCONN. The number
  * may later become another peer's. If the peer sends again, it introduces itself anew and gets a
  * new number (setting unknown_peers).
  * -ENXIO       nobody has this number

@@ -362,3 +362,19 @@ fn strangers_make_room_for_each_other() {
     };
     assert!(told.lock().unwrap().iter().filter(gone).count() >= 6);
 }
+
+#[test]
+fn a_later_address_of_the_same_peer_counts() {
+    let (a, b) = (open(), open());
+    let heard = listen(&b);
+    // Its port is another one.
+    let mut elsewhere = b.address();
+    elsewhere[2] ^= 1;
+    let there = a.add_peer(&elsewhere).unwrap();
+    a.send(there, PORT, &[1]).unwrap();
+    for _ in 0..1000 {
+        a.progress().unwrap();
+    }
+    assert_eq!(a.add_peer(&b.address()).unwrap(), there, "the same key");
+    until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
+}

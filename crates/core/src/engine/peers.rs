@@ -54,6 +54,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(peer) = view.peer_of(it.id) {
             let rank = peer.0 + 1;
             view.acknowledge(peer);
+            view.relocate(peer, it.to, it.mode);
             view.revive(peer, it.to, it.mode);
             if self.core.lanes.dead(rank).is_some() {
                 self.departed.line.retain(|(other, _)| *other != rank);

@@ -49,8 +49,9 @@ impl Space {
     }
 
     /// Removes a peer: nothing that it has sent is delivered from now on, operations with
-    /// it end with [`portolan_exchange::OpError::PeerDead`], and it hears that. Short
-    /// messages that were sent to it still arrive. Its number may become another's; what it
+    /// it end with [`portolan_exchange::OpError::PeerDead`], and it hears that. What
+    /// was sent to it still arrives if it is connected and each message that it has not
+    /// acknowledged fits one packet; else that is dropped. Its number may become another's; what it
     /// sends later comes under a new number, or is refused.
     ///
     /// # Errors

@@ -141,6 +141,18 @@ impl<S: Seal> Endpoint<'_, S> {
         self.peers[peer].bits.set_stranger(false);
     }
 
+    /// A peer is looked for elsewhere, if nothing of it has proven where it is.
+    pub fn relocate(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
+        if matches!(
+            self.peers[peer].state,
+            PeerState::New | PeerState::Connecting
+        ) {
+            let mode = self.core.config.congestion.unwrap_or(mode);
+            self.peers[peer].bits = self.peers[peer].bits.on_way(mode);
+            self.lead(peer, to);
+        }
+    }
+
     /// A peer that is dead begins anew, in the same life: with other nonces, so that
     /// nothing of before can arrive.
     pub fn revive(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
