@@ -314,7 +314,7 @@ fn the_summary_tells_lanes_between_hosts() {
     let said = say(&["run", "-n", "3", "--lab", lab.0, "-v", "--", &ring, "3"]).expect(0);
     said.complains(&[
         "lanes of rank 0: shm to 1 (same host: shared memory); xdp to 2 (another host: host port on eth0)",
-        "lanes of rank 2: xdp to 0-1 (another host: host port on eth0)\n",
+        "lanes of rank 2: xdp to 0-1 (another host: host port on eth0); others are told ",
     ]);
 }
 
