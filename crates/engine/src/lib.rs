@@ -81,3 +81,4 @@ pub use portolan_wire::{
 };
 pub use sleep::{CALLS, Call};
 pub use space::{Opener, Space};
+pub use state::congestion_towards;

@@ -12,7 +12,6 @@ use std::task::Waker;
 
 use portolan_core::{Clock, Death, Engine, Finding};
 use portolan_link::shm::Slumbering;
-use portolan_proto::NetAddress;
 use portolan_proto::congestion::Mode;
 use portolan_sys::clock::now_ns;
 use portolan_sys::net::directly_connected;
@@ -53,10 +52,11 @@ impl Clock for HostClock {
     }
 }
 
-/// How to share the network on the way to one that was not told of. Where the kernel does
-/// not say, as the better neighbour.
-fn mode_to(to: NetAddress) -> Mode {
-    let ip = Ipv6Addr::from(to.ip);
+/// How to share the network on the way to an address (IPv6, IPv4 mapped), if nothing else is
+/// said. Where the kernel does not say how it is reached, as the better neighbour.
+#[must_use]
+pub fn congestion_towards(ip: [u8; 16]) -> Mode {
+    let ip = Ipv6Addr::from(ip);
     let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
     match directly_connected(ip) {
         Ok(true) => Mode::Lan,
@@ -166,7 +166,7 @@ impl State {
             settled += 1;
             match finding {
                 Finding::Suspect(rank, why) => self.gone(rank, why),
-                Finding::Come(rank) => self.engine.let_in(rank, mode_to),
+                Finding::Come(rank) => self.engine.let_in(rank, |to| congestion_towards(to.ip)),
                 Finding::Departed(rank) => self.engine.has_departed(rank),
                 Finding::Due => self.engine.keep_places(),
                 Finding::GivenUp(rank, why) => {

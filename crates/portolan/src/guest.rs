@@ -139,6 +139,17 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretFileError> {
     Ok(content)
 }
 
+fn no_memory(error: MemoryError) -> OpenError {
+    OpenError::Engine(error.into())
+}
+
+/// 32 random bytes that nobody else has.
+pub(crate) fn fresh_secret() -> Result<Hidden<32>, OpenError> {
+    let mut secret = Hidden::new().map_err(no_memory)?;
+    fill_random(&mut secret[..])?;
+    Ok(secret)
+}
+
 /// This process's key pair, fresh for its life, and what all have besides.
 pub(crate) struct Keys {
     private: Arc<Hidden<32>>,
@@ -151,23 +162,12 @@ impl Keys {
         let path = settings.text("job_secret_file").map(Path::new);
         let content = path.map(read_secret).transpose()?;
         let mix = content.map(|content| Hidden::copy_of(mix_of(&content).as_bytes()));
-        let memory = |error: MemoryError| OpenError::Engine(engine::OpenError::from(error));
-        let mut private = Hidden::new().map_err(memory)?;
-        fill_random(&mut private[..])?;
+        let private = fresh_secret()?;
         Ok(Self {
             public: public_key(&private),
             private: Arc::new(private),
-            mix: mix.transpose().map_err(memory)?.map(Arc::new),
+            mix: mix.transpose().map_err(no_memory)?.map(Arc::new),
         })
-    }
-
-    /// What stands in the place of a secret with those with whom there is none: nobody else
-    /// has it.
-    pub fn nobodys() -> Result<Arc<Hidden<32>>, OpenError> {
-        let memory = |error: MemoryError| OpenError::Engine(engine::OpenError::from(error));
-        let mut secret = Hidden::new().map_err(memory)?;
-        fill_random(&mut secret[..])?;
-        Ok(Arc::new(secret))
     }
 
     /// Makes an endpoint use them.

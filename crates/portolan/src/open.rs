@@ -16,7 +16,7 @@ use portolan_engine::{
 };
 use portolan_sys::features::UnknownFeature;
 use portolan_sys::lives::Pulse;
-use portolan_sys::net::{self, Netlink, directly_connected};
+use portolan_sys::net::{self, Netlink};
 use portolan_sys::tell::tell;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -183,8 +183,6 @@ pub struct Opened {
     pub(crate) job_id: u64,
     /// The endpoint's own address.
     pub(crate) address: [u8; ADDRESS_BYTES],
-    /// How networks are shared, where peers are added.
-    pub(crate) congestion: Sharing,
 }
 
 impl Deref for Endpoint {
@@ -295,9 +293,7 @@ pub(crate) fn mode(sharing: Sharing, to: &Address) -> Congestion {
     match sharing {
         Sharing::Lan => Congestion::Lan,
         Sharing::Shared => Congestion::Shared,
-        // Where the kernel does not say, be the better neighbour.
-        Sharing::Auto if directly_connected(ip_of(to)).unwrap_or(false) => Congestion::Lan,
-        Sharing::Auto => Congestion::Shared,
+        Sharing::Auto => engine::congestion_towards(to.ip),
     }
 }
 
@@ -549,7 +545,6 @@ impl Endpoint {
             settings,
             job_id,
             address,
-            congestion: Sharing::Auto,
         });
         Ok(Self { inner, opened })
     }

@@ -4,14 +4,14 @@
 use std::sync::{Arc, Once};
 use std::thread::available_parallelism;
 
-use portolan_boot::host_identity;
+use portolan_boot::{Congestion, host_identity};
 use portolan_engine::{
     self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, NetAddress, NewPeer, Opening,
 };
 use portolan_sys::tell::tell;
 
 use crate::configure::{adopt_tuned, engine_config, suite_of};
-use crate::guest::{CONGESTION, Keys, SECURITY, SUITE, address_of};
+use crate::guest::{CONGESTION, Keys, SECURITY, SUITE, address_of, fresh_secret};
 use crate::interfaces;
 use crate::open::{Config, Endpoint, OpenError, Opened, mode};
 use crate::settings::{Origin, Settings};
@@ -56,13 +56,11 @@ impl Endpoint {
         keys.enter(&mut engine_config);
         let opening = Opening::new(engine_config)?;
         let address = keys.address(opening.address()).to_bytes();
-        let congestion = settings.choice("congestion", &CONGESTION)?;
         let inner = opening.finish_standalone()?;
         let opened = Arc::new(Opened {
             settings,
             job_id: 0,
             address,
-            congestion,
         });
         Ok(Self { inner, opened })
     }
@@ -93,7 +91,7 @@ impl Endpoint {
                 ip: it.ip,
                 port: it.port,
             },
-            mode: mode(self.opened.congestion, &address),
+            mode: mode(Congestion::Auto, &address),
         })
     }
 }
@@ -119,7 +117,7 @@ fn standalone_config(
     settings.choice("link", &[("auto", ()), ("udp", ())])?;
     let mut config = engine::Config {
         suite: suite_of(security, suite),
-        secret: Some(Keys::nobodys()?),
+        secret: Some(Arc::new(fresh_secret()?)),
         host: host_identity().unwrap_or(0),
         trace: settings.file_of("trace", 0, 0),
         ..engine_config(settings, threads)?
@@ -132,6 +130,12 @@ fn standalone_config(
     let proto = &mut config.proto;
     proto.introduces = true;
     proto.strangers = settings.choice("unknown_peers", &[("accept", true), ("refuse", false)])?;
+    // Of peers that were added and of strangers alike.
+    proto.congestion = match settings.choice("congestion", &CONGESTION)? {
+        Congestion::Auto => None,
+        Congestion::Lan => Some(engine::Congestion::Lan),
+        Congestion::Shared => Some(engine::Congestion::Shared),
+    };
     proto.peers = settings.number("peers_max")?;
     if settings.origin("silence_ms") == Origin::Default {
         proto.silence_ns = SILENCE_NS;
