@@ -6,9 +6,10 @@ mod peers;
 mod poll_throttle;
 mod regions;
 
+use std::collections::VecDeque;
+
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-use self::peers::Departed;
 use self::poll_throttle::PollThrottle;
 use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
@@ -30,7 +31,8 @@ pub struct Engine<N, C> {
     /// The lane by shared memory.
     pub shm: Option<ShmLane>,
     throttle: PollThrottle,
-    departed: Departed,
+    /// Numbers whose holders are gone, in the order in which they went, and when, ns.
+    departed: VecDeque<(u32, u64)>,
     clock: C,
 }
 
@@ -49,7 +51,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             net,
             shm,
             throttle: PollThrottle::new(),
-            departed: Departed::NONE,
+            departed: VecDeque::new(),
             clock,
         }
     }

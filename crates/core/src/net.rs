@@ -415,33 +415,6 @@ impl<N: Network> NetLane<N> {
         intake.hear(&mut self.tx.tables.view());
     }
 
-    /// The program has removed one that was dead.
-    pub(crate) fn strike(&mut self, rank: u32) {
-        let now = self.tx.now;
-        self.tx.tables.view().remove_peer(now, PeerId(rank - 1));
-    }
-
-    /// Whether a peer is dead, for the protocol as well.
-    pub(crate) fn is_dead(&mut self, rank: u32) -> bool {
-        let state = self.tx.tables.view().peer_state(PeerId(rank - 1));
-        matches!(state, proto::PeerState::Dead(_))
-    }
-
-    /// Whether a peer has introduced itself and was not added.
-    pub(crate) fn is_stranger(&mut self, rank: u32) -> bool {
-        self.tx.tables.view().is_stranger(PeerId(rank - 1))
-    }
-
-    /// A peer's number is nobody's any more.
-    pub(crate) fn free_peer(&mut self, rank: u32) {
-        self.tx.tables.view().free_peer(PeerId(rank - 1));
-    }
-
-    /// Something is to leave.
-    pub(crate) const fn mark_dirty(&mut self) {
-        self.tx.dirty = true;
-    }
-
     /// Told from outside that a rank is back in another life; gives what it is
     /// known by, if it ever was.
     pub fn peer_returned(

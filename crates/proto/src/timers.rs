@@ -254,7 +254,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn patience(&self, conn: ConnIndex) -> u64 {
         let silence = self.core.config.silence_ns;
         let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
-        let closing = self.core.closing || self.conns[conn].parting;
+        let closing = self.core.closing || self.is_parting(conn);
         if closing && self.paths_of(conn).any(unanswered) {
             silence / CLOSE_PARTS
         } else {

@@ -15,7 +15,7 @@ use blake2::{Blake2s256, Digest};
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::introduction::{Introducer, OwnKeys};
+use crate::introduction::Introducer;
 use crate::trace::without_trace;
 use crate::{BadTag, Checksum, IntroducedKey, Nonce, Seal, Secret, Tag, kdf};
 
@@ -137,13 +137,6 @@ impl Own {
             introducer: Introducer::new(private),
         }
     }
-
-    const fn keys(&self) -> OwnKeys<'_> {
-        OwnKeys {
-            private: &self.private,
-            mix: self.mix.as_ref(),
-        }
-    }
 }
 
 /// A seal whose keys come from the pair's own secret, where there is one. It
@@ -243,17 +236,13 @@ where
     fn introduce(&mut self, peer: u32) -> Option<IntroducedKey> {
         let (to, plain) = (self.public_key_of(peer)?, self.is_plain());
         let own = self.own.first_mut()?;
-        // Where they lie: copies would stay on the stack.
-        let keys = OwnKeys {
-            private: &own.private,
-            mix: own.mix.as_ref(),
-        };
-        own.introducer.seal(&keys, peer, &to, plain)
+        own.introducer.seal(own.mix.as_ref(), peer, &to, plain)
     }
 
     fn introduced(&self, key: &IntroducedKey) -> Option<[u8; PUBLIC_KEY_BYTES]> {
         let own = self.own.first()?;
-        own.introducer.open(&own.keys(), key, self.is_plain())
+        let (private, mix) = (&own.private, own.mix.as_ref());
+        own.introducer.open(private, mix, key, self.is_plain())
     }
 
     fn mark(&self, peer: u32, packet: &[u8]) -> Option<Tag> {

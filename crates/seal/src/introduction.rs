@@ -28,12 +28,6 @@ const MARK_LABEL: &[u8; 8] = b"ptl1mark";
 /// Peers whose sealed key is remembered: it goes with each packet until they answer.
 const REMEMBERED: usize = 16;
 
-/// What introductions need of the agreement.
-pub(crate) struct OwnKeys<'a> {
-    pub private: &'a [u8; 32],
-    pub mix: Option<&'a [u8; 32]>,
-}
-
 /// What an endpoint needs to introduce itself and to be introduced to.
 pub(crate) struct Introducer {
     ephemeral: [u8; 32],
@@ -91,7 +85,7 @@ impl Introducer {
     /// Seals the own public key to a peer. `plain`: without security it is not hidden.
     pub fn seal(
         &mut self,
-        own: &OwnKeys<'_>,
+        mix: Option<&[u8; 32]>,
         peer: u32,
         to: &[u8; PUBLIC_KEY_BYTES],
         plain: bool,
@@ -109,7 +103,7 @@ impl Introducer {
             let key = agree(
                 &self.ephemeral,
                 to,
-                own.mix,
+                mix,
                 INTRODUCE_LABEL,
                 &self.ephemeral_public,
                 to,
@@ -126,7 +120,8 @@ impl Introducer {
     /// The public key that somebody has sealed to us.
     pub fn open(
         &self,
-        own: &OwnKeys<'_>,
+        private: &[u8; 32],
+        mix: Option<&[u8; 32]>,
         key: &IntroducedKey,
         plain: bool,
     ) -> Option<[u8; PUBLIC_KEY_BYTES]> {
@@ -137,9 +132,9 @@ impl Introducer {
             return Some(body);
         }
         let key = agree(
-            own.private,
+            private,
             ephemeral,
-            own.mix,
+            mix,
             INTRODUCE_LABEL,
             ephemeral,
             &self.public,

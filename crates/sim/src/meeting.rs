@@ -342,7 +342,7 @@ impl Meeting {
             mode: Mode::Lan,
         });
         // The table is small: others may hold it.
-        let Ok(peer) = added else { return };
+        let Some(peer) = added else { return };
         let (id, lasting) = (self.acquaintances, &mut self.lasting);
         let known = node.peers.entry(peer).or_insert_with(|| {
             lasting.insert(id);

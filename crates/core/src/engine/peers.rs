@@ -4,10 +4,8 @@
 //! number in the protocol, and one more. A number is given back when nothing of its last
 //! holder can arrive any more, and nothing of that waits for the program.
 
-use std::collections::VecDeque;
-
 use portolan_proto::congestion::Mode;
-use portolan_proto::{AddPeerError, NetAddress, PeerId};
+use portolan_proto::{NetAddress, PeerId, PeerState};
 
 use super::Engine;
 use crate::environment::{Clock, Network};
@@ -26,30 +24,16 @@ const EVICTED: usize = 4;
 const ADDED: &str = "added by its address";
 const CAME: &str = "it introduced itself";
 
-/// Numbers whose holders are gone.
-#[derive(Debug)]
-pub struct Departed {
-    /// In the order in which they went, and when.
-    line: VecDeque<(u32, u64)>,
-}
-
-impl Departed {
-    pub const NONE: Self = Self {
-        line: VecDeque::new(),
-    };
+/// A rank's number in the protocol.
+const fn peer_of(rank: u32) -> PeerId {
+    PeerId(rank - 1)
 }
 
 impl<N: Network, C: Clock> Engine<N, C> {
     /// Adds a peer that has a public key, or finds it: gives its number. One that is dead
-    /// begins anew.
-    ///
-    /// # Errors
-    /// [`AddPeerError::Full`].
-    pub fn add_peer(&mut self, it: &NewPeer) -> Result<u32, AddPeerError> {
-        let now = self.clock.now();
-        let Some(net) = &mut self.net else {
-            return Err(AddPeerError::Full);
-        };
+    /// begins anew. `None`: there is no room for it.
+    pub fn add_peer(&mut self, it: &NewPeer) -> Option<u32> {
+        let net = self.net.as_mut()?;
         let mut view = net.tables().view();
         if let Some(peer) = view.peer_of(it.id) {
             let rank = peer.0 + 1;
@@ -57,24 +41,20 @@ impl<N: Network, C: Clock> Engine<N, C> {
             view.relocate(peer, it.to, it.mode);
             view.revive(peer, it.to, it.mode);
             if self.core.lanes.dead(rank).is_some() {
-                self.departed.line.retain(|(other, _)| *other != rank);
+                self.departed.retain(|(other, _)| *other != rank);
                 self.begin_rank(rank, ADDED);
             }
-            return Ok(rank);
+            return Some(rank);
         }
-        let added = match net.tables().add_peer(it) {
-            Err(AddPeerError::Full) => {
-                self.make_number_free(now);
-                let net = self.net.as_mut().ok_or(AddPeerError::Full)?;
-                net.tables().keep_places();
-                net.tables().add_peer(it)?
-            }
-            added => added?,
-        };
+        let mut added = net.tables().add_peer(it).ok();
+        if added.is_none() {
+            self.keep_places();
+            added = self.net.as_mut()?.tables().add_peer(it).ok();
+        }
         self.keep_places();
-        let rank = added.0 + 1;
+        let rank = added?.0 + 1;
         self.begin_rank(rank, ADDED);
-        Ok(rank)
+        Some(rank)
     }
 
     /// The program has no more to do with a peer: operations with it end.
@@ -82,20 +62,15 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// # Errors
     /// [`Misuse::BadRank`]: nobody has this number.
     pub fn remove_peer(&mut self, rank: u32) -> Result<(), Misuse> {
-        let peer = match self.core.lanes.get(rank) {
-            Some(Lane::Net(peer)) => peer,
-            // Its last words may still be repeated: as those of any that has closed.
-            Some(Lane::Dead(why)) if why != Death::Nobody => {
-                if let Some(net) = &mut self.net {
-                    net.strike(rank);
-                }
-                self.core.lanes.set_removed(rank);
-                self.has_departed(rank);
-                return Ok(());
-            }
+        match self.core.lanes.get(rank) {
+            Some(Lane::Net(_)) => {}
+            Some(Lane::Dead(why)) if why != Death::Nobody => {}
             _ => return Err(Misuse::BadRank),
-        };
-        self.part_from(peer);
+        }
+        self.part_from(peer_of(rank));
+        // One that was dead has departed: but its last words may still be repeated.
+        self.core.lanes.set_removed(rank);
+        self.has_departed(rank);
         Ok(())
     }
 
@@ -113,19 +88,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// A peer has introduced itself: from now on it may send.
     pub fn let_in(&mut self, rank: u32, mode: impl FnOnce(NetAddress) -> Mode) {
         let Some(net) = &mut self.net else { return };
-        let peer = PeerId(rank - 1);
+        let peer = peer_of(rank);
         let Some(address) = net.tables().view().peer_address(peer) else {
             return;
         };
         self.keep_places();
-        self.departed.line.retain(|(other, _)| *other != rank);
+        self.departed.retain(|(other, _)| *other != rank);
         self.begin_rank(rank, CAME);
         self.core.emit_to_all(Event::PeerCome { rank }, 0);
         let now = self.clock.now();
         if let Some(net) = &mut self.net {
             net.set_now(now);
             net.tables().view().welcome(now, peer, mode(address));
-            net.mark_dirty();
+            net.sender().dirty = true;
         }
         self.flush();
     }
@@ -135,29 +110,30 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn has_departed(&mut self, rank: u32) {
         let now = self.clock.now();
         let removed = self.core.lanes.dead(rank) == Some(Death::Nobody);
-        if let Some(net) = &mut self.net
+        if let Some(net) = &mut self.net {
+            let (view, peer) = (net.tables().view(), peer_of(rank));
             // It may have come again at once.
-            && net.is_dead(rank)
-            && (removed || net.is_stranger(rank))
-            && !self.departed.line.iter().any(|(other, _)| *other == rank)
-        {
-            self.departed.line.push_back((rank, now));
+            let is_gone = matches!(view.peer_state(peer), PeerState::Dead(_));
+            let is_known = self.departed.iter().any(|(other, _)| *other == rank);
+            if is_gone && !is_known && (removed || view.is_stranger(peer)) {
+                self.departed.push_back((rank, now));
+            }
         }
         self.free_departed(now);
     }
 
     /// Gives back what can be given back.
     fn free_departed(&mut self, now: u64) {
-        for _ in 0..self.departed.line.len() {
-            let Some((rank, since)) = self.departed.line.pop_front() else {
+        for _ in 0..self.departed.len() {
+            let Some((rank, since)) = self.departed.pop_front() else {
                 return;
             };
             if now.saturating_sub(since) < LINGER_NS {
-                self.departed.line.push_front((rank, since));
+                self.departed.push_front((rank, since));
                 return;
             }
             if self.core.holds_of(rank) || self.matched.holds_of(rank) {
-                self.departed.line.push_back((rank, now));
+                self.departed.push_back((rank, now));
                 continue;
             }
             self.free_number(rank);
@@ -166,13 +142,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// The table is full: the first that has gone makes room, or the stranger that was quiet
     /// longest is asked to go.
-    fn make_number_free(&mut self, now: u64) {
-        self.free_departed(now);
-        let Some(net) = &mut self.net else { return };
-        if net.tables().view().unused_peers() > 0 {
-            return;
-        }
-        if let Some((rank, _)) = self.departed.line.pop_front() {
+    fn make_number_free(&mut self) {
+        if let Some((rank, _)) = self.departed.pop_front() {
             self.free_number(rank);
             return;
         }
@@ -192,7 +163,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     fn free_number(&mut self, rank: u32) {
         self.core.lanes.set_removed(rank);
         if let Some(net) = &mut self.net {
-            net.free_peer(rank);
+            net.tables().view().free_peer(peer_of(rank));
         }
     }
 
@@ -204,13 +175,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let Some(net) = &mut self.net else { return };
         net.tables().keep_places();
         if net.tables().view().unused_peers() == 0 {
-            self.make_number_free(now);
+            self.make_number_free();
         }
     }
 
     /// Somebody has a number from now on.
     fn begin_rank(&mut self, rank: u32, reason: &str) {
-        let peer = PeerId(rank - 1);
+        let peer = peer_of(rank);
         if self.core.lanes.get(rank).is_none() {
             self.core.lanes.grow(rank + 1, reason);
             self.core.grow(rank + 1);

@@ -1,7 +1,6 @@
 //! Peers of an endpoint outside of a job.
 
 use portolan_core::{Misuse, NewPeer};
-use portolan_proto::AddPeerError as Refused;
 
 use crate::space::Space;
 
@@ -43,9 +42,7 @@ impl Space {
         let mut s = self.enter_open()?;
         let added = s.add_peer(it);
         s.end();
-        added.map_err(|e| match e {
-            Refused::Full | Refused::Exists(_) => AddPeerError::Full,
-        })
+        added.ok_or(AddPeerError::Full)
     }
 
     /// Removes a peer: nothing that it has sent is delivered from now on, operations with

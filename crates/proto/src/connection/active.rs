@@ -47,7 +47,6 @@ impl<S: Seal> Endpoint<'_, S> {
             finished: p.bits.cut_short()
                 || p.bits.parting()
                 || up && self.core.closing && !p.bits.close_owed(),
-            parting: p.bits.parting(),
             part_by: now.saturating_add(self.core.config.silence_ns),
             refusals: Refusals::new(&kept.next_out),
             kept,

@@ -36,10 +36,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.mark_dead(peer, DeathReason::Restarted);
         // One that has closed may still be kept for its last words.
         self.detach(peer);
-        let mode = self.core.config.congestion.unwrap_or(mode);
-        let p = &mut self.peers[peer];
-        p.bits = p.bits.on_way(mode);
-        self.lead(peer, to);
+        self.locate(peer, to, mode);
         self.begin_life(peer, life);
     }
 
@@ -231,7 +228,7 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.peers[peer].state != PeerState::Up {
                 self.close_told(peer);
             } else if let Some(conn) = self.activate(now, peer) {
-                if self.conns[conn].parting && !self.core.closing {
+                if self.is_parting(conn) && !self.core.closing {
                     // Its own acknowledgements lead to that.
                     self.part(now, conn);
                     continue;
@@ -255,7 +252,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         let peer = c.peer;
         // One that was removed first gets what was sent to it before.
-        let waits = c.parting && !self.core.closing && !c.is_settled();
+        let waits = self.is_parting(conn) && !self.core.closing && !c.is_settled();
         if waits || !self.peers[peer].bits.close_owed() {
             return;
         }
@@ -275,7 +272,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.finished = true;
         c.keepalive_at = u64::MAX;
         let peer = c.peer;
-        if c.parting && !matches!(self.peers[peer].state, PeerState::Dead(_)) {
+        if self.is_parting(conn) && !matches!(self.peers[peer].state, PeerState::Dead(_)) {
             self.drop_sending(conn);
             // Freed by the caller, outside of the packet that brought this.
             self.peers[peer].state = PeerState::Dead(DeathReason::Told);
@@ -289,7 +286,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn go_on_finished(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
         let gone = matches!(self.peers[c.peer].state, PeerState::Dead(_));
-        if c.parting && !gone {
+        if self.is_parting(conn) && !gone {
             self.part(now, conn);
         } else if !c.is_settled() {
             // The peer knows that we close. It takes nothing more, and so

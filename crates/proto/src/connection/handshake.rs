@@ -7,7 +7,7 @@
 //! same. A packet that is not `settled` asks for an answer. Nothing of an
 //! earlier life can be replayed: its data keys had another nonce of ours.
 
-use portolan_seal::{Seal, Tag};
+use portolan_seal::{BadTag, Seal, Tag};
 use portolan_wire::{
     CONNECT_BYTES, CONNECT_CLEAR_BYTES, Connect, ConnectIds, EndpointId, Flags, Header, Life,
     MessageNo, PacketNo, PacketType, TAG_BYTES,
@@ -198,13 +198,12 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.limited += 1;
             return;
         }
-        let drops = self.core.counters.drops.bad_tag;
-        let offer = self.open_offer(peer, &ids, packet);
-        if self.core.counters.drops.bad_tag == drops {
-            self.core.connect_tokens.refund();
-            if guess.is_none() {
-                self.core.search_tokens.refund();
-            }
+        let Ok(offer) = self.open_offer(peer, &ids, packet) else {
+            return;
+        };
+        self.core.connect_tokens.refund();
+        if guess.is_none() {
+            self.core.search_tokens.refund();
         }
         let Some(offer) = offer else { return };
         if meant != me {
@@ -218,13 +217,13 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// What a connect packet offers, if its tag is right; counts it.
+    /// What a connect packet offers whose tag is right, if that makes sense; counts it.
     pub(crate) fn open_offer(
         &mut self,
         peer: PeerId,
         ids: &ConnectIds,
         packet: &mut [u8],
-    ) -> Option<Connect> {
+    ) -> Result<Option<Connect>, BadTag> {
         let length = packet.len();
         let ends = [(ids.from, ids.from_life), (ids.to, ids.to_life)];
         let slot = self.install_connect_key(peer, ends);
@@ -232,21 +231,20 @@ impl<S: Seal> Endpoint<'_, S> {
         let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
         let tag: &Tag = (&*tag).try_into().expect("the length was checked");
         let number = nonce(0, ids.number.0);
-        if self.seal.open(slot, number, clear, body, tag).is_err() {
-            self.core.counters.drops.bad_tag += 1;
-            return None;
-        }
+        let opened = self.seal.open(slot, number, clear, body, tag);
+        self.core.counters.drops.bad_tag += u64::from(opened.is_err());
+        opened?;
         let offer = Connect::parse(body).ok().filter(|offer| {
             let first = offer.first_packet.0;
             offer.flows == self.core.config.flows && first <= FIRST_PACKET_MAX
         });
         if offer.is_none() {
             self.core.counters.drops.malformed += 1;
-            return None;
+            return Ok(None);
         }
         self.core.counters.packets_received += 1;
         self.core.counters.bytes_received += length as u64;
-        offer
+        Ok(offer)
     }
 
     /// Whether a peer's life is the one that we deal with. One that we gave up

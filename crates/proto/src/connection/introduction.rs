@@ -14,7 +14,7 @@ use portolan_wire::{
 use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, PeerId, Transmit};
 use crate::congestion::Mode;
 use crate::endpoint::{Endpoint, Need};
-use crate::tables::{CHUNKS_AT, Conn, Memory, PEER_BITS, PeerState, Use};
+use crate::tables::{CHUNKS_AT, Conn, Memory, PeerState, Use};
 
 /// A peer that was removed has this part of the silence to take what was sent to it.
 const PARTING_PARTS: u64 = 8;
@@ -130,7 +130,7 @@ impl<S: Seal> Endpoint<'_, S> {
         // Opened in a copy: it may be needed again.
         let mut connect = [0; CONNECT_BYTES + TAG_BYTES];
         connect.copy_from_slice(parts.connect);
-        let Some(offer) = self.open_offer(peer, ids, &mut connect) else {
+        let Ok(Some(offer)) = self.open_offer(peer, ids, &mut connect) else {
             return true;
         };
         self.core.connect_tokens.refund();
@@ -218,18 +218,16 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.malformed += 1;
             return;
         };
-        let peer = PeerId(challenge.connection & ((1 << PEER_BITS) - 1));
-        let known = self.peers[..self.core.peer_count as usize].get(peer.index());
-        let conn = known
-            .filter(|p| p.connection(peer) == challenge.connection)
-            .filter(|p| p.state == PeerState::Connecting)
-            .map_or(ConnIndex::NONE, |p| p.conn);
+        let sought = self.peer_numbered(challenge.connection);
+        let sought = sought.filter(|peer| self.peers[*peer].state == PeerState::Connecting);
+        let conn = sought.map_or(ConnIndex::NONE, |peer| self.peers[peer].conn);
         // Each introduction is answered once: its mark is known to who has seen it.
         let fits = |c: &&mut Conn| c.mark != [0; TAG_BYTES] && c.mark == challenge.mark;
         let Some(c) = self.conns.get_mut(conn.index()).filter(fits) else {
             self.core.counters.drops.unknown += 1;
             return;
         };
+        let peer = c.peer;
         c.mark = [0; TAG_BYTES];
         c.challenge = challenge.nonce;
         // What it had offered before it forgot us is void.
@@ -258,7 +256,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if known.is_none() {
             self.seal.meet(peer.0, key);
         }
-        let offer = self.open_offer(peer, ids, parts.connect);
+        let offer = self.open_offer(peer, ids, parts.connect).ok().flatten();
         let offer = offer.filter(|offer| {
             let echoes = offer.echo == parts.echo;
             self.core.counters.drops.malformed += u64::from(!echoes);
@@ -273,7 +271,8 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         self.core.greeter.challenges.refund();
-        let mode = self.core.config.congestion.unwrap_or(Mode::Shared);
+        // Until it is welcome.
+        let mode = Mode::Shared;
         if known.is_some() {
             // It has removed us, though we have not heard that.
             self.mark_dead(peer, DeathReason::Removed);
@@ -281,7 +280,6 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             self.record(peer, ids.from, ids.from_life, from, mode);
             self.peers[peer].bits.set_stranger(true);
-            self.peers[peer].bits.set_fixed();
         }
         self.peers[peer].nonce_mine = parts.echo;
         if self.accept_offer(now, peer, &offer).is_none() {
@@ -335,7 +333,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         let c = &mut self.conns[conn];
-        (c.finished, c.parting) = (true, true);
+        c.finished = true;
         c.part_by = now.saturating_add(self.core.config.silence_ns / PARTING_PARTS);
         if self.lends(conn) {
             self.drop_sending(conn);
@@ -345,6 +343,12 @@ impl<S: Seal> Endpoint<'_, S> {
             self.owe_close(peer);
         }
         self.part(now, conn);
+    }
+
+    /// Whether we have removed a connection's peer, and it is yet to hear of that. What it
+    /// sends is not taken any more.
+    pub(crate) fn is_parting(&self, conn: ConnIndex) -> bool {
+        self.peers[self.conns[conn].peer].bits.parting()
     }
 
     /// Whether memory of a long message is read to be sent on a connection.

@@ -147,10 +147,16 @@ impl<S: Seal> Endpoint<'_, S> {
             self.peers[peer].state,
             PeerState::New | PeerState::Connecting
         ) {
-            let mode = self.core.config.congestion.unwrap_or(mode);
-            self.peers[peer].bits = self.peers[peer].bits.on_way(mode);
-            self.lead(peer, to);
+            self.locate(peer, to, mode);
         }
+    }
+
+    /// Writes down where a peer is. `mode` is used unless the configuration fixes one.
+    pub(crate) fn locate(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
+        let mode = self.core.config.congestion.unwrap_or(mode);
+        let p = &mut self.peers[peer];
+        p.bits = p.bits.on_way(mode);
+        self.lead(peer, to);
     }
 
     /// A peer that is dead begins anew, in the same life: with other nonces, so that
@@ -161,12 +167,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         // One that has closed may still be kept for its last words.
         self.detach(peer);
-        let mode = self.core.config.congestion.unwrap_or(mode);
-        let p = &mut self.peers[peer];
-        p.bits = p.bits.on_way(mode);
-        let life = p.life;
-        self.lead(peer, to);
-        self.begin_life(peer, life);
+        self.locate(peer, to, mode);
+        self.begin_life(peer, self.peers[peer].life);
     }
 
     /// From now on the caller alone says in which life a peer is

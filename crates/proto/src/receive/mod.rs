@@ -76,16 +76,20 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The connection that a number of ours stands for.
-    fn find_connection(&mut self, now: u64, connection: u32) -> Option<ConnIndex> {
+    /// The peer that a connection number of ours was offered to.
+    #[inline(always)]
+    pub(crate) fn peer_numbered(&self, connection: u32) -> Option<PeerId> {
         let peer = PeerId(connection & ((1 << PEER_BITS) - 1));
         if peer.0 >= self.core.peer_count {
             return None;
         }
+        (self.peers[peer].connection(peer) == connection).then_some(peer)
+    }
+
+    /// The connection that a number of ours stands for.
+    fn find_connection(&mut self, now: u64, connection: u32) -> Option<ConnIndex> {
+        let peer = self.peer_numbered(connection)?;
         let p = &self.peers[peer];
-        if p.connection(peer) != connection {
-            return None;
-        }
         match p.state {
             PeerState::Up | PeerState::Dead(DeathReason::Closed | DeathReason::Removed) => {
                 // Keys must be derived to check the tag: not at any rate.

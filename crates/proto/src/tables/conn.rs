@@ -72,10 +72,8 @@ pub struct Conn {
     /// us, so what has come in part is never completed, and nothing more is
     /// taken.
     pub(crate) finished: bool,
-    /// We have removed the peer. It is finished too, but what was sent before is yet to be
-    /// acknowledged, and so is our close.
-    pub(crate) parting: bool,
-    /// Then that is not waited for any more, ns.
+    /// Where we have removed the peer: until then what was sent to it before may be
+    /// acknowledged, ns.
     pub(crate) part_by: u64,
     /// In the midst of a packet: not to be given to another peer.
     pub(crate) busy: bool,
@@ -170,7 +168,6 @@ impl Default for Conn {
             peer_full: [false; 2],
             round: 0,
             finished: false,
-            parting: false,
             part_by: 0,
             busy: false,
             resumable: 0,
