@@ -23,7 +23,7 @@ use crate::message::{
     Congestion, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table, ToLauncher,
     ToRank, Versions, decode_membership, key_check,
 };
-use crate::socket::{self, MESSAGE_BYTES_MAX, Received};
+use portolan_sys::socket::{self, MESSAGE_BYTES_MAX, Received};
 
 /// Ranks that have been given up of which one message tells, at most.
 const GIVEN_UP_MAX: usize = 1024;

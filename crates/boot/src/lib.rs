@@ -28,7 +28,6 @@ mod pmi;
 pub mod properties;
 mod ready;
 mod silence;
-mod socket;
 
 pub use error::{BootError, Refusal};
 pub use guest::{GUEST_AGENT_WORDS, GuestError, GuestOptions, is_guest, serve_guests};

@@ -13,7 +13,7 @@ use crate::codec;
 use crate::error::Refusal;
 use crate::host_port::HostPortInfo;
 use crate::job::PeerInfo;
-use crate::socket::MESSAGE_BYTES_MAX;
+use portolan_sys::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
 pub(crate) const BOOT_VERSION: u32 = 9;

@@ -85,6 +85,9 @@ pub enum Finding {
     Suspect(u32, Death),
     /// One was given up and may live: whoever started us is to know.
     GivenUp(u32, Death),
+    /// Something is to be sent to one of this host with which no memory is shared yet: see
+    /// [`crate::Engine::meet`].
+    Wanted(u32),
     /// One has introduced itself, and waits to be let in: see [`crate::Engine::let_in`].
     Come(u32),
     /// Nothing of one comes any more: see [`crate::Engine::has_departed`].

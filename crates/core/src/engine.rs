@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 
 use portolan_wire::{ARGS_MAX, MessageNo};
 
+pub use self::peers::NotNear;
 use self::poll_throttle::PollThrottle;
 use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
@@ -214,6 +215,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         } = self;
         if let Some(shm) = shm
             && why.is_end()
+            && !core.standalone()
         {
             // Also where its lane had ended before: it may have been killed in
             // the middle of a copy.
@@ -233,6 +235,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
                     if shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock) == 0 {
                         break;
                     }
+                }
+                if core.standalone() {
+                    return self.part_near(rank, index, why);
                 }
                 shm.forget(index);
                 shm.settle(index);

@@ -18,6 +18,11 @@ pub enum Lane {
     Shm(u16),
     /// The network.
     Net(PeerId),
+    /// It is on this host, and whether memory is shared with it shows when something is
+    /// first sent to it.
+    Unmet(PeerId),
+    /// That is being found out.
+    Meeting(PeerId),
     /// None any more.
     Dead(Death),
 }
@@ -40,7 +45,7 @@ impl LaneCount {
             Lane::Shm(_) => &mut self.shm,
             Lane::Net(_) => &mut self.net,
             Lane::Dead(_) => &mut self.dead,
-            Lane::Myself => return,
+            Lane::Myself | Lane::Unmet(_) | Lane::Meeting(_) => return,
         };
         *count = count.saturating_add_signed(by);
     }
@@ -112,15 +117,31 @@ impl Lanes {
         }
     }
 
-    /// Whose number was somebody else's, or who was dead, is reached by the network.
-    pub(crate) fn renew(&mut self, rank: u32, peer: PeerId, reason: &str) {
-        let lane = &mut self.lanes[rank as usize];
-        self.count.add(*lane, -1);
-        *lane = Lane::Net(peer);
-        self.count.add(*lane, 1);
-        self.why[rank as usize] = self.number_of(reason);
+    /// Whose number was somebody else's, or who was dead, has a lane again.
+    pub(crate) fn renew(&mut self, rank: u32, lane: Lane, reason: &str) {
+        self.change(rank, lane, reason);
         self.near[rank as usize] = false;
         self.alive += 1;
+    }
+
+    /// One that lives has another lane from now on.
+    pub(crate) fn change(&mut self, rank: u32, lane: Lane, reason: &str) {
+        let was = std::mem::replace(&mut self.lanes[rank as usize], lane);
+        self.count.add(was, -1);
+        self.count.add(lane, 1);
+        self.why[rank as usize] = self.number_of(reason);
+    }
+
+    /// Something is to be sent to a rank of this host; true where nobody has asked for that
+    /// before.
+    pub(crate) fn wants_to_meet(&mut self, rank: u32) -> bool {
+        match self.lanes.get_mut(rank as usize) {
+            Some(lane @ &mut Lane::Unmet(peer)) => {
+                *lane = Lane::Meeting(peer);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Who has a number is dead, and nobody looks for it by that any more.
@@ -219,7 +240,7 @@ impl Lanes {
 
     /// A rank that was dead is back in another life, and reached by the network.
     pub(crate) fn set_back(&mut self, it: &Restarted, peer: PeerId) {
-        self.renew(it.rank, peer, &it.reason);
+        self.renew(it.rank, Lane::Net(peer), &it.reason);
         self.returns.back(it.rank, it.restarts, it.since);
         self.forget_settled();
     }
@@ -297,6 +318,7 @@ impl Lanes {
             Lane::Myself => "self",
             Lane::Shm(_) => "shm",
             Lane::Net(_) => self.network,
+            Lane::Unmet(_) | Lane::Meeting(_) => "undecided",
             Lane::Dead(_) => "dead",
         };
         let why = self.why[rank as usize];

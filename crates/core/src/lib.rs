@@ -78,7 +78,7 @@ pub use core::{
     BROADCAST, BarrierCall, Binding, Context, Core, DeadPeer, ErrorHandler, Finding, Handler,
     Placement, Placing, Progress,
 };
-pub use engine::Engine;
+pub use engine::{Engine, NotNear};
 pub use environment::{Clock, Network, Tracer};
 pub use groups::Group;
 pub use lanes::{Lane, LaneCount, Lanes, Restarted};

@@ -16,7 +16,7 @@ pub use self::cache::{Extent, Released};
 pub(crate) use self::memory::Row;
 pub use self::memory::{Gather, Scatter, prepare};
 pub use self::published::Published;
-use crate::lanes::Lanes;
+use crate::lanes::{Lane, Lanes};
 use crate::out::Out;
 use crate::values::{FLOWS_MAX, Misuse, PORTS_RESERVED, SPACES, SendOptions, Settings, SpaceId};
 
@@ -98,7 +98,9 @@ impl Part {
             ports: PORTS_RESERVED.into(),
             ..config.exchange
         });
-        for rank in (0..config.size).filter(|rank| lanes.peer(*rank).is_some()) {
+        let by_network =
+            |lane| matches!(lane, Some(Lane::Net(_) | Lane::Unmet(_) | Lane::Meeting(_)));
+        for rank in (0..config.size).filter(|rank| by_network(lanes.get(*rank))) {
             exchange.set_lane(rank, exchange::Lane::Network);
         }
         for rank in (0..config.size).filter(|rank| lanes.dead(*rank).is_some()) {

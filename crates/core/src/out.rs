@@ -41,12 +41,12 @@ impl ShmOut<'_> {
         self.tx.send_control(&mut self.outlet, to, frame);
     }
 
-    /// Copies from a process's memory. One that closes takes back what it lent:
-    /// looked at after the copy, its state tells whether the bytes were still
+    /// Copies from a process's memory. One that closes or leaves us takes back what
+    /// it lent: looked at after the copy, its state tells whether the bytes were still
     /// those.
     pub fn copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
         self.outlet.copy_from_peer(from, remote, into)?;
-        if self.outlet.peer_state(from).is_gone() {
+        if self.outlet.peer_state(from).is_gone() || self.outlet.has_left(from) {
             return Err(CopyError::Gone);
         }
         Ok(())

@@ -11,15 +11,21 @@
 //! | 0x82 | offer: a long message, to be copied | 7 unused, address 8, operation 8, head chunk without payload |
 //! | 0x83 | done with an offer | 1: refused, 6 unused, operation 8 |
 //! | 0x84 | mark: say this when you have read all before it | 1: said, 6 unused, number 8 |
+//! | 0x85 | part: nothing more comes at this priority, and nothing more is taken | 1: the priority |
+//!
+//! Outside of a job, each of two that share memory says *part* when it is done with the other.
+//! The memory is given back when both have.
 
 mod receive;
 
-use portolan_link::shm::{PeerState, ShmPort};
+use portolan_link::shm::{ENDPOINTS_MAX, PeerState, ShmPort};
+use portolan_wire::Priority;
 
 use self::receive::ShmRx;
 use crate::core::Core;
 use crate::environment::Clock;
 use crate::matched::{Matched, Onward};
+use crate::out::frame::{PART, control};
 use crate::out::{NetTx, Out, ShmOut, ShmTx, why};
 use crate::values::{Death, FLOWS_ALL};
 
@@ -36,7 +42,11 @@ pub struct ShmLane {
     pub tx: ShmTx,
     rx: ShmRx,
     /// Rank of each index, [`NOBODY`] for none, whatever has become of it.
-    places: Box<[u32]>,
+    places: Vec<u32>,
+    /// Outside of a job: who has parted, or is gone, and still has a number.
+    leaving: Vec<u16>,
+    /// Where the search for a number that nobody has begins.
+    next: u16,
     /// The last pass left something where it was.
     pub blocked: bool,
 }
@@ -58,7 +68,9 @@ impl ShmLane {
         }
         Self {
             tx: ShmTx::new(endpoints, frame_max, copy_min),
-            places: by_index.as_slice().into(),
+            places: by_index.clone(),
+            leaving: Vec::new(),
+            next: 1,
             rx: ShmRx::new(endpoints, by_index, frame_max, cached_max),
             link,
             blocked: false,
@@ -178,6 +190,7 @@ impl ShmLane {
     pub fn why(&self, index: u16, said: Death) -> Death {
         match self.link.peer_state(index) {
             PeerState::Closed if said.is_end() => Death::Closed,
+            PeerState::Alive if said == Death::Ended && self.link.has_left(index) => Death::Removed,
             _ => said,
         }
     }
@@ -185,6 +198,89 @@ impl ShmLane {
     /// A peer will not be asked about again.
     pub fn settle(&mut self, index: u16) {
         self.rx.settle(index);
+    }
+
+    /// A number that nobody has: not that of one who left lately, if there is another.
+    pub fn free_index(&mut self) -> Option<u16> {
+        let is_free = |index: &u16| {
+            self.places[usize::from(*index)] == NOBODY && !self.leaving.contains(index)
+        };
+        let known = self.places.len() as u16;
+        let index = if known < ENDPOINTS_MAX {
+            known
+        } else {
+            let all = (self.next..known).chain(1..self.next);
+            all.into_iter().find(is_free)?
+        };
+        self.next = if index + 1 < ENDPOINTS_MAX {
+            index + 1
+        } else {
+            1
+        };
+        Some(index)
+    }
+
+    /// A rank outside of a job has this number, which nobody has.
+    pub fn begin(&mut self, index: u16, rank: u32) {
+        let endpoints = self.places.len().max(usize::from(index) + 1);
+        self.places.resize(endpoints, NOBODY);
+        self.places[usize::from(index)] = rank;
+        self.tx.begin(index);
+        self.rx.begin(index, rank);
+        self.link.set_awaited(index, true);
+    }
+
+    /// Which of these ranks was quiet longest.
+    pub fn quietest(&self, of: impl Fn(u32) -> bool) -> Option<u32> {
+        let all = (0..).zip(self.rx.ranks()).filter(|(_, rank)| of(**rank));
+        // Who has a ring has sent much lately.
+        let quiet = |(index, _): &(u16, &u32)| (self.link.has_ring(*index), self.rx.used(*index));
+        all.min_by_key(quiet).map(|(_, rank)| *rank)
+    }
+
+    /// Takes back a number that [`ShmLane::begin`] gave, and under which nobody was met.
+    pub fn unbegin(&mut self, index: u16) {
+        self.rx.settle(index);
+        self.places[usize::from(index)] = NOBODY;
+        self.link.set_awaited(index, false);
+    }
+
+    /// A peer outside of a job is dead to us: it is told, if it lives, and its number and its
+    /// memory are given back when it writes nothing more.
+    pub fn part(&mut self, index: u16) {
+        self.forget(index);
+        self.settle(index);
+        let outlet = &mut self.link.outlet();
+        outlet.leave(index);
+        for priority in Priority::BY_URGENCY {
+            let frame = control(PART, priority.index() as u8, 0);
+            self.tx.send_control(outlet, index, frame);
+        }
+        self.places[usize::from(index)] = NOBODY;
+        self.leaving.push(index);
+    }
+
+    /// Gives back what those had who write nothing more.
+    pub fn free_left(&mut self) -> Vec<u16> {
+        let mut freed = Vec::new();
+        let Self {
+            link,
+            tx,
+            rx,
+            leaving,
+            ..
+        } = self;
+        leaving.retain(|&index| {
+            let gone = link.peer_state(index).is_gone();
+            let over = gone || (rx.has_parted(index) && !tx.owes(index));
+            if !over || !link.disconnect(index) {
+                return true;
+            }
+            tx.forget(index);
+            freed.push(index);
+            false
+        });
+        freed
     }
 
     /// The rank of each index, [`NOBODY`] for one that is gone.

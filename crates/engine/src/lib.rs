@@ -37,6 +37,7 @@
 //! | folder | holds |
 //! | --- | --- |
 //! | `config` | settings, which threads may call, why an endpoint cannot be opened |
+//! | `neighbours` | how endpoints of one host, outside of a job, hand each other their memory |
 //! | `network` | the links of the network lane: a socket or a host port, and further networks |
 //! | `sleep` | how long to spin and yield; who sleeps, until when, and who wakes them |
 //! | `state` | one pass of progress with all that belongs to it in a process; news of others |
@@ -47,6 +48,7 @@
 
 mod calls;
 mod config;
+mod neighbours;
 mod network;
 mod observe;
 mod open;
@@ -57,7 +59,7 @@ mod state;
 pub use calls::{AddPeerError, Arrival, Ended, Operation};
 pub use config::{Agreement, Config, Notice, OpenError, PeerConfig, Threads, Watch};
 pub use observe::Table;
-pub use open::{MappedHostPort, Opening, ShmAttachment};
+pub use open::{MappedHostPort, Opening, OwnMemory, ShmAttachment};
 pub use portolan_core::{
     Binding, Buffer, Context, Counters, Death, DeregisterError, ErrorHandler, Event, FLOWS_MAX,
     Failure, Gather, Group, Handler, Message, Misuse, NewPeer, PORTS_RESERVED, Payload, Placement,

@@ -2,14 +2,14 @@
 //! known, the lanes to them.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use portolan_core::{
     Core, Credentials, Death, Engine, Lane, Lanes, Matched, NetLane, NewPeer, PACKET_MIN,
     ProtoTables, Settings, ShmLane,
 };
-use portolan_link::shm::ShmPort;
+use portolan_link::shm::{SegmentConfig, ShmPort};
 use portolan_link::udp::{Udp, UdpConfig};
 use portolan_link::xdp::{HostPort, Xdp};
 use portolan_link::{Link, LinkAddress, LinkError};
@@ -22,14 +22,15 @@ use portolan_sys::memory::cache_bytes;
 use portolan_sys::process::Pidfd;
 use portolan_sys::raw::Errno;
 use portolan_sys::tell::tell;
-use portolan_wire::Address;
+use portolan_wire::{Address, KeyAddress};
 
 use crate::config::{Config, OpenError, PeerConfig, Watch};
+use crate::neighbours::Neighbours;
 use crate::network::{First, Further, Links};
 use crate::observe::{Trace, describe};
 use crate::sleep::{Backoff, WaitSet};
 use crate::space::Space;
-use crate::state::{HostClock, State};
+use crate::state::{HostClock, Near, State};
 
 /// An endpoint that has an address and knows no peers yet.
 #[derive(Debug)]
@@ -37,6 +38,13 @@ pub struct Opening {
     config: Config,
     network: Option<Links>,
     address: Address,
+}
+
+/// Memory of an endpoint's own, which others of its host may share.
+#[derive(Debug)]
+pub struct OwnMemory {
+    port: ShmPort,
+    neighbours: Neighbours,
 }
 
 /// A host port that this process has taken over.
@@ -200,7 +208,7 @@ impl Opening {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn finish_standalone(self) -> Result<Space, OpenError> {
+    pub fn finish_standalone(self, memory: Option<OwnMemory>) -> Result<Space, OpenError> {
         let myself = PeerConfig {
             address: self.address,
             public_key: None,
@@ -212,7 +220,27 @@ impl Opening {
             since: 0,
             reason: "this process".into(),
         };
-        self.finish(&[myself], None, None)
+        self.finish_with(&[myself], None, memory, None)
+    }
+
+    /// Makes memory that endpoints of this host, outside of a job, share with this one, and
+    /// listens for them. `address` is what they know it by; who has another `secret` (a hash of
+    /// one) is reached by the network.
+    ///
+    /// # Errors
+    /// Why there is none, for people: then they are reached by the network.
+    pub fn own_memory(&self, address: &KeyAddress, secret: u64) -> Result<OwnMemory, String> {
+        let disabled = self.config.udp.disabled;
+        let sizes = SegmentConfig {
+            remote_barrier: !disabled.membarrier,
+            ..SegmentConfig::default()
+        };
+        let (port, memory) =
+            ShmPort::alone(&sizes, !disabled.cma).map_err(|error| error.to_string())?;
+        let bell = port.as_fd().try_clone_to_owned();
+        let neighbours = bell.and_then(|bell| Neighbours::listen(*address, secret, memory, bell));
+        let neighbours = neighbours.map_err(|error| format!("no unix socket: {error}"))?;
+        Ok(OwnMemory { port, neighbours })
     }
 
     /// Opens the endpoint, given all ranks of the job in order, this one among
@@ -224,6 +252,16 @@ impl Opening {
         self,
         peers: &[PeerConfig],
         shm: Option<ShmAttachment>,
+        watch: Option<Box<dyn Watch>>,
+    ) -> Result<Space, OpenError> {
+        self.finish_with(peers, shm, None, watch)
+    }
+
+    fn finish_with(
+        self,
+        peers: &[PeerConfig],
+        shm: Option<ShmAttachment>,
+        own: Option<OwnMemory>,
         watch: Option<Box<dyn Watch>>,
     ) -> Result<Space, OpenError> {
         let Self {
@@ -350,17 +388,21 @@ impl Opening {
                 ),
                 _ => None,
             };
-        let shm = match shm {
+        let cma = !config.udp.disabled.cma;
+        let (own, neighbours) = own.map(|own| (own.port, own.neighbours)).unzip();
+        let link = match shm {
             Some(shm) if !indices.is_empty() => {
-                let cma = !config.udp.disabled.cma;
                 let link = ShmPort::attach(shm.segment, shm.index, shm.doorbells, cma)
                     .map_err(|e| OpenError::Shm(e.to_string()))?;
-                let copy_min = if cma { config.copy_min } else { usize::MAX };
-                let cached_max = cache_bytes().map_or(CACHED_MAX, |bytes| bytes / 4 * 3);
-                Some(ShmLane::new(link, &indices, copy_min, cached_max))
+                Some(link)
             }
-            _ => None,
+            _ => own,
         };
+        let shm = link.map(|link| {
+            let copy_min = if cma { config.copy_min } else { usize::MAX };
+            let cached_max = cache_bytes().map_or(CACHED_MAX, |bytes| bytes / 4 * 3);
+            ShmLane::new(link, &indices, copy_min, cached_max)
+        });
         let system =
             |call| move |e: portolan_sys::raw::Errno| OpenError::System(call, e.raw_os_error());
         let wait_set = Arc::new(WaitSet::new().map_err(|(call, e)| system(call)(e))?);
@@ -372,6 +414,10 @@ impl Opening {
         let engine = Engine::new(core, matched, net, shm, HostClock);
         let mut state = State::new(engine, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;
+        if let Some(neighbours) = neighbours {
+            let near = Near::new(neighbours, config.host, config.proto.connect_ns);
+            state.set_near(near).map_err(system("epoll_ctl"))?;
+        }
         if !config.one_sided {
             state.forbid_one_sided();
         }

@@ -303,6 +303,7 @@ impl Space {
         s.end();
         let (s, told) = self.wait_idle(s, began)?;
         let (mut s, withdrawn) = self.wait_withdrawn(s, deadline, None)?;
+        s.leave_near();
         s.close_lanes();
         let (mut s, closed) = self.wait_idle(s, began)?;
         s.leave();

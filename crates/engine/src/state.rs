@@ -2,6 +2,7 @@
 //! and hear of others.
 
 mod events;
+mod near;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::{Deref, DerefMut};
@@ -18,6 +19,7 @@ use portolan_sys::net::directly_connected;
 use portolan_sys::process::Pidfd;
 use portolan_sys::ticks::ticks;
 
+pub(crate) use self::near::Near;
 use crate::config::Watch;
 use crate::network::Links;
 use crate::sleep::{Backoff, Idle, SleepState, TOKEN_BELL, WaitSet, Waiting, Woken};
@@ -26,10 +28,16 @@ use crate::sleep::{Backoff, Idle, SleepState, TOKEN_BELL, WaitSet, Waiting, Woke
 /// links. Processes follow from [`TOKEN_PID`] on.
 const TOKEN_WATCH: u64 = 2;
 const TOKEN_SHM: u64 = 3;
+const TOKEN_NEAR: u64 = 4;
 const TOKEN_PID: u64 = 1 << 32;
+/// Those of endpoints outside of a job, by their number here.
+const TOKEN_NEAR_PID: u64 = 1 << 33;
 
 /// Empty passes between two looks at descriptors that rarely have news.
 const LOOK_EVERY: u32 = 1024;
+
+/// The same while there is much to do.
+const LOOK_EVERY_BUSY: u32 = 64 * LOOK_EVERY;
 
 /// Time between two givings back of rings that nobody uses, ns.
 const TIDY_EVERY_NS: u64 = 1_000_000_000;
@@ -72,10 +80,13 @@ pub(crate) struct State {
     watch: Option<Box<dyn Watch>>,
     /// Processes on this host, by rank, while they live.
     pids: Vec<(u32, Pidfd)>,
+    /// Outside of a job: others of this host.
+    near: Option<Near>,
     pub sleep: SleepState,
     pub backoff: Backoff,
     wakers: Vec<Waker>,
     empty_passes: u32,
+    busy_passes: u32,
     /// When rings that nobody uses were last given back.
     tidied_at: u64,
     /// The launcher has said that the job ends: why.
@@ -126,11 +137,13 @@ impl State {
             waiting: Waiting::NONE,
             watch,
             pids,
+            near: None,
             sleep: SleepState::new(wait_set),
             backoff,
             tidied_at: now_ns(),
             wakers: Vec::new(),
             empty_passes: 0,
+            busy_passes: 0,
             ending: None,
             closed: false,
         })
@@ -154,6 +167,10 @@ impl State {
             if self.engine.net.as_ref().is_some_and(|net| net.is_armed()) {
                 self.calm();
             }
+            self.busy_passes += 1;
+            if self.busy_passes >= LOOK_EVERY_BUSY {
+                self.look();
+            }
         }
         moved
     }
@@ -166,6 +183,7 @@ impl State {
             settled += 1;
             match finding {
                 Finding::Suspect(rank, why) => self.gone(rank, why),
+                Finding::Wanted(rank) => self.call(rank),
                 Finding::Come(rank) => self.engine.let_in(rank, |to| congestion_towards(to.ip)),
                 Finding::Departed(rank) => self.engine.has_departed(rank),
                 Finding::Due => self.engine.keep_places(),
@@ -225,6 +243,7 @@ impl State {
     /// Looks at what rarely has news: the launcher, processes that end.
     #[cold]
     fn look(&mut self) -> usize {
+        self.busy_passes = 0;
         let woken = Woken::from(&self.sleep.wait_set.events, Some(0));
         let mut events = self.note(&woken);
         let Some(shm) = &mut self.engine.shm else {
@@ -240,6 +259,7 @@ impl State {
             events += 1;
             self.gone(rank, why);
         }
+        self.free_near();
         events
     }
 
@@ -250,6 +270,10 @@ impl State {
             match token {
                 TOKEN_WATCH => events += self.hear(),
                 TOKEN_BELL => self.sleep.hush(),
+                t if t >= TOKEN_NEAR_PID => {
+                    self.near_ended((t - TOKEN_NEAR_PID) as u16);
+                    events += 1;
+                }
                 t if t >= TOKEN_PID => {
                     let rank = (t - TOKEN_PID) as u32;
                     self.ask_how(rank);
@@ -259,13 +283,18 @@ impl State {
                 _ => {}
             }
         }
+        if self.near.is_some() {
+            events += self.hear_near();
+        }
         events
     }
 
     /// Prepares to sleep, after a pass that moved nothing: `None` if something
     /// is due before a sleep could begin.
     pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Idle> {
-        if let Some(shm) = &mut self.engine.shm {
+        if let Some(shm) = &mut self.engine.shm
+            && !shm.link.is_alone()
+        {
             self.sleep.declare();
             // What nobody takes now is no reason to stay awake.
             let ready = shm.link.sleep_prepare() == Slumbering::No;

@@ -55,8 +55,18 @@ impl Endpoint {
         let keys = Keys::make(&settings)?;
         keys.enter(&mut engine_config);
         let opening = Opening::new(engine_config)?;
-        let address = keys.address(opening.address()).to_bytes();
-        let inner = opening.finish_standalone()?;
+        let mut address = keys.address(opening.address());
+        let memory = (address.host != 0).then(|| opening.own_memory(&address, keys.secret_hash()));
+        let memory = memory.and_then(|made| {
+            let without =
+                |why| log::info!("no memory is shared with endpoints of this host: {why}");
+            made.map_err(without).ok()
+        });
+        if memory.is_none() {
+            address.host = 0;
+        }
+        let address = address.to_bytes();
+        let inner = opening.finish_standalone(memory)?;
         let opened = Arc::new(Opened {
             settings,
             job_id: 0,
@@ -83,7 +93,7 @@ impl Endpoint {
             return Err(Myself);
         }
         let address = address_of(&it);
-        self.inner.add(&NewPeer {
+        let new = NewPeer {
             id: address.id,
             life: address.life,
             public_key: Some(it.key),
@@ -92,7 +102,8 @@ impl Endpoint {
                 port: it.port,
             },
             mode: mode(Congestion::Auto, &address),
-        })
+        };
+        self.inner.add(&new, it.host)
     }
 }
 
@@ -114,11 +125,15 @@ fn standalone_config(
     let security = settings.choice("security", &SECURITY)?;
     let suite = settings.choice("suite", &SUITE)?;
     // Others have no agent that would hand out memory or host ports.
-    settings.choice("link", &[("auto", ()), ("udp", ())])?;
+    let near = settings.choice("link", &[("auto", true), ("udp", false)])?;
     let mut config = engine::Config {
         suite: suite_of(security, suite),
         secret: Some(Arc::new(fresh_secret()?)),
-        host: host_identity().unwrap_or(0),
+        host: if near {
+            host_identity().unwrap_or(0)
+        } else {
+            0
+        },
         trace: settings.file_of("trace", 0, 0),
         ..engine_config(settings, threads)?
     };

@@ -532,7 +532,11 @@ fn region(key: u64, start: u64) -> Region {
 
 fn withdraw(owner: &mut RegionOwner<'_>, id: RegionId, users: &[AtomicU64]) {
     loop {
-        match owner.try_withdraw(id, (0..).zip(users), |_| false) {
+        match owner.try_withdraw(
+            id,
+            (0..).zip(users).map(|(user, word)| (user, 1, word)),
+            |_| false,
+        ) {
             Ok(()) => return,
             Err(WithdrawError::InUse(_)) => thread::yield_now(),
             Err(e) => panic!("{e}"),
@@ -547,7 +551,7 @@ fn nobody_copies_where_a_region_was_withdrawn() {
         let words: Arc<Vec<_>> = Arc::new((0..2).map(|_| AtomicU64::new(0)).collect());
         // What users write and the owner reuses: loom finds any overlap.
         let memory: Arc<[UnsafeCell<u32>; 2]> = Arc::new(Default::default());
-        let mut owner = RegionOwner::new(RegionTable::new(&lines, REGIONS), 1);
+        let mut owner = RegionOwner::new(RegionTable::new(&lines, REGIONS));
         let id = owner.publish(region(5, 1)).unwrap();
         let users: Vec<_> = (0..2)
             .map(|user| {
@@ -579,7 +583,7 @@ fn an_entry_is_never_a_mixture_of_two() {
     model(3, || {
         let lines = lines(REGIONS.lines());
         let words: Arc<Vec<_>> = Arc::new(vec![AtomicU64::new(0)]);
-        let mut owner = RegionOwner::new(RegionTable::new(&lines, REGIONS), 1);
+        let mut owner = RegionOwner::new(RegionTable::new(&lines, REGIONS));
         let first = owner.publish(region(5, 1)).unwrap();
         let (theirs, word) = (lines.clone(), words.clone());
         let user = thread::spawn(move || {

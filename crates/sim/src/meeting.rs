@@ -334,13 +334,14 @@ impl Meeting {
         if key == node.key {
             return;
         }
-        let added = node.engine.add_peer(&NewPeer {
+        let new = NewPeer {
             id: EndpointId(id),
             life: Life(number),
             public_key: Some(key),
             to: address(place),
             mode: Mode::Lan,
-        });
+        };
+        let added = node.engine.add_peer(&new, false);
         // The table is small: others may hold it.
         let Some(peer) = added else { return };
         let (id, lasting) = (self.acquaintances, &mut self.lasting);

@@ -22,6 +22,7 @@ pub mod pmix;
 pub mod process;
 pub mod raw;
 pub mod slice;
+pub mod socket;
 pub mod tap;
 pub mod tell;
 pub mod ticks;

@@ -77,7 +77,7 @@ impl From<MemoryError> for std::io::Error {
 
 /// A mapping that is unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -115,9 +115,16 @@ impl Mapping {
         Self::new(start, bytes)
     }
 
-    /// Its first byte; valid as long as `self` lives.
-    pub(crate) const fn start(&self) -> NonNull<u8> {
+    /// Its first byte, at least page-aligned; valid as long as `self` lives.
+    #[must_use]
+    pub const fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn private(bytes: usize) -> Result<Self, MemoryError> {
@@ -368,17 +375,10 @@ impl SharedMemory {
         }
     }
 
-    /// Its first byte, at least page-aligned; valid for [`Self::bytes`] as
-    /// long as `self` lives.
+    /// The mapping, which needs no descriptor any more, and the descriptor.
     #[must_use]
-    pub fn start(&self) -> NonNull<u8> {
-        self.mapping.start
-    }
-
-    /// How many bytes it has.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.mapping.bytes
+    pub fn into_parts(self) -> (Mapping, OwnedFd) {
+        (self.mapping, self.fd)
     }
 
     /// Keeps its pages in memory.
@@ -394,7 +394,23 @@ impl SharedMemory {
     /// # Errors
     /// [`MemoryError::Map`] when the process has no descriptor left.
     pub fn duplicate_fd(&self) -> Result<OwnedFd, MemoryError> {
-        rustix::io::fcntl_dupfd_cloexec(&self.fd, 3).map_err(MemoryError::Map)
+        duplicate(self.fd.as_fd())
+    }
+}
+
+/// Another descriptor of the same memory; close-on-exec.
+///
+/// # Errors
+/// [`MemoryError::Map`] when the process has no descriptor left.
+pub fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, MemoryError> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(MemoryError::Map)
+}
+
+impl Deref for SharedMemory {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.mapping
     }
 }
 

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, setrlimit};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, geteuid, setrlimit, waitid,
+};
 
 use crate::raw::{self, syscall};
 
@@ -48,6 +50,12 @@ pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
     let [pid, uid, _] = option(socket, SO_PEERCRED)?;
     let pid = NonZeroU32::new(pid);
     Ok(Peer { uid, pid })
+}
+
+/// Whether the process at the other end of a connected unix socket is of our user.
+#[must_use]
+pub fn is_of_our_user(socket: BorrowedFd<'_>) -> bool {
+    peer(socket).is_ok_and(|who| who.uid == geteuid().as_raw())
 }
 
 /// A network namespace, as the kernel tells it apart from all others since it
@@ -142,6 +150,19 @@ impl Pidfd {
             .and_then(Pid::from_raw)
             .ok_or(Errno::SRCH)?;
         rustix::process::pidfd_open(pid, PidfdFlags::empty()).map(Self)
+    }
+
+    /// One that somebody else has opened.
+    ///
+    /// # Errors
+    /// `BADF` or `INVAL`: it is none.
+    pub fn from_other(fd: OwnedFd) -> Result<Self, Errno> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::PidFd(fd.as_fd()), look) {
+            // No child of ours.
+            Ok(_) | Err(Errno::CHILD) => Ok(Self(fd)),
+            Err(e) => Err(e),
+        }
     }
 
     /// Whether the process has ended. Of a killed one this turns true only

@@ -18,7 +18,7 @@ use rustix::net::{
 use rustix::process::geteuid;
 
 use super::agent::call::wait;
-use crate::socket::{self, DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Received};
+use portolan_sys::socket::{self, DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Received};
 
 /// After this long the others of a host are not waited for: they have come to
 /// the first fence, so they are at most descheduled.

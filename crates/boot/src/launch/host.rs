@@ -29,8 +29,8 @@ use crate::message::{
     GaveUp, Membership, ToLauncher, ToRank, Versions, encode_membership, key_check,
 };
 use crate::ready::ready_now;
-use crate::socket::{self, DESCRIPTORS_MAX};
 use crate::{LinkChoice, RANK_VARIABLES};
+use portolan_sys::socket::{self, DESCRIPTORS_MAX};
 
 /// Descriptors that go before the doorbells at most: segment, lives, and a host
 /// port's five.

@@ -544,7 +544,7 @@ pub struct Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket;
+    use portolan_sys::socket;
     use std::os::fd::AsFd;
 
     #[test]

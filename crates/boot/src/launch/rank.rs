@@ -19,8 +19,8 @@ use rustix::process::{
 use super::{Place, SharedMemory};
 use crate::host_port::{HostPortInfo, Unbound};
 use crate::message::{How, Table};
-use crate::socket;
 use crate::{JOB_VARIABLE, RESTARTS_VARIABLE};
+use portolan_sys::socket;
 
 /// What the ranks of a host share.
 pub(super) struct HostDescriptors {

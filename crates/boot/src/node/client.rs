@@ -20,7 +20,7 @@ use rustix::net::{
 
 use super::wire::{Answer, Question};
 use crate::host_port::HostPort;
-use crate::socket::{self, Received};
+use portolan_sys::socket::{self, Received};
 
 /// A service that has not answered by then is done without. It answers sooner
 /// also where the kernel is still taking a queue back.

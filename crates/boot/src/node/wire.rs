@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::codec::{pack, unpack};
 use crate::host_port::HostPortInfo;
-use crate::socket;
+use portolan_sys::socket;
 
 /// Begins every question and every answer; the last byte is the version. What comes
 /// behind it is [packed](crate::codec).

@@ -20,7 +20,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::error::FENCE;
 use super::{GETTING, LEAVING, OPENING, PUTTING, PmiError};
 use crate::message::{How, ToRank};
-use crate::socket;
+use portolan_sys::socket;
 
 /// Versions whose declarations are those that are called here.
 const MAJOR_MIN: u32 = 4;

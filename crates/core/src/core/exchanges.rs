@@ -163,6 +163,15 @@ impl Core {
         moved
     }
 
+    /// Memory is shared with a rank from now on: what was begun for the network goes that way.
+    pub(crate) fn meet_matched(on: &mut Onward<'_>, rank: u32) {
+        for space in (0..SPACES).map(SpaceId::at) {
+            if let Some(part) = on.matched.part(space) {
+                part.exchange.set_lane(rank, exchange::Lane::Host);
+            }
+        }
+    }
+
     /// A rank that had died is back, and reached by the network.
     pub(crate) fn welcome_matched(&mut self, on: &mut Onward<'_>, rank: u32) {
         self.run_matched(on);

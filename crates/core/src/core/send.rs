@@ -117,9 +117,20 @@ impl Core {
                 }
             }
             Some(Lane::Myself) => self.send_self(port, o, payload),
+            Some(Lane::Unmet(_) | Lane::Meeting(_)) => Err(self.must_meet(rank)),
             Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
             None => Err(Misuse::BadRank.into()),
         }
+    }
+
+    /// Nothing is sent to a rank of this host before it is known whether memory is shared
+    /// with it.
+    #[cold]
+    fn must_meet(&mut self, rank: u32) -> SendError {
+        if self.lanes.wants_to_meet(rank) {
+            self.findings.push(super::Finding::Wanted(rank));
+        }
+        SendError::NoCredit
     }
 
     /// Sends a long message from a copy of its bytes.
@@ -233,6 +244,7 @@ impl Core {
                 };
                 sent.map_err(|e| self.map_shm(rank, e))
             }
+            Some(Lane::Unmet(_) | Lane::Meeting(_)) => Err(self.must_meet(rank)),
             Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
             Some(Lane::Myself) | None => Err(Misuse::BadRank.into()),
         };

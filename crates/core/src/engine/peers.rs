@@ -4,10 +4,15 @@
 //! number in the protocol, and one more. A number is given back when nothing of its last
 //! holder can arrive any more, and nothing of that waits for the program.
 
+use std::os::fd::OwnedFd;
+
+use portolan_link::shm::SegmentError;
 use portolan_proto::congestion::Mode;
 use portolan_proto::{NetAddress, PeerId, PeerState};
+use portolan_wire::{EndpointId, Life};
 
 use super::Engine;
+use crate::core::Core;
 use crate::environment::{Clock, Network};
 use crate::lanes::Lane;
 use crate::out::NewPeer;
@@ -29,12 +34,21 @@ const fn peer_of(rank: u32) -> PeerId {
     PeerId(rank - 1)
 }
 
+/// Why memory is not shared with one of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotNear {
+    /// There is no place for it now.
+    NotNow,
+    /// It goes by the network.
+    Never,
+}
+
 impl<N: Network, C: Clock> Engine<N, C> {
     /// Adds a peer that has a public key, or finds it: gives its number. One that is dead
-    /// begins anew. `None`: there is no room for it.
-    pub fn add_peer(&mut self, it: &NewPeer) -> Option<u32> {
-        let net = self.net.as_mut()?;
-        let mut view = net.tables().view();
+    /// begins anew. `near`: it is on this host, and shares memory. `None`: there is no room
+    /// for it.
+    pub fn add_peer(&mut self, it: &NewPeer, near: bool) -> Option<u32> {
+        let mut view = self.net.as_mut()?.tables().view();
         if let Some(peer) = view.peer_of(it.id) {
             let rank = peer.0 + 1;
             view.acknowledge(peer);
@@ -42,19 +56,152 @@ impl<N: Network, C: Clock> Engine<N, C> {
             view.revive(peer, it.to, it.mode);
             if self.core.lanes.dead(rank).is_some() {
                 self.departed.retain(|(other, _)| *other != rank);
-                self.begin_rank(rank, ADDED);
+                self.begin_rank(rank, near, ADDED);
             }
             return Some(rank);
         }
-        let mut added = net.tables().add_peer(it).ok();
+        let rank = self.record_peer(it)?;
+        self.begin_rank(rank, near, ADDED);
+        Some(rank)
+    }
+
+    /// One of this host wants to share memory: gives its number, if it may send. One that
+    /// nobody has added has introduced itself by that.
+    ///
+    /// # Errors
+    /// [`NotNear`].
+    pub fn let_near(&mut self, it: &NewPeer) -> Result<u32, NotNear> {
+        let Some(net) = &mut self.net else {
+            return Err(NotNear::Never);
+        };
+        let mut view = net.tables().view();
+        let known = view.peer_of(it.id);
+        if known.is_none() && !view.accepts_strangers() {
+            return Err(NotNear::Never);
+        }
+        if let Some(peer) = known {
+            let rank = peer.0 + 1;
+            if self.core.lanes.dead(rank).is_some() {
+                view.revive(peer, it.to, it.mode);
+                self.departed.retain(|(other, _)| *other != rank);
+                self.begin_rank(rank, true, CAME);
+            }
+            return Ok(rank);
+        }
+        // Those that had to go for it may have to hear that first.
+        let rank = self.record_peer(it).ok_or(NotNear::NotNow)?;
+        if let Some(net) = &mut self.net {
+            net.tables().view().set_stranger(peer_of(rank));
+        }
+        self.begin_rank(rank, true, CAME);
+        self.core.emit_to_all(Event::PeerCome { rank }, 0);
+        Ok(rank)
+    }
+
+    /// A number by which a rank of this host may write to us from now on. `None`: it shares
+    /// no memory with us, or there is no number left.
+    pub fn expect_near(&mut self, rank: u32) -> Option<u16> {
+        match self.core.lanes.get(rank) {
+            Some(Lane::Unmet(_) | Lane::Meeting(_)) => {}
+            _ => return None,
+        }
+        let shm = self.shm.as_mut()?;
+        let index = shm.free_index()?;
+        shm.begin(index, rank);
+        Some(index)
+    }
+
+    /// It does not after all.
+    pub fn forget_near(&mut self, index: u16) {
+        if let Some(shm) = &mut self.shm {
+            shm.unbegin(index);
+        }
+    }
+
+    /// The memory of one that was [expected](Engine::expect_near) is mapped: what is its, and
+    /// the descriptor that wakes it. It calls us `us`.
+    ///
+    /// # Errors
+    /// [`SegmentError`]; nothing has changed.
+    pub fn map_near(
+        &mut self,
+        index: u16,
+        its: (OwnedFd, OwnedFd),
+        us: u16,
+    ) -> Result<(), SegmentError> {
+        let shm = self.shm.as_mut().ok_or(SegmentError::NoIndex(index))?;
+        shm.link.connect(index, its, us)
+    }
+
+    /// It will never know what it is called: nothing comes from it.
+    pub fn unmap_near(&mut self, index: u16) {
+        if let Some(shm) = &mut self.shm {
+            shm.unbegin(index);
+            shm.link.disconnect(index);
+        }
+    }
+
+    /// How a peer's key names it.
+    pub fn identity(&mut self, rank: u32) -> Option<(EndpointId, Life)> {
+        self.net
+            .as_mut()?
+            .tables()
+            .view()
+            .peer_identity(peer_of(rank))
+    }
+
+    /// One of this host cannot be reached.
+    pub fn lose_near(&mut self, rank: u32, why: Death) {
+        self.core.mark_dead(rank, why);
+        if let Some(net) = &mut self.net {
+            net.peer_died(&mut self.core, peer_of(rank), why, &self.clock);
+        }
+    }
+
+    /// It has mapped ours, or is about to: all goes by shared memory from now on. One that is
+    /// dead to us by now hears that.
+    pub fn meet(&mut self, rank: u32, index: u16) {
+        let is_met = matches!(
+            self.core.lanes.get(rank),
+            Some(Lane::Unmet(_) | Lane::Meeting(_))
+        );
+        if !is_met {
+            if let Some(shm) = &mut self.shm {
+                shm.part(index);
+            }
+            return;
+        }
+        self.core.lanes.change(rank, Lane::Shm(index), "same host");
+        let (core, mut on) = self.parts();
+        Core::meet_matched(&mut on, rank);
+        core.attention = true;
+    }
+
+    /// No memory is shared with a rank of this host, and why not.
+    pub fn pass_by(&mut self, rank: u32, why: &str) {
+        if let Some(Lane::Unmet(peer) | Lane::Meeting(peer)) = self.core.lanes.get(rank) {
+            log::info!("rank {}: rank {rank} by the network: {why}", self.core.rank);
+            self.core.lanes.change(rank, Lane::Net(peer), why);
+            self.core.attention = true;
+        }
+    }
+
+    /// A peer by shared memory has parted, and nothing more is read of it.
+    pub(super) fn part_near(&mut self, rank: u32, index: u16, why: Death) {
+        if let Some(shm) = &mut self.shm {
+            shm.part(index);
+        }
+        self.lose_near(rank, why);
+    }
+
+    fn record_peer(&mut self, it: &NewPeer) -> Option<u32> {
+        let mut added = self.net.as_mut()?.tables().add_peer(it).ok();
         if added.is_none() {
             self.keep_places();
             added = self.net.as_mut()?.tables().add_peer(it).ok();
         }
         self.keep_places();
-        let rank = added?.0 + 1;
-        self.begin_rank(rank, ADDED);
-        Some(rank)
+        Some(added?.0 + 1)
     }
 
     /// The program has no more to do with a peer: operations with it end.
@@ -63,11 +210,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// [`Misuse::BadRank`]: nobody has this number.
     pub fn remove_peer(&mut self, rank: u32) -> Result<(), Misuse> {
         match self.core.lanes.get(rank) {
-            Some(Lane::Net(_)) => {}
+            Some(Lane::Net(_) | Lane::Unmet(_) | Lane::Meeting(_) | Lane::Shm(_)) => {}
             Some(Lane::Dead(why)) if why != Death::Nobody => {}
             _ => return Err(Misuse::BadRank),
         }
-        self.part_from(peer_of(rank));
+        self.part_from(rank);
         // One that was dead has departed: but its last words may still be repeated.
         self.core.lanes.set_removed(rank);
         self.has_departed(rank);
@@ -75,13 +222,16 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// A peer is to hear that it was removed. No error handler hears of it.
-    fn part_from(&mut self, peer: PeerId) {
+    fn part_from(&mut self, rank: u32) {
+        if let (Some(Lane::Shm(index)), Some(shm)) = (self.core.lanes.get(rank), &mut self.shm) {
+            shm.part(index);
+        }
         let now = self.clock.now();
         if let Some(net) = &mut self.net {
-            net.remove_peer(&mut self.core, now, peer, &self.clock);
+            net.remove_peer(&mut self.core, now, peer_of(rank), &self.clock);
         }
         // Now that nothing is read any more from the memory of what was sent to it.
-        self.core.set_dead(peer.0 + 1, Death::Nobody);
+        self.core.set_dead(rank, Death::Nobody);
         self.flush();
     }
 
@@ -94,7 +244,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         };
         self.keep_places();
         self.departed.retain(|(other, _)| *other != rank);
-        self.begin_rank(rank, CAME);
+        self.begin_rank(rank, false, CAME);
         self.core.emit_to_all(Event::PeerCome { rank }, 0);
         let now = self.clock.now();
         if let Some(net) = &mut self.net {
@@ -149,15 +299,31 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
         // Several where there are many, as more will come.
         let several = (self.core.size as usize / 64).clamp(1, EVICTED);
-        for _ in 0..several {
-            let Some(net) = &mut self.net else { return };
-            let Some(peer) = net.tables().view().quietest_stranger() else {
-                return;
+        for at in 0..several {
+            // Of those by the network and those of this host in turns.
+            let by_network = |it: &mut Self| {
+                let view = it.net.as_mut()?.tables().view();
+                view.quietest_stranger().map(|peer| peer.0 + 1)
             };
-            let (rank, why) = (peer.0 + 1, Death::Nobody);
-            self.part_from(peer);
+            let rank = if at % 2 == 0 {
+                by_network(self).or_else(|| self.quietest_near())
+            } else {
+                self.quietest_near().or_else(|| by_network(self))
+            };
+            let Some(rank) = rank else { return };
+            self.part_from(rank);
+            let why = Death::Nobody;
             self.core.emit_to_all(Event::PeerDead { rank, why }, 0);
         }
+    }
+
+    /// The one by shared memory that nobody has added and that was quiet longest.
+    fn quietest_near(&mut self) -> Option<u32> {
+        let (net, lanes) = (self.net.as_mut()?, &self.core.lanes);
+        let view = net.tables().view();
+        let is_stranger =
+            |rank| matches!(lanes.get(rank), Some(Lane::Shm(_))) && view.is_stranger(peer_of(rank));
+        self.shm.as_ref()?.quietest(is_stranger)
     }
 
     fn free_number(&mut self, rank: u32) {
@@ -180,7 +346,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Somebody has a number from now on.
-    fn begin_rank(&mut self, rank: u32, reason: &str) {
+    fn begin_rank(&mut self, rank: u32, near: bool, reason: &str) {
         let peer = peer_of(rank);
         if self.core.lanes.get(rank).is_none() {
             self.core.lanes.grow(rank + 1, reason);
@@ -193,6 +359,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
             let (core, mut on) = self.parts();
             core.forget_life(&mut on, rank);
         }
-        self.core.lanes.renew(rank, peer, reason);
+        let lane = match &self.shm {
+            Some(_) if near => Lane::Unmet(peer),
+            _ => Lane::Net(peer),
+        };
+        self.core.lanes.renew(rank, lane, reason);
     }
 }

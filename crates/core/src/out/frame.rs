@@ -10,9 +10,11 @@ pub const OFFER: u8 = 0x82;
 pub const DONE: u8 = 0x83;
 /// Flag 0 asks for the same with flag 1 once all before it was read.
 pub const MARK: u8 = 0x84;
+/// Nothing more comes at this priority, and nothing more is taken; flag: the priority.
+pub const PART: u8 = 0x85;
 /// Bytes of an offer before its head chunk.
 pub const OFFER_BYTES: usize = 24;
-/// Bytes of an [`ASK`], [`ANSWER`], [`DONE`] or [`MARK`].
+/// Bytes of an [`ASK`], [`ANSWER`], [`DONE`], [`MARK`] or [`PART`].
 pub const CONTROL_BYTES: usize = 16;
 
 /// Writes a head chunk and its argument words; gives where the payload goes.

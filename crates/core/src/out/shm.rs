@@ -8,7 +8,7 @@ use portolan_proto::{Field, Outcome, SourceId, field};
 use portolan_wire::{BODY_BYTES, Body, HEAD_BYTES, MessageNo, Priority};
 
 use super::choice::{Choice, Ticket, Way};
-use super::frame::{ASK, CONTROL_BYTES, MARK, OFFER, OFFER_BYTES, control, write_head};
+use super::frame::{ASK, CONTROL_BYTES, MARK, OFFER, OFFER_BYTES, PART, control, write_head};
 use crate::environment::Clock;
 use crate::values::{Death, FLOWS_ALL, SendOptions, Source};
 use crate::waiting::Ops;
@@ -129,6 +129,16 @@ const fn whole_units(room: usize) -> usize {
 }
 
 impl TxPeer {
+    const fn new() -> Self {
+        Self {
+            numbers: [[MessageNo(0); FLOWS]; 2],
+            streaming: [0; 2],
+            copying: Copying::Unknown,
+            untold: 0,
+            choice: Choice::new(),
+        }
+    }
+
     /// The peer `to`, if a message may begin in that flow now.
     #[inline(always)]
     fn of<'p>(
@@ -146,15 +156,8 @@ impl TxPeer {
 
 impl ShmTx {
     pub fn new(endpoints: usize, frame_max: usize, copy_min: usize) -> Self {
-        let peer = TxPeer {
-            numbers: [[MessageNo(0); FLOWS]; 2],
-            streaming: [0; 2],
-            copying: Copying::Unknown,
-            untold: 0,
-            choice: Choice::new(),
-        };
         Self {
-            peers: vec![peer; endpoints],
+            peers: vec![TxPeer::new(); endpoints],
             streams: VecDeque::new(),
             trials: Vec::new(),
             marks_sent: 0,
@@ -162,6 +165,18 @@ impl ShmTx {
             frame_max,
             copy_min,
         }
+    }
+
+    /// Another has this index from now on.
+    pub fn begin(&mut self, index: u16) {
+        let peers = self.peers.len().max(index as usize + 1);
+        self.peers.resize(peers, TxPeer::new());
+        self.peers[index as usize] = TxPeer::new();
+    }
+
+    /// Whether control frames for a peer wait for room.
+    pub fn owes(&self, index: u16) -> bool {
+        self.peers[index as usize].untold > 0
     }
 
     /// What is read from outside: the state of each peer, and where in it.
@@ -384,7 +399,13 @@ impl ShmTx {
 
 /// False if there is no room.
 fn say(outlet: &mut Outlet<'_>, to: u16, frame: &[u8; CONTROL_BYTES]) -> bool {
-    say_with(outlet, to, Priority::Reply, frame)
+    let of_requests = [PART, Priority::Request.index() as u8];
+    let priority = if frame[..2] == of_requests {
+        Priority::Request
+    } else {
+        Priority::Reply
+    };
+    say_with(outlet, to, priority, frame)
 }
 
 fn say_with(

@@ -9,7 +9,7 @@ use crate::core::{Arrival, Core, Took};
 use crate::matched::Onward;
 use crate::out::Proof;
 use crate::out::frame::{
-    ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total,
+    ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, PART, control, meta, payload_at, total,
 };
 use crate::values::Death;
 use crate::waiting::{Entry, Offer};
@@ -33,6 +33,12 @@ pub(super) struct ShmRx {
     active: Vec<[[Active; FLOWS]; 2]>,
     /// Rank of each index.
     ranks: Vec<u32>,
+    /// At which priorities nothing more comes of each: a bit for each.
+    parted: Vec<u8>,
+    /// When something of each came last, but for what is short and came through a ring: the
+    /// count of such arrivals then.
+    used: Vec<u64>,
+    arrivals: u64,
     scratch: Vec<u8>,
     /// Longer messages do not stay in the caches: each copy would push out of
     /// them what the one before has brought there.
@@ -45,6 +51,9 @@ impl ShmRx {
         Self {
             active: vec![[[Active::default(); FLOWS]; 2]; endpoints],
             ranks,
+            parted: vec![0; endpoints],
+            used: vec![0; endpoints],
+            arrivals: 0,
             scratch: vec![0; frame_max],
             cached_max,
         }
@@ -53,6 +62,30 @@ impl ShmRx {
     /// Forgets what was under way from a peer.
     pub fn forget(&mut self, index: u16) {
         self.active[index as usize] = [[Active::default(); FLOWS]; 2];
+    }
+
+    /// A rank has this index from now on, which nobody has.
+    pub fn begin(&mut self, index: u16, rank: u32) {
+        let (at, endpoints) = (index as usize, self.ranks.len().max(index as usize + 1));
+        self.active
+            .resize(endpoints, [[Active::default(); FLOWS]; 2]);
+        self.ranks.resize(endpoints, NOBODY);
+        self.parted.resize(endpoints, 0);
+        self.used.resize(endpoints, 0);
+        self.forget(index);
+        self.ranks[at] = rank;
+        self.parted[at] = 0;
+        self.used[at] = self.arrivals;
+    }
+
+    /// When something of a peer came last, as a count that grows.
+    pub fn used(&self, index: u16) -> u64 {
+        self.used[index as usize]
+    }
+
+    /// Whether a peer has said that nothing more comes.
+    pub fn has_parted(&self, index: u16) -> bool {
+        self.parted[index as usize] == 0b11
     }
 
     /// The rank of each index.
@@ -116,9 +149,24 @@ impl ShmRx {
         frame: &Frame<'_>,
     ) -> bool {
         let head = frame.head();
+        if let Some([PART, flag]) = head.first_chunk()
+            && *flag == priority.index() as u8
+            && let Some(parted) = self.parted.get_mut(from as usize)
+        {
+            if !core.standalone() {
+                return self.distrust(core, from);
+            }
+            *parted |= 1 << priority.index();
+            if let Some(rank) = self.rank(from) {
+                core.suspect(rank, Death::Removed);
+            }
+            return true;
+        }
         let Some(rank) = self.rank(from) else {
             return true;
         };
+        self.arrivals += 1;
+        self.used[from as usize] = self.arrivals;
         if let Some(payload_at) = payload_at(head) {
             let payload = if frame.len() == head.len() {
                 &head[payload_at..]

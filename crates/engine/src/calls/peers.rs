@@ -31,16 +31,18 @@ impl Space {
         Ok(())
     }
 
-    /// Adds a peer that has a public key; it need not be up. Gives its number.
+    /// Adds a peer that has a public key; it need not be up. Gives its number. `host` is what
+    /// its address says of its host, 0 for nothing.
     ///
     /// # Errors
     /// [`AddPeerError`].
-    pub fn add(&self, it: &NewPeer) -> Result<u32, AddPeerError> {
+    pub fn add(&self, it: &NewPeer, host: u64) -> Result<u32, AddPeerError> {
         if !self.inner.standalone {
             return Err(Misuse::InJob.into());
         }
         let mut s = self.enter_open()?;
-        let added = s.add_peer(it);
+        let near = s.is_near(host);
+        let added = s.add_peer(it, near);
         s.end();
         added.ok_or(AddPeerError::Full)
     }
@@ -61,6 +63,7 @@ impl Space {
         if peer == self.rank() {
             return Err(Misuse::BadRank);
         }
+        s.stop_calling(peer);
         let removed = s.engine.remove_peer(peer);
         s.after();
         s.end();

@@ -40,6 +40,10 @@ impl Lanes {
 
     pub fn set(&mut self, rank: u32, lane: Lane) {
         if let Some(it) = self.ranks.get_mut(rank as usize) {
+            if it.lane != lane {
+                // It is counted by the network only.
+                it.awaited = 0;
+            }
             it.lane = lane;
         }
     }

@@ -38,9 +38,16 @@ impl Cma {
         line.word(identity::TOKEN).store(*token, Release);
         Self {
             enabled,
-            verdicts: vec![Verdict::Unknown; usize::from(map.layout.endpoints)],
+            verdicts: vec![Verdict::Unknown; usize::from(map.numbers())],
             token,
         }
+    }
+
+    /// Nothing is known of who has this number.
+    pub fn forget(&mut self, peer: u16) {
+        let peers = self.verdicts.len().max(usize::from(peer) + 1);
+        self.verdicts.resize(peers, Verdict::Unknown);
+        self.verdicts[usize::from(peer)] = Verdict::Unknown;
     }
 
     /// Whether it may be tried at all.

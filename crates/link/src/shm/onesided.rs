@@ -113,7 +113,7 @@ pub(super) struct OneSided {
 impl OneSided {
     pub fn new(map: &Map, index: u16) -> Self {
         Self {
-            regions: RegionOwner::new(table(map, index), index),
+            regions: RegionOwner::new(table(map, index)),
             copies: UseWord::new(extend(map.use_word(index))),
         }
     }
@@ -132,7 +132,7 @@ impl OneSided {
         access: &Access,
     ) -> Result<(RegionUse<'_>, u32, u64), OneSidedError> {
         let peer = access.peer;
-        if peer >= map.layout.endpoints {
+        if !map.has(peer) {
             return Err(OneSidedError::NoPeer);
         }
         match map.state(peer) {
@@ -261,7 +261,8 @@ impl Outlet<'_> {
     /// - [`WithdrawError::NoRegion`]: it was withdrawn before.
     pub fn try_withdraw(&mut self, id: RegionId) -> Result<(), WithdrawError> {
         let (map, cma) = (self.map, &*self.cma);
-        let users = (0..map.layout.endpoints).map(|index| (index, map.use_word(index)));
+        let users = (0..map.numbers()).filter(|index| map.has(*index));
+        let users = users.map(|index| (index, map.area(index).us, map.use_word(index)));
         self.onesided
             .regions
             .try_withdraw(id, users, |index| is_over(map, cma, index))

@@ -64,6 +64,18 @@ impl Outlet<'_> {
             .set_stopped(self.map, peer, priority, flow, stopped);
     }
 
+    /// Memory that was lent to a peer, for it to copy from, is ours again. The peer sees that
+    /// when it has copied.
+    pub fn leave(&mut self, peer: u16) {
+        self.out.leave(self.map, peer);
+    }
+
+    /// Whether a peer has left us: what was copied from its memory may have been other bytes.
+    #[must_use]
+    pub fn has_left(&self, peer: u16) -> bool {
+        self.out.has_left(peer)
+    }
+
     /// Longest frame, bytes.
     #[inline]
     #[must_use]

@@ -15,7 +15,7 @@ use portolan_wire::Priority;
 use super::cma::Cma;
 use super::onesided::OneSided;
 use super::outlet::Outlet;
-use super::segment::{Map, PeerState, SegmentError, control};
+use super::segment::{Map, PeerState, SegmentConfig, SegmentError, control};
 use super::send::Outgoing;
 use inlet::{Incoming, Inlet, STREAK_MAX};
 
@@ -154,7 +154,7 @@ impl ShmPort {
         doorbells: Vec<OwnedFd>,
         cma: bool,
     ) -> Result<Self, SegmentError> {
-        let map = Map::open(segment)?;
+        let map = Map::open(segment, index)?;
         let layout = map.layout;
         if index >= layout.endpoints {
             return Err(SegmentError::NoIndex(index));
@@ -162,6 +162,23 @@ impl ShmPort {
         if doorbells.len() != usize::from(layout.endpoints) {
             return Err(SegmentError::Doorbells(layout.endpoints));
         }
+        let bells = doorbells.into_iter().map(Doorbell::from).collect();
+        Self::over(map, index, bells, cma)
+    }
+
+    /// Opens an endpoint outside of a job, in a memory of its own: it is number 0, and meets
+    /// others one by one ([`ShmPort::connect`]).
+    ///
+    /// # Errors
+    /// [`SegmentError`].
+    pub fn alone(config: &SegmentConfig, cma: bool) -> Result<(Self, OwnedFd), SegmentError> {
+        let (map, memory) = Map::create(config)?;
+        let bell = Doorbell::new().map_err(|_| SegmentError::Bell)?;
+        Ok((Self::over(map, 0, vec![bell], cma)?, memory))
+    }
+
+    fn over(map: Map, index: u16, bells: Vec<Doorbell>, cma: bool) -> Result<Self, SegmentError> {
+        let layout = map.layout;
         if layout.fence == Fence::Remote {
             barrier::register().map_err(|_| SegmentError::Barrier)?;
         }
@@ -171,7 +188,6 @@ impl ShmPort {
             .compare_exchange(absent, alive, AcqRel, Relaxed)
             .map_err(|_| SegmentError::Taken(index))?;
         let inbox = |p| InboxConsumer::new(extend(map.inbox(index, p)), layout.inbox);
-        let bells = doorbells.into_iter().map(Doorbell::from).collect();
         Ok(Self {
             inlet: Inlet {
                 index,
@@ -185,7 +201,7 @@ impl ShmPort {
             },
             out: Outgoing::new(&map, index, bells),
             sleep: SleepWord::new(own, control::SLEEP, layout.fence),
-            settled: vec![false; usize::from(layout.endpoints)],
+            settled: vec![false; usize::from(map.numbers())],
             cma: Cma::new(&map, index, cma),
             onesided: OneSided::new(&map, index),
             // Whatever length somebody scribbles into a header fits.
@@ -201,10 +217,65 @@ impl ShmPort {
         self.out.index()
     }
 
-    /// How many endpoints the host has, we among them.
+    /// How many numbers endpoints of this host have, we among them; some may be nobody's.
     #[must_use]
     pub fn endpoints(&self) -> u16 {
-        self.map.layout.endpoints
+        self.map.numbers()
+    }
+
+    /// Maps the memory of another endpoint outside of a job, and gives it the number `index`,
+    /// which nobody has. `bell` wakes it, and it calls us `us`.
+    ///
+    /// # Errors
+    /// [`SegmentError::Foreign`], [`SegmentError::Memory`]; nothing has changed.
+    pub fn connect(
+        &mut self,
+        index: u16,
+        (memory, bell): (OwnedFd, OwnedFd),
+        us: u16,
+    ) -> Result<(), SegmentError> {
+        if self.map.has(index) || index >= self.map.layout.endpoints {
+            return Err(SegmentError::NoIndex(index));
+        }
+        let area = self.map.area_of(memory, us)?;
+        self.map.add(index, area);
+        self.out.add(&self.map, index, Doorbell::from(bell));
+        self.cma.forget(index);
+        let numbers = self.settled.len().max(usize::from(index) + 1);
+        self.settled.resize(numbers, false);
+        self.settled[usize::from(index)] = false;
+        Ok(())
+    }
+
+    /// Who is to have the number `index` may write to us from now on, though its memory is not
+    /// mapped yet: what it writes stays. Or it does not, and what it has written is nobody's.
+    pub fn set_awaited(&mut self, index: u16, awaited: bool) {
+        self.map.set_awaited(index, awaited);
+    }
+
+    /// Takes the memory of an endpoint out that writes nothing to us any more. False: what it
+    /// has written waits to be read; ask again later.
+    ///
+    /// # Panics
+    /// If nobody has this number.
+    pub fn disconnect(&mut self, index: u16) -> bool {
+        let mut empty = true;
+        for inbox in &mut self.inlet.inboxes {
+            empty &= inbox.forget(index);
+        }
+        if empty {
+            self.out.settle(&self.map, index);
+            self.inlet.close_rings(index, &self.map);
+            self.out.remove(&self.map, index);
+            self.map.remove(index);
+        }
+        empty
+    }
+
+    /// Whether nobody else can write to our memory.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.map.numbers() == 1 && !self.map.is_awaiting()
     }
 
     /// Longest frame, bytes.
@@ -427,6 +498,12 @@ impl ShmPort {
             || self.inlet.rings.iter().any(Incoming::is_ready)
     }
 
+    /// Whether a peer sends to us through a ring of its own.
+    #[must_use]
+    pub fn has_ring(&self, index: u16) -> bool {
+        self.inlet.rings.iter().any(|ring| ring.from == index)
+    }
+
     /// Whether peer `index` can be reached.
     ///
     /// # Panics
@@ -437,13 +514,19 @@ impl ShmPort {
         self.map.state(index)
     }
 
+    /// As [`Outlet::has_left`].
+    #[must_use]
+    pub fn has_left(&self, index: u16) -> bool {
+        self.out.has_left(index)
+    }
+
     /// Says that peer `index` is dead, unless it has closed, and wakes all
     /// who sleep, so that they see it.
     ///
     /// # Panics
     /// If the host has no endpoint `index`.
     pub fn mark_dead(&mut self, index: u16) {
-        if self.peer_state(index) != PeerState::Closed {
+        if self.map.has(index) && self.peer_state(index) != PeerState::Closed {
             self.map.set_state(index, PeerState::Dead);
         }
         self.out.ring_all();
@@ -455,7 +538,8 @@ impl ShmPort {
         self.find_corrupt();
         self.out.leave_quiet_rings();
         for index in 0..self.endpoints() {
-            if self.map.state(index).is_gone() && !self.settled[usize::from(index)] {
+            let gone = self.map.has(index) && self.map.state(index).is_gone();
+            if gone && !self.settled[usize::from(index)] {
                 self.settled[usize::from(index)] = self.settle(index);
             }
         }

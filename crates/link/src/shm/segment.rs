@@ -2,13 +2,17 @@
 //!
 //! | lines | what |
 //! | --- | --- |
-//! | 3 | header: magic, version; number of endpoints, the settings |
-//! | endpoints × | control line, identity line, inbox for requests, inbox for replies |
-//! | endpoints × | use line, whose first word names the memory region that the endpoint copies from or to |
-//! | endpoints × | table of the memory regions that the endpoint has published |
-//! | endpoints × | a word for each sender: which of its flows the endpoint has stopped |
+//! | 3 | header: magic, version; numbers of endpoints and of areas, the settings |
+//! | areas × | control line, identity line, inbox for requests, inbox for replies |
+//! | areas × | use line, whose first word names the memory region that the endpoint copies from or to |
+//! | areas × | table of the memory regions that the endpoint has published |
+//! | areas × | a word for each sender: which of its flows the endpoint has stopped |
 //! | rings / 8, rounded up | owner word of each pair ring: 0 free, else who sends to whom |
 //! | rings × | pair rings |
+//!
+//! In a job one memory holds an area for each endpoint, and all share its rings. Outside of a
+//! job each endpoint makes a memory with its own area alone; the rings in it are those
+//! towards it.
 //!
 //! Everything in it is an offset or an index. All of it is derived from the
 //! header once, from a checked copy, so that scribbling there moves nothing.
@@ -16,12 +20,13 @@
 mod error;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use portolan_ring::{Fence, InboxLayout, LINE_BYTES, Line, RegionsLayout, RingLayout};
 use portolan_sys::barrier;
-use portolan_sys::memory::SharedMemory;
+use portolan_sys::memory::{Mapping, SharedMemory, duplicate};
 use portolan_wire::Priority;
 
 pub use error::SegmentError;
@@ -31,7 +36,7 @@ pub const ENDPOINTS_MAX: u16 = 4_096;
 
 /// "portolan", little-endian.
 const MAGIC: u64 = 0x6e61_6c6f_7472_6f70;
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 const HEADER_LINES: usize = 3;
 const LINE_WORDS: u16 = 8;
 
@@ -46,7 +51,8 @@ pub(super) mod control {
     pub const ROOM_WANTED: usize = 2;
 }
 
-/// What stands in the owner word of a ring in use.
+/// What stands in the owner word of a ring in use; both numbers are those that the memory's
+/// endpoints have.
 pub(super) fn ring_owner_word(from: u16, to: u16, priority: Priority) -> u64 {
     1 << 63 | u64::from(from) << 32 | u64::from(to) << 16 | priority.index() as u64
 }
@@ -65,6 +71,10 @@ const RINGS_BYTES: u32 = 64 << 20;
 /// Those of one ring.
 const RING_BYTES_MIN: u32 = 256 << 10;
 const RING_BYTES_MAX: u32 = 2 << 20;
+
+/// Pair rings towards an endpoint outside of a job, if nothing else was asked. Their pages
+/// are taken when they are used.
+const RINGS_OF_ONE: u32 = 32;
 
 /// Sizes of a segment; the launcher decides, all others read them from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +180,10 @@ impl PeerState {
 /// Where everything lies, from checked numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
+    /// Who can send to an area's endpoint.
     pub endpoints: u16,
+    /// As many as endpoints, or one.
+    pub areas: u16,
     pub rings: u32,
     pub ring: RingLayout,
     pub inbox: InboxLayout,
@@ -180,7 +193,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    const WORDS: usize = 9;
+    const WORDS: usize = 10;
 
     fn new(endpoints: u32, config: &SegmentConfig) -> Result<Self, SegmentError> {
         if endpoints == 0 || endpoints > u32::from(ENDPOINTS_MAX) {
@@ -230,6 +243,7 @@ impl Layout {
         check(regions.is_valid(), "regions")?;
         Ok(Self {
             endpoints: endpoints as u16,
+            areas: endpoints as u16,
             rings,
             ring,
             inbox,
@@ -254,6 +268,7 @@ impl Layout {
             self.frame_bytes_max as u64,
             u64::from(self.fence == Fence::Remote),
             u64::from(self.regions.regions),
+            u64::from(self.areas),
         ]
     }
 
@@ -274,6 +289,11 @@ impl Layout {
             remote_barrier: false,
         };
         let mut layout = Self::new(small[0], &config).ok()?;
+        match small[9] {
+            1 => layout.areas = 1,
+            all if all == small[0] => {}
+            _ => return None,
+        }
         if small[7] != 0 {
             layout.fence = Fence::Remote;
         }
@@ -293,31 +313,138 @@ impl Layout {
         self.rings.div_ceil(8) as usize
     }
 
+    const fn uses_at(&self) -> usize {
+        HEADER_LINES + self.areas as usize * self.endpoint_lines()
+    }
+
+    const fn regions_at(&self) -> usize {
+        self.uses_at() + self.areas as usize
+    }
+
+    const fn stops_at(&self) -> usize {
+        self.regions_at() + self.areas as usize * self.regions.lines()
+    }
+
+    const fn owners_at(&self) -> usize {
+        self.stops_at() + self.areas as usize * self.stop_lines()
+    }
+
+    const fn rings_at(&self) -> usize {
+        self.owners_at() + self.owner_lines()
+    }
+
     const fn lines(&self) -> usize {
-        HEADER_LINES
-            + self.endpoints as usize
-                * (self.endpoint_lines() + 1 + self.regions.lines() + self.stop_lines())
-            + self.owner_lines()
-            + self.rings as usize * self.ring.lines()
+        self.rings_at() + self.rings as usize * self.ring.lines()
+    }
+
+    /// Of an endpoint outside of a job, whose own area alone it is.
+    fn of_one(config: &SegmentConfig) -> Result<Self, SegmentError> {
+        let rings = Some(config.rings.unwrap_or(RINGS_OF_ONE));
+        let layout = Self::new(ENDPOINTS_MAX.into(), &SegmentConfig { rings, ..*config })?;
+        Ok(Self { areas: 1, ..layout })
     }
 }
 
-/// The mapped segment, divided up. Its lines live as long as it does.
+/// The part of a mapped memory that belongs to one endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Area {
+    memory: Arc<Mapping>,
+    /// Which one of that memory: what its endpoint calls itself.
+    pub itself: u16,
+    /// What its endpoint calls us.
+    pub us: u16,
+}
+
+impl Area {
+    fn lines(&self, first: usize, count: usize) -> &[Line] {
+        &lines_of(&self.memory)[first..][..count]
+    }
+}
+
+/// What to do with a message of whom we do not know.
+pub(super) enum Unknown {
+    /// Leave it: he is about to be known.
+    Early,
+    /// Pass over it: he was known.
+    Late,
+    /// There can be none.
+    Corrupt,
+}
+
+/// Everything that is mapped, divided up: an area for each endpoint, by our number for it.
+/// The lines of one live until it is taken out.
 #[derive(Debug)]
 pub(super) struct Map {
     pub layout: Layout,
-    memory: SharedMemory,
+    areas: Vec<Option<Area>>,
+    /// Numbers of those who may write to us already, though we have not mapped their memory.
+    awaited: Vec<u16>,
 }
 
 impl Map {
-    fn lines(&self) -> &[Line] {
-        lines_of(&self.memory)
+    /// How many numbers there are, of endpoints or of nobody.
+    pub fn numbers(&self) -> u16 {
+        self.areas.len() as u16
+    }
+
+    pub fn has(&self, index: u16) -> bool {
+        self.find(index).is_some()
+    }
+
+    #[inline(always)]
+    fn find(&self, index: u16) -> Option<&Area> {
+        self.areas.get(usize::from(index))?.as_ref()
+    }
+
+    #[inline(always)]
+    pub fn area(&self, index: u16) -> &Area {
+        self.find(index).expect("an endpoint of this host")
+    }
+
+    /// Whether we have a memory of our own, and others come and go.
+    const fn is_alone(&self) -> bool {
+        self.layout.areas != self.layout.endpoints
+    }
+
+    /// What comes from a number that no endpoint has.
+    pub fn unknown(&self, index: u16) -> Unknown {
+        match self.is_alone() {
+            true if self.awaited.contains(&index) => Unknown::Early,
+            true => Unknown::Late,
+            false => Unknown::Corrupt,
+        }
+    }
+
+    pub fn is_awaiting(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// Somebody who is to have this number may write to us from now on, or does not.
+    pub fn set_awaited(&mut self, index: u16, awaited: bool) {
+        self.awaited.retain(|other| *other != index);
+        if awaited {
+            self.awaited.push(index);
+        }
+    }
+
+    /// An endpoint has a number from now on.
+    pub fn add(&mut self, index: u16, area: Area) {
+        if self.areas.len() <= usize::from(index) {
+            self.areas.resize(usize::from(index) + 1, None);
+        }
+        self.areas[usize::from(index)] = Some(area);
+        self.set_awaited(index, false);
+    }
+
+    /// Nothing refers to an endpoint's memory any more.
+    pub fn remove(&mut self, index: u16) {
+        self.areas[usize::from(index)] = None;
     }
 
     fn endpoint(&self, index: u16) -> &[Line] {
-        assert!(index < self.layout.endpoints);
         let lines = self.layout.endpoint_lines();
-        &self.lines()[HEADER_LINES + usize::from(index) * lines..][..lines]
+        let area = self.area(index);
+        area.lines(HEADER_LINES + usize::from(area.itself) * lines, lines)
     }
 
     pub fn control(&self, index: u16) -> &Line {
@@ -333,60 +460,56 @@ impl Map {
         &self.endpoint(index)[2 + priority * lines..][..lines]
     }
 
-    fn uses_at(&self) -> usize {
-        HEADER_LINES + usize::from(self.layout.endpoints) * self.layout.endpoint_lines()
-    }
-
     /// Where an endpoint says what it copies from or to.
     pub fn use_word(&self, index: u16) -> &AtomicU64 {
-        assert!(index < self.layout.endpoints);
-        self.lines()[self.uses_at() + usize::from(index)].word(0)
-    }
-
-    fn regions_at(&self) -> usize {
-        self.uses_at() + usize::from(self.layout.endpoints)
+        let area = self.area(index);
+        area.lines(self.layout.uses_at() + usize::from(area.itself), 1)[0].word(0)
     }
 
     /// The table of an endpoint's memory regions.
     pub fn regions(&self, index: u16) -> &[Line] {
-        assert!(index < self.layout.endpoints);
-        let lines = self.layout.regions.lines();
-        let start = self.regions_at() + usize::from(index) * lines;
-        &self.lines()[start..][..lines]
+        let (area, lines) = (self.area(index), self.layout.regions.lines());
+        let first = self.layout.regions_at() + usize::from(area.itself) * lines;
+        area.lines(first, lines)
     }
 
-    fn stops_at(&self) -> usize {
-        let lines = self.layout.regions.lines();
-        self.regions_at() + usize::from(self.layout.endpoints) * lines
+    /// Which flows of a sender, as `to` numbers it, are stopped by `to`, who alone writes it:
+    /// a bit for each flow of a request, and from bit 32 on of a reply.
+    pub fn stops(&self, to: u16, sender: u16) -> &AtomicU64 {
+        let (area, lines) = (self.area(to), self.layout.stop_lines());
+        let first = self.layout.stops_at() + usize::from(area.itself) * lines;
+        let (line, word) = (sender / LINE_WORDS, sender % LINE_WORDS);
+        area.lines(first, lines)[usize::from(line)].word(word.into())
     }
 
-    /// Which flows of `from` are stopped by `to`, who alone writes it: a bit for each flow
-    /// of a request, and from bit 32 on of a reply.
-    pub fn stops(&self, to: u16, from: u16) -> &AtomicU64 {
-        assert!(to < self.layout.endpoints && from < self.layout.endpoints);
-        let row = self.stops_at() + usize::from(to) * self.layout.stop_lines();
-        let (line, word) = (from / LINE_WORDS, from % LINE_WORDS);
-        self.lines()[row + usize::from(line)].word(word.into())
-    }
-
-    fn rings_at(&self) -> usize {
-        self.stops_at() + usize::from(self.layout.endpoints) * self.layout.stop_lines()
-    }
-
-    pub fn ring_owner(&self, ring: u32) -> &AtomicU64 {
+    /// Of a ring towards an endpoint.
+    pub fn ring_owner(&self, to: u16, ring: u32) -> &AtomicU64 {
         assert!(ring < self.layout.rings);
-        self.lines()[self.rings_at() + ring as usize / 8].word(ring as usize % 8)
+        let line = self.layout.owners_at() + ring as usize / 8;
+        self.area(to).lines(line, 1)[0].word(ring as usize % 8)
     }
 
-    pub fn ring(&self, ring: u32) -> &[Line] {
+    pub fn ring(&self, to: u16, ring: u32) -> &[Line] {
         assert!(ring < self.layout.rings);
         let lines = self.layout.ring.lines();
-        let start = self.rings_at() + self.layout.owner_lines() + ring as usize * lines;
-        &self.lines()[start..][..lines]
+        let first = self.layout.rings_at() + ring as usize * lines;
+        self.area(to).lines(first, lines)
     }
 
+    /// What stands in the owner word of a ring by which we send to an endpoint.
+    pub fn our_ring_word(&self, to: u16, priority: Priority) -> u64 {
+        let area = self.area(to);
+        ring_owner_word(area.us, area.itself, priority)
+    }
+
+    /// What has become of an endpoint; whose number nobody has is as good as dead.
+    #[inline(always)]
     pub fn state(&self, index: u16) -> PeerState {
-        PeerState::of(self.control(index).word(control::STATE).load(Acquire))
+        match self.find(index) {
+            Some(_) => PeerState::of(self.control(index).word(control::STATE).load(Acquire)),
+            None if self.awaited.contains(&index) => PeerState::Absent,
+            None => PeerState::Dead,
+        }
     }
 
     pub fn set_state(&self, index: u16, state: PeerState) {
@@ -412,31 +535,87 @@ impl Map {
         let _ = state.compare_exchange(alive, closed, AcqRel, Relaxed);
     }
 
-    /// Maps a segment that a launcher made.
-    pub fn open(fd: OwnedFd) -> Result<Self, SegmentError> {
-        let memory = SharedMemory::from_fd(fd, None)?;
-        let lines = lines_of(&memory);
-        if lines.len() < HEADER_LINES {
+    /// Maps a segment that a launcher made; we are number `index` in it.
+    pub fn open(fd: OwnedFd, index: u16) -> Result<Self, SegmentError> {
+        let (layout, memory) = open(SharedMemory::from_fd(fd, None)?)?;
+        if layout.areas != layout.endpoints {
             return Err(SegmentError::Foreign);
         }
-        let word = |line: usize, i: usize| lines[line].word(i).load(Acquire);
-        let layout = Layout::parse(std::array::from_fn(|i| word(1 + i / 8, i % 8)));
-        match layout {
-            Some(layout)
-                if word(0, 0) == MAGIC
-                    && word(0, 1) == VERSION
-                    && layout.lines() == lines.len() =>
-            {
-                Ok(Self { layout, memory })
-            }
-            _ => Err(SegmentError::Foreign),
+        Ok(Self::of_all(layout, memory, index))
+    }
+
+    fn of_all(layout: Layout, memory: Mapping, us: u16) -> Self {
+        let memory = Arc::new(memory);
+        let area = |itself| Area {
+            memory: Arc::clone(&memory),
+            itself,
+            us,
+        };
+        let areas = (0..layout.areas).map(|itself| Some(area(itself)));
+        Self {
+            layout,
+            areas: areas.collect(),
+            awaited: Vec::new(),
         }
     }
+
+    /// Makes the memory of an endpoint outside of a job, which calls itself 0.
+    pub fn create(config: &SegmentConfig) -> Result<(Self, OwnedFd), SegmentError> {
+        let layout = Layout::of_one(config)?;
+        let fd = SharedMemory::unallocated("portolan", layout.lines() * LINE_BYTES)?;
+        SharedMemory::allocate(fd.as_fd(), layout.rings_at() * LINE_BYTES)?;
+        let memory = SharedMemory::from_fd(fd, None)?;
+        write_header(&memory, &layout);
+        let (memory, fd) = memory.into_parts();
+        Ok((Self::of_all(layout, memory, 0), fd))
+    }
+
+    /// Maps the memory of another such endpoint, which calls us `us`.
+    pub fn area_of(&self, fd: OwnedFd, us: u16) -> Result<Area, SegmentError> {
+        let (layout, memory) = open(SharedMemory::from_fd(fd, None)?)?;
+        // Only the same settings have the same layout, and each has an area of its own.
+        if layout != self.layout || us >= layout.endpoints {
+            return Err(SegmentError::Foreign);
+        }
+        Ok(Area {
+            memory: Arc::new(memory),
+            itself: 0,
+            us,
+        })
+    }
+}
+
+/// Checks what stands in a memory's header.
+fn open(memory: SharedMemory) -> Result<(Layout, Mapping), SegmentError> {
+    let (memory, _) = memory.into_parts();
+    let lines = lines_of(&memory);
+    if lines.len() < HEADER_LINES {
+        return Err(SegmentError::Foreign);
+    }
+    let word = |line: usize, i: usize| lines[line].word(i).load(Acquire);
+    let layout = Layout::parse(std::array::from_fn(|i| word(1 + i / 8, i % 8)));
+    match layout {
+        Some(layout)
+            if word(0, 0) == MAGIC && word(0, 1) == VERSION && layout.lines() == lines.len() =>
+        {
+            Ok((layout, memory))
+        }
+        _ => Err(SegmentError::Foreign),
+    }
+}
+
+fn write_header(memory: &Mapping, layout: &Layout) {
+    let lines = lines_of(memory);
+    for (i, word) in layout.words().into_iter().enumerate() {
+        lines[1 + i / 8].word(i % 8).store(word, Relaxed);
+    }
+    lines[0].word(1).store(VERSION, Relaxed);
+    lines[0].word(0).store(MAGIC, Release);
 }
 
 /// A mapping as lines. What does not fill a line at its end is left out.
 #[must_use]
-pub fn lines_of(memory: &SharedMemory) -> &[Line] {
+pub fn lines_of(memory: &Mapping) -> &[Line] {
     // SAFETY: the mapping is page-aligned, as long as it says for as long as
     // `memory` lives, and cannot be truncated. A line is made of atomics, so
     // every content is valid and others may write it.
@@ -448,7 +627,7 @@ pub fn lines_of(memory: &SharedMemory) -> &[Line] {
 /// The launcher's side of a segment: it makes it, passes its descriptor on,
 /// and may mark endpoints dead.
 #[derive(Debug)]
-pub struct Segment(Map);
+pub struct Segment(Map, OwnedFd);
 
 impl Segment {
     /// Bytes of memory that a segment for `endpoints` takes.
@@ -466,13 +645,9 @@ impl Segment {
     pub fn create(endpoints: u32, config: &SegmentConfig) -> Result<Self, SegmentError> {
         let layout = Layout::new(endpoints, config)?;
         let memory = SharedMemory::create("portolan", layout.lines() * LINE_BYTES)?;
-        let lines = lines_of(&memory);
-        for (i, word) in layout.words().into_iter().enumerate() {
-            lines[1 + i / 8].word(i % 8).store(word, Relaxed);
-        }
-        lines[0].word(1).store(VERSION, Relaxed);
-        lines[0].word(0).store(MAGIC, Release);
-        Ok(Self(Map { layout, memory }))
+        write_header(&memory, &layout);
+        let (memory, fd) = memory.into_parts();
+        Ok(Self(Map::of_all(layout, memory, 0), fd))
     }
 
     /// Another descriptor of it, for a process that attaches; close-on-exec.
@@ -480,7 +655,7 @@ impl Segment {
     /// # Errors
     /// [`SegmentError::Memory`] when no descriptor is left.
     pub fn duplicate_fd(&self) -> Result<OwnedFd, SegmentError> {
-        Ok(self.0.memory.duplicate_fd()?)
+        Ok(duplicate(self.1.as_fd())?)
     }
 
     /// How many endpoints it is for.
@@ -512,7 +687,7 @@ impl Segment {
 
 impl AsFd for Segment {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.memory.as_fd()
+        self.1.as_fd()
     }
 }
 
@@ -524,15 +699,14 @@ mod tests {
     fn what_is_created_is_opened_with_the_same_layout() {
         for endpoints in [1, 2, 5] {
             let s = Segment::create(endpoints, &SegmentConfig::default()).unwrap();
-            assert_eq!(
-                Segment::bytes(endpoints, &SegmentConfig::default()).unwrap(),
-                s.0.memory.bytes()
-            );
-            let map = Map::open(s.duplicate_fd().unwrap()).unwrap();
+            let bytes = Segment::bytes(endpoints, &SegmentConfig::default()).unwrap();
+            let map = Map::open(s.duplicate_fd().unwrap(), 0).unwrap();
+            let all = lines_of(&map.area(0).memory);
+            assert_eq!(bytes, all.len() * LINE_BYTES);
             assert_eq!(map.layout, s.0.layout);
             assert_eq!(s.state(0), PeerState::Absent);
-            let last = map.layout.rings.checked_sub(1).map(|r| map.ring(r));
-            let all = map.lines().as_ptr_range();
+            let last = map.layout.rings.checked_sub(1).map(|r| map.ring(0, r));
+            let all = all.as_ptr_range();
             let end = last.map_or(all.end, |l| l.as_ptr_range().end);
             assert_eq!(end, all.end);
             // What lies one behind the other does not overlap.
@@ -545,8 +719,8 @@ mod tests {
             let stops = [(0, 0), (index, index)].map(|(to, from)| map.stops(to, from));
             let stops = stops.map(|it| it.as_ptr().addr());
             assert_eq!(stops[0], regions.end.addr());
-            let owners = map.lines()[..map.rings_at()].as_ptr_range().end.addr();
-            assert!(stops[1] + 8 <= owners);
+            let owners = map.layout.owners_at() * LINE_BYTES;
+            assert!(stops[1] + 8 <= all.start.addr() + owners);
         }
     }
 
@@ -639,7 +813,7 @@ mod tests {
     #[test]
     fn a_foreign_memory_is_refused() {
         let zeros = SharedMemory::create("zeros", 100_000).unwrap();
-        let open = |m: &SharedMemory| Map::open(m.duplicate_fd().unwrap()).unwrap_err();
+        let open = |m: &SharedMemory| Map::open(m.duplicate_fd().unwrap(), 0).unwrap_err();
         assert_eq!(open(&zeros), SegmentError::Foreign);
         assert_eq!(
             open(&SharedMemory::create("tiny", 10).unwrap()),
@@ -655,12 +829,18 @@ mod tests {
             (1, 4),
             (1, 5),
             (2, 0),
+            (2, 1),
         ] {
             let s = Segment::create(3, &SegmentConfig::default()).unwrap();
-            let word = s.0.lines()[at.0].word(at.1);
+            let word = lines_of(&s.0.area(0).memory)[at.0].word(at.1);
             for garbage in [0, word.load(Relaxed) + 1, word.load(Relaxed) * 2, u64::MAX] {
                 word.store(garbage, Relaxed);
-                assert_eq!(open(&s.0.memory), SegmentError::Foreign, "{at:?} {garbage}");
+                let opened = Map::open(s.duplicate_fd().unwrap(), 0);
+                assert_eq!(
+                    opened.unwrap_err(),
+                    SegmentError::Foreign,
+                    "{at:?} {garbage}"
+                );
             }
         }
     }

@@ -11,7 +11,7 @@ use portolan_sys::doorbell::Doorbell;
 use portolan_wire::Priority;
 
 use super::port::{ShmPort, extend, kind};
-use super::segment::{Map, PeerState, STOPS, control, ring_owner_word};
+use super::segment::{Map, PeerState, STOPS, control};
 
 /// How much a lane must have carried in the inbox before it asks for a ring:
 /// one for each frame, and one more for each line of it.
@@ -74,6 +74,7 @@ pub(super) struct Lane {
 
 #[derive(Debug)]
 struct Peer {
+    bell: Doorbell,
     state: &'static AtomicU64,
     sleep: SleepWord<'static>,
     lanes: [Lane; 2],
@@ -102,6 +103,9 @@ impl Peer {
     }
 }
 
+/// In that word: the sender is left for good.
+const LEFT: u64 = 1 << 63;
+
 /// Of a flow in the word of its sender; none where there is no such flow.
 const fn stop_bit(priority: Priority, flow: u16) -> u64 {
     (flow < 32) as u64 * (1 << (flow % 32 + 32 * priority.index() as u16))
@@ -111,8 +115,7 @@ const fn stop_bit(priority: Priority, flow: u16) -> u64 {
 #[derive(Debug)]
 pub(super) struct Outgoing {
     index: u16,
-    peers: Vec<Peer>,
-    bells: Vec<Doorbell>,
+    peers: Vec<Option<Peer>>,
     /// Sends that found no room since the last sleep.
     waits: Vec<Wait>,
     /// With whom the memory that is shared was found to make no sense.
@@ -183,33 +186,53 @@ impl ShmPort {
 
 impl Outgoing {
     pub fn new(map: &Map, index: u16, bells: Vec<Doorbell>) -> Self {
-        let lane = |to, priority| Lane {
+        let mut out = Self {
+            index,
+            peers: Vec::new(),
+            waits: Vec::new(),
+            corrupt: Vec::new(),
+        };
+        for (to, bell) in (0..).zip(bells) {
+            out.add(map, to, bell);
+        }
+        out
+    }
+
+    /// An endpoint has this number, and its area is mapped.
+    pub fn add(&mut self, map: &Map, to: u16, bell: Doorbell) {
+        let us = map.area(to).us;
+        let lane = |priority| Lane {
             way: Way::Inbox,
-            inbox: InboxProducer::new(extend(map.inbox(to, priority)), map.layout.inbox, index),
+            inbox: InboxProducer::new(extend(map.inbox(to, priority)), map.layout.inbox, us),
             heat: HEAT,
             heat_start: HEAT,
             quiet_at: None,
         };
-        let peers = (0..map.layout.endpoints)
-            .map(|to| {
-                let line = extend(map.control(to));
-                Peer {
-                    state: line.word(control::STATE),
-                    sleep: SleepWord::new(line, control::SLEEP, map.layout.fence),
-                    lanes: [lane(to, 0), lane(to, 1)],
-                    room_wanted: line.word(control::ROOM_WANTED),
-                    stops: extend(map.stops(to, index)),
-                    stopped: 0,
-                }
-            })
-            .collect();
-        Self {
-            index,
-            peers,
-            bells,
-            waits: Vec::new(),
-            corrupt: Vec::new(),
-        }
+        let line = extend(map.control(to));
+        let peer = Peer {
+            bell,
+            state: line.word(control::STATE),
+            sleep: SleepWord::new(line, control::SLEEP, map.layout.fence),
+            lanes: [lane(0), lane(1)],
+            room_wanted: line.word(control::ROOM_WANTED),
+            stops: extend(map.stops(to, us)),
+            stopped: 0,
+        };
+        let peers = self.peers.len().max(usize::from(to) + 1);
+        self.peers.resize_with(peers, || None);
+        self.peers[usize::from(to)] = Some(peer);
+    }
+
+    /// Nothing is sent to an endpoint any more, and nobody has its number.
+    pub fn remove(&mut self, map: &Map, to: u16) {
+        self.forget_stops(map, to);
+        self.waits.retain(|wait| wait.to != to);
+        self.corrupt.retain(|other| *other != to);
+        self.peers[usize::from(to)] = None;
+    }
+
+    fn peer(&mut self, index: u16) -> Option<&mut Peer> {
+        self.peers.get_mut(usize::from(index))?.as_mut()
     }
 
     pub fn index(&self) -> u16 {
@@ -225,7 +248,7 @@ impl Outgoing {
         flow: Option<u16>,
         bytes: usize,
     ) -> Result<Slot<'_>, ShmError> {
-        let Some(peer) = self.peers.get_mut(usize::from(to)) else {
+        let Some(Some(peer)) = self.peers.get_mut(usize::from(to)) else {
             return Err(ShmError::NoPeer);
         };
         if bytes > map.layout.frame_bytes_max {
@@ -246,12 +269,13 @@ impl Outgoing {
                 return Err(note_wait(&mut self.waits, wait));
             }
         }
-        let lane = &mut peer.lanes[priority.index()];
+        let Peer {
+            lanes, bell, sleep, ..
+        } = peer;
+        let (lane, sleep) = (&mut lanes[priority.index()], *sleep);
         if !matches!(lane.way, Way::Ring(..)) {
-            lane.choose_way(map, self.index, to, priority, bytes);
+            lane.choose_way(map, to, priority, bytes);
         }
-        let bell = &self.bells[usize::from(to)];
-        let sleep = peer.sleep;
         let begun = match &mut lane.way {
             Way::Ring(_, ring) => ring.begin(bytes),
             Way::Inbox => lane.inbox.begin(bytes),
@@ -286,7 +310,7 @@ impl Outgoing {
         flow: u16,
         stopped: bool,
     ) {
-        let Some(it) = self.peers.get_mut(usize::from(peer)) else {
+        let Some(it) = self.peer(peer) else {
             return;
         };
         let bit = stop_bit(priority, flow);
@@ -301,16 +325,36 @@ impl Outgoing {
         }
     }
 
-    /// Stops no flow of a peer's any more: it is gone.
-    pub fn forget_stops(&mut self, map: &Map, peer: u16) {
-        self.peers[usize::from(peer)].stopped = 0;
-        self.publish_stops(map, peer);
+    /// Nothing of ours is a peer's any more that was lent to it.
+    pub fn leave(&mut self, map: &Map, peer: u16) {
+        if let Some(it) = self.peer(peer) {
+            it.stopped = LEFT;
+            self.publish_stops(map, peer);
+            // What was lent changes behind this.
+            fence(SeqCst);
+        }
     }
 
-    fn publish_stops(&self, map: &Map, peer: u16) {
-        let stopped = self.peers[usize::from(peer)].stopped;
+    /// Whether a peer has left us.
+    pub fn has_left(&self, peer: u16) -> bool {
+        // Behind what was read of it.
+        fence(SeqCst);
+        let it = self.peers.get(usize::from(peer)).and_then(Option::as_ref);
+        it.is_none_or(|it| it.stops.load(Acquire) & LEFT != 0)
+    }
+
+    /// Stops no flow of a peer's any more: it is gone.
+    pub fn forget_stops(&mut self, map: &Map, peer: u16) {
+        if let Some(it) = self.peer(peer) {
+            it.stopped = 0;
+            self.publish_stops(map, peer);
+        }
+    }
+
+    fn publish_stops(&mut self, map: &Map, peer: u16) {
+        let stopped = self.peer(peer).map_or(0, |it| it.stopped);
         map.stops(self.index, peer).store(stopped, Release);
-        let any = self.peers.iter().any(|peer| peer.stopped != 0);
+        let any = self.peers.iter().flatten().any(|peer| peer.stopped != 0);
         // Behind the word: who sees this sees that one too.
         map.set_stopping(self.index, any);
     }
@@ -337,20 +381,15 @@ impl Outgoing {
     pub fn want_room(&self) {
         for wait in &self.waits {
             // Behind the sleep word: who sees this sees that one too.
-            self.peers[usize::from(wait.to)]
-                .room_wanted
-                .store(1, Release);
+            if let Some(peer) = &self.peers[usize::from(wait.to)] {
+                peer.room_wanted.store(1, Release);
+            }
         }
     }
 
     /// Whether one of those sends would find room now, or never.
     pub fn has_room(&mut self, map: &Map) -> bool {
-        let Self {
-            index,
-            peers,
-            waits,
-            ..
-        } = self;
+        let Self { peers, waits, .. } = self;
         waits.iter().any(|wait| {
             let Wait {
                 to,
@@ -358,7 +397,9 @@ impl Outgoing {
                 bytes,
                 ..
             } = *wait;
-            let peer = &mut peers[usize::from(to)];
+            let Some(peer) = &mut peers[usize::from(to)] else {
+                return true;
+            };
             if PeerState::of(peer.state.load(Acquire)).is_gone() {
                 return true;
             }
@@ -370,7 +411,7 @@ impl Outgoing {
                 Way::Ring(_, ring) => !matches!(ring.reserve(bytes), Err(ReserveError::Full)),
                 Way::Inbox => lane.inbox.has_room(bytes),
                 Way::Leaving(ring, _) => {
-                    map.ring_owner(*ring).load(Acquire) != ring_owner_word(*index, to, priority)
+                    map.ring_owner(to, *ring).load(Acquire) != map.our_ring_word(to, priority)
                 }
             }
         })
@@ -380,34 +421,37 @@ impl Outgoing {
         self.waits.clear();
     }
 
+    /// # Panics
+    /// Never: we are among the endpoints.
     pub fn own_bell(&self) -> &Doorbell {
-        &self.bells[usize::from(self.index)]
+        let own = self.peers[usize::from(self.index)].as_ref();
+        &own.expect("our own endpoint").bell
     }
 
     /// Wakes every peer that sleeps for room.
     pub fn ring_those_without_room(&self) {
-        for (peer, bell) in self.peers.iter().zip(&self.bells) {
+        for peer in self.peers.iter().flatten() {
             if peer.sleep.must_ring_for_room() {
-                bell.ring();
+                peer.bell.ring();
             }
         }
     }
 
     /// Wakes every peer that sleeps.
     pub fn ring_all(&self) {
-        for (peer, bell) in self.peers.iter().zip(&self.bells) {
+        for peer in self.peers.iter().flatten() {
             if peer.sleep.must_ring() {
-                bell.ring();
+                peer.bell.ring();
             }
         }
     }
 
     /// Begins to leave each ring in which nothing was sent since last time.
     pub fn leave_quiet_rings(&mut self) {
-        for (peer, bell) in self.peers.iter_mut().zip(&self.bells) {
+        for peer in self.peers.iter_mut().flatten() {
             for lane in &mut peer.lanes {
                 if lane.leave_if_quiet() && peer.sleep.must_ring() {
-                    bell.ring();
+                    peer.bell.ring();
                 }
             }
         }
@@ -415,18 +459,21 @@ impl Outgoing {
 
     /// Takes back our rings to a peer that is gone.
     pub fn settle(&mut self, map: &Map, to: u16) {
+        let Some(peer) = self.peer(to) else { return };
         for priority in Priority::BY_URGENCY {
-            let held = ring_owner_word(self.index, to, priority);
-            let lane = &mut self.peers[usize::from(to)].lanes[priority.index()];
+            let held = map.our_ring_word(to, priority);
+            let lane = &mut peer.lanes[priority.index()];
             let (ring, position) = match &lane.way {
                 Way::Inbox => continue,
                 Way::Ring(ring, producer) => (*ring, producer.position()),
                 Way::Leaving(ring, position) => (*ring, *position),
             };
-            let owner = map.ring_owner(ring);
+            let owner = map.ring_owner(to, ring);
             if owner.load(Acquire) == held {
                 // The next pair goes on where we stopped.
-                map.ring(ring)[0].word(0).store(position.pack(), Relaxed);
+                map.ring(to, ring)[0]
+                    .word(0)
+                    .store(position.pack(), Relaxed);
                 let _ = owner.compare_exchange(held, 0, AcqRel, Relaxed);
             }
             lane.way = Way::Inbox;
@@ -465,10 +512,10 @@ impl Lane {
     /// Leaves the inbox for a ring when much has been sent, and takes it up
     /// again when the peer has seen us leave.
     #[cold]
-    fn choose_way(&mut self, map: &Map, from: u16, to: u16, priority: Priority, bytes: usize) {
-        let held = ring_owner_word(from, to, priority);
+    fn choose_way(&mut self, map: &Map, to: u16, priority: Priority, bytes: usize) {
+        let held = map.our_ring_word(to, priority);
         if let Way::Leaving(ring, _) = self.way {
-            if map.ring_owner(ring).load(Acquire) == held {
+            if map.ring_owner(to, ring).load(Acquire) == held {
                 return;
             }
             self.way = Way::Inbox;
@@ -479,7 +526,7 @@ impl Lane {
         if self.heat > 0 {
             return;
         }
-        let ring = self.claim_ring(map, held, from, to);
+        let ring = self.claim_ring(map, held, to);
         self.heat_start = match ring {
             Some(_) => HEAT,
             None => (2 * self.heat_start).min(HEAT_MAX),
@@ -492,27 +539,23 @@ impl Lane {
     }
 
     /// Takes a free ring and announces it, behind our messages in the inbox.
-    fn claim_ring(
-        &mut self,
-        map: &Map,
-        held: u64,
-        from: u16,
-        to: u16,
-    ) -> Option<(u32, Producer<'static>)> {
+    fn claim_ring(&mut self, map: &Map, held: u64, to: u16) -> Option<(u32, Producer<'static>)> {
         let rings = map.layout.rings;
+        let area = map.area(to);
         // Pairs begin at different rings, so that they rarely meet.
-        let first = (u32::from(from) * u32::from(map.layout.endpoints) + u32::from(to)) * 2;
+        let pairs = u32::from(area.us) * u32::from(map.layout.areas);
+        let first = (pairs + u32::from(area.itself)) * 2;
         let ring = (0..rings)
             .map(|i| (first.wrapping_add(i)) % rings)
             .find(|&ring| {
-                let owner = map.ring_owner(ring);
+                let owner = map.ring_owner(to, ring);
                 owner.load(Relaxed) == 0 && owner.compare_exchange(0, held, AcqRel, Relaxed).is_ok()
             })?;
-        let lines = extend(map.ring(ring));
+        let lines = extend(map.ring(to, ring));
         let start = Position::unpack(lines[0].word(0).load(Acquire));
         map.layout.ring.clear(lines, start);
         let Ok(mut slot) = self.inbox.reserve(16) else {
-            map.ring_owner(ring).store(0, Release);
+            map.ring_owner(to, ring).store(0, Release);
             return None;
         };
         slot.set_word(0, u64::from(ring));

@@ -136,6 +136,17 @@ impl<S: Seal> Endpoint<'_, S> {
         quietest.map(|(peer, _)| peer)
     }
 
+    /// Whether those whom nobody has added may come.
+    #[must_use]
+    pub fn accepts_strangers(&self) -> bool {
+        self.core.config.strangers && !self.core.closing
+    }
+
+    /// A peer was recorded that has introduced itself to the caller.
+    pub fn set_stranger(&mut self, peer: PeerId) {
+        self.peers[peer].bits.set_stranger(true);
+    }
+
     /// The caller adds a peer that has introduced itself.
     pub fn acknowledge(&mut self, peer: PeerId) {
         self.peers[peer].bits.set_stranger(false);

@@ -87,6 +87,15 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         self.peers.get(peer.index()).map(|p| p.to)
     }
 
+    /// A peer's id, and the life that it is in.
+    #[must_use]
+    pub fn peer_identity(
+        &self,
+        peer: PeerId,
+    ) -> Option<(portolan_wire::EndpointId, portolan_wire::Life)> {
+        self.peers.get(peer.index()).map(|p| (p.id, p.life))
+    }
+
     /// Whether everything sent to a peer has been acknowledged.
     #[must_use]
     pub fn peer_idle(&self, peer: PeerId) -> bool {

@@ -52,7 +52,6 @@ pub struct RegionId {
 #[derive(Debug)]
 pub struct RegionOwner<'m> {
     table: RegionTable<'m>,
-    index: u16,
     /// Of each slot. What is free keeps its generation.
     states: Vec<u64>,
     keys: Vec<u64>,
@@ -62,13 +61,12 @@ pub struct RegionOwner<'m> {
 }
 
 impl<'m> RegionOwner<'m> {
-    /// Owner `index`, whose table is `table`: nothing published so far.
+    /// The owner whose table is `table`: nothing published so far.
     #[must_use]
-    pub fn new(table: RegionTable<'m>, index: u16) -> Self {
+    pub fn new(table: RegionTable<'m>) -> Self {
         let slots = table.layout.buckets() * SLOTS;
         Self {
             table,
-            index,
             states: vec![0; slots],
             keys: vec![0; slots],
             taken: 0,
@@ -139,7 +137,8 @@ impl<'m> RegionOwner<'m> {
     }
 
     /// Withdraws a region: nobody begins to copy there any more, and once it
-    /// is `Ok` nobody does. `users` are the words of all users, and
+    /// is `Ok` nobody does. `users` are the words of all users, each with the user's number
+    /// and what that user calls the owner, and
     /// `is_over` whether a user has ended and with it all its copying.
     ///
     /// # Errors
@@ -147,7 +146,7 @@ impl<'m> RegionOwner<'m> {
     pub fn try_withdraw<'w>(
         &mut self,
         id: RegionId,
-        users: impl Iterator<Item = (u16, &'w AtomicU64)>,
+        users: impl Iterator<Item = (u16, u16, &'w AtomicU64)>,
         mut is_over: impl FnMut(u16) -> bool,
     ) -> Result<(), WithdrawError> {
         let slot = id.slot as usize;
@@ -162,9 +161,8 @@ impl<'m> RegionOwner<'m> {
             Some(state) if *state == leaving => {}
             _ => return Err(WithdrawError::NoRegion),
         }
-        let used = use_of(self.index, slot);
-        for (user, word) in users {
-            if word.load(Ordering::Acquire) == used && !is_over(user) {
+        for (user, owner, word) in users {
+            if word.load(Ordering::Acquire) == use_of(owner, slot) && !is_over(user) {
                 return Err(WithdrawError::InUse(user));
             }
         }

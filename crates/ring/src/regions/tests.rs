@@ -20,7 +20,7 @@ impl Host {
     }
 
     fn owner(&self) -> RegionOwner<'_> {
-        RegionOwner::new(self.table(), 3)
+        RegionOwner::new(self.table())
     }
 }
 
@@ -153,7 +153,7 @@ fn a_withdrawal_waits_for_who_copies_and_not_for_the_dead() {
     let host = Host::new(8);
     let mut owner = host.owner();
     let words: [AtomicU64; 3] = Default::default();
-    let users = || (0..).zip(&words);
+    let users = || (0..).zip(&words).map(|(user, word)| (user, 3, word));
     let table = host.table();
     let id = owner.publish(region(1)).unwrap();
     let other = owner.publish(region(2)).unwrap();
@@ -195,7 +195,7 @@ fn a_region_that_still_leaves_takes_room() {
     let id = owner.publish(region(1)).unwrap();
     let table = host.table();
     let held = user.hold(3, &table, 1).unwrap();
-    let users = || std::iter::once((0, &word));
+    let users = || std::iter::once((0, 3, &word));
     assert!(owner.try_withdraw(id, users(), |_| false).is_err());
     assert_eq!(owner.publish(region(1)), Err(PublishError::Full(1)));
     drop(held);
@@ -234,7 +234,7 @@ fn garbage_misleads_no_owner() {
         }
         let garbage = AtomicU64::new(next() & !IN_USE);
         for id in ids {
-            let users = std::iter::once((0, &garbage));
+            let users = std::iter::once((0, 3, &garbage));
             assert_eq!(owner.try_withdraw(id, users, |_| false), Ok(()));
         }
     }

@@ -239,7 +239,7 @@ impl Rank {
             moved += 1;
             match finding {
                 Finding::Suspect(rank, why) => self.engine.gone(rank, why),
-                Finding::Come(_) | Finding::Departed(_) | Finding::Due => {
+                Finding::Wanted(_) | Finding::Come(_) | Finding::Departed(_) | Finding::Due => {
                     panic!("in a job nobody comes")
                 }
                 Finding::GivenUp(rank, _) => {

@@ -26,7 +26,7 @@ use super::events::HostCard;
 use crate::codec::decode;
 use crate::frame::{Frames, json};
 use crate::message::{ToRank, Versions};
-use crate::socket::{self, Received};
+use portolan_sys::socket::{self, Received};
 
 /// An agent is there within this time, or not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);

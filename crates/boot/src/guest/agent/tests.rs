@@ -9,7 +9,7 @@ use super::*;
 use crate::codec::decode;
 use crate::job::fill_random;
 use crate::message::{GaveUp, ToLauncher};
-use crate::socket;
+use portolan_sys::socket;
 use rustix::net::socketpair;
 
 /// An agent for this process as one rank and a sleeping one as the next.

@@ -12,7 +12,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use crate::How;
 use crate::codec::decode;
 use crate::message::{GaveUp, ToLauncher, ToRank};
-use crate::socket;
+use portolan_sys::socket;
 
 /// What a watched rank has said.
 #[derive(Default)]

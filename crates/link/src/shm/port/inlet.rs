@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use portolan_ring::{Consumer, Corrupt, InboxConsumer, Position, RingMessage};
 use portolan_wire::Priority;
 
-use super::super::segment::{Map, PeerState, ring_owner_word};
+use super::super::segment::{Map, PeerState, Unknown, ring_owner_word};
 use super::super::send::Outgoing;
 use super::{Frame, HEAD_BYTES_MAX, PollError, extend, kind};
 
@@ -180,10 +180,19 @@ impl Inlet {
         } = self;
         let mut control = 0;
         let mut corrupt = None;
-        let dead = |from: u16| from >= map.layout.endpoints || map.state(from) == PeerState::Dead;
+        let dead = |from: u16| map.state(from) == PeerState::Dead;
         let polled = inboxes[priority.index()].poll(max, dead, |from, kind, message| {
-            if kind == kind::FRAME && from < map.layout.endpoints {
+            if kind == kind::FRAME && map.has(from) {
                 return deliver(head, from, priority, message, take);
+            }
+            if !map.has(from) {
+                match map.unknown(from) {
+                    Unknown::Early => return false,
+                    Unknown::Late => {}
+                    Unknown::Corrupt => corrupt = Some(from),
+                }
+                control += 1;
+                return true;
             }
             control += 1;
             let opened = kind == kind::SWITCH
@@ -197,7 +206,7 @@ impl Inlet {
         match polled {
             Ok(taken) if corrupt.is_none() => Ok(taken - control),
             _ => Err(PollError {
-                from: corrupt.filter(|from| *from < map.layout.endpoints),
+                from: corrupt.filter(|from| map.has(*from)),
             }),
         }
     }
@@ -210,8 +219,17 @@ impl Inlet {
         let held = ring_owner_word(ring.from, self.index, ring.priority);
         // Whatever else stands there, somebody has scribbled: leave it.
         let _ = map
-            .ring_owner(ring.ring)
+            .ring_owner(self.index, ring.ring)
             .compare_exchange(held, 0, AcqRel, Relaxed);
+    }
+
+    /// Gives all rings of a peer back, with what may be in them.
+    pub fn close_rings(&mut self, from: u16, map: &Map) {
+        for at in (0..self.rings.len()).rev() {
+            if self.rings[at].from == from {
+                self.close_ring(at, map);
+            }
+        }
     }
 
     /// Takes up the ring that a peer announces.
@@ -228,7 +246,7 @@ impl Inlet {
         let ring = match u32::try_from(message.word(0)) {
             Ok(ring)
                 if ring < map.layout.rings
-                    && map.ring_owner(ring).load(Acquire) == held
+                    && map.ring_owner(to, ring).load(Acquire) == held
                     && rings.iter().all(|open| open.ring != ring) =>
             {
                 ring
@@ -237,7 +255,7 @@ impl Inlet {
         };
         let start = Position::unpack(message.word(1));
         rings.push(Incoming {
-            consumer: Consumer::new(extend(map.ring(ring)), map.layout.ring, start),
+            consumer: Consumer::new(extend(map.ring(to, ring)), map.layout.ring, start),
             from,
             priority,
             ring,

@@ -37,6 +37,9 @@ pub enum SegmentError {
          of the same version"
     )]
     Doorbells(u16),
+    /// No descriptor is left for a doorbell.
+    #[error("no descriptor is left for shared memory: raise `ulimit -n`")]
+    Bell,
     /// The kernel refused this process the barrier that the launcher chose.
     #[error(
         "this process may not use membarrier though the launcher may: allow it in the seccomp \

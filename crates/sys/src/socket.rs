@@ -1,4 +1,4 @@
-//! Messages and descriptors over the socket pair between launcher and rank.
+//! Messages and descriptors over unix sockets that keep message borders.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -7,25 +7,28 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-    sendmsg, socketpair, sockopt,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, connect, recvmsg, sendmsg, shutdown, socket_with, socketpair,
+    sockopt,
 };
 
 /// Largest message, bytes: well below the least socket buffer that a kernel
 /// gives (212,992 by default), so that several fit.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 32 * 1024;
+pub const MESSAGE_BYTES_MAX: usize = 32 * 1024;
 
 /// Most descriptors that go with one message; the kernel's limit is 253.
-pub(crate) const DESCRIPTORS_MAX: usize = 200;
+pub const DESCRIPTORS_MAX: usize = 200;
 
 /// A message as it was received.
-pub(crate) struct Received {
+pub struct Received {
+    /// What it says.
     pub bytes: Vec<u8>,
+    /// What came with it.
     pub descriptors: Vec<OwnedFd>,
 }
 
 /// A connected pair that keeps message borders; both close-on-exec.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -35,14 +38,57 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Whether a descriptor is one end of such a pair.
-pub(crate) fn is_ours(fd: BorrowedFd<'_>) -> bool {
+pub fn is_ours(fd: BorrowedFd<'_>) -> bool {
     sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
         && sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
 }
 
+/// A socket at an abstract name, at which so many calls wait at most. Non-blocking, as
+/// those that it [accepts](accept); close-on-exec.
+///
+/// # Errors
+/// `ADDRINUSE`: somebody has this name. Else what the kernel answers.
+pub fn listen(name: &str, calls: i32) -> io::Result<OwnedFd> {
+    let listener = unconnected()?;
+    bind(&listener, &abstract_name(name)?)?;
+    rustix::net::listen(&listener, calls)?;
+    Ok(listener)
+}
+
+/// The next call, if one waits.
+pub fn accept(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
+    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+}
+
+/// Calls who listens at an abstract name; does not wait.
+///
+/// # Errors
+/// `ConnectionRefused`: nobody listens. `WouldBlock`: too many wait there.
+pub fn call(name: &str) -> io::Result<OwnedFd> {
+    let socket = unconnected()?;
+    connect(&socket, &abstract_name(name)?)?;
+    Ok(socket)
+}
+
+/// From here on nothing more can be sent to this end; what was can be received.
+pub fn shut(socket: BorrowedFd<'_>) {
+    // It may be so already.
+    let _ = shutdown(socket, Shutdown::Both);
+}
+
+fn unconnected() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let kind = SocketType::SEQPACKET;
+    Ok(socket_with(AddressFamily::UNIX, kind, flags, None)?)
+}
+
+fn abstract_name(name: &str) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
 /// Sends one message. `WouldBlock` if `wait` is false and there is no room;
 /// `BrokenPipe` if the other side is gone.
-pub(crate) fn send(
+pub fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
@@ -52,7 +98,7 @@ pub(crate) fn send(
 }
 
 /// The same with a message of two parts, which lie apart.
-pub(crate) fn send_parts(
+pub fn send_parts(
     socket: BorrowedFd<'_>,
     parts: [&[u8]; 2],
     descriptors: &[BorrowedFd<'_>],
@@ -78,7 +124,7 @@ pub(crate) fn send_parts(
 
 /// Receives one message; `None` when the other side has closed its end and
 /// all is read. `WouldBlock` if `wait` is false and none waits.
-pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<Received>> {
+pub fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<Received>> {
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let got = receive_into(socket, &mut bytes, wait)?;
     Ok(got.map(|(length, descriptors)| {
@@ -89,7 +135,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<R
 
 /// The same into the caller's memory, which has room for any message; gives how
 /// many bytes.
-pub(crate) fn receive_into(
+pub fn receive_into(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
     wait: bool,

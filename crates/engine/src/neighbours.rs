@@ -1,0 +1,482 @@
+//! Endpoints of one host, outside of a job, hand each other their memory.
+//!
+//! Each listens at an abstract unix socket that is named by its key. Who wants to send to
+//! another calls it there; both look at the kernel's word for whose process the other is, and
+//! then each hands over its memory, its doorbell and a pidfd of itself.
+//!
+//! | message | bytes | descriptors |
+//! | --- | --- | --- |
+//! | call | `C`, version, the number that the caller gives to the called (2), a hash of the common secret (8), the caller's address (64) | 3 |
+//! | answer | `A`, version, the number that the called gives to the caller (2) | 3 |
+//! | refusal | `N`, version, 1: for good, 0: call again | 0 |
+//!
+//! Where both call, the call of the one with the lower id stays. Whoever has sent the answer
+//! shares memory from then on, and whoever has given the call up before cannot be sent it: so
+//! both find the same.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use portolan_core::NotNear;
+use portolan_seal::PUBLIC_KEY_BYTES;
+use portolan_sys::clock::now_ns;
+use portolan_sys::closing::Closer;
+use portolan_sys::epoll::Epoll;
+use portolan_sys::process::{Pidfd, is_of_our_user, own_pid};
+use portolan_sys::socket;
+use portolan_wire::{ADDRESS_BYTES, EndpointId, KeyAddress, Life};
+
+const VERSION: u8 = 1;
+const CALL: u8 = b'C';
+const ANSWER: u8 = b'A';
+const NO: u8 = b'N';
+
+/// Between two calls to an endpoint that does not listen (yet), ns: at first, and at most.
+const RETRY_NS: [u64; 2] = [1_000_000, 64_000_000];
+/// Who has been called, and says nothing for so long, gets no memory, ns. It may compute: but
+/// its helper thread does not.
+const ANSWER_NS: u64 = 3_000_000_000;
+/// Callers that have not said yet who they are, at most.
+const UNHEARD_MAX: usize = 64;
+/// Calls that wait at the socket, at most.
+const CALLS_MAX: i32 = 1024;
+
+/// An endpoint, as its key names it.
+pub(crate) type Who = (EndpointId, Life);
+
+/// What another endpoint has handed over.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    /// Its memory.
+    pub memory: OwnedFd,
+    /// Wakes it.
+    pub bell: OwnedFd,
+    /// Readable once its process has ended.
+    pub process: Pidfd,
+    /// What it calls us.
+    pub us: u16,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub(crate) enum Met {
+    /// An endpoint of this user calls: to be [answered](Neighbours::answer).
+    Called {
+        /// Which call.
+        call: u64,
+        /// Where it is.
+        from: KeyAddress,
+        /// What it has handed over.
+        handed: Handed,
+    },
+    /// A call was answered: memory is shared.
+    Answered {
+        /// Whom it was to.
+        rank: u32,
+        /// What we call it.
+        index: u16,
+        /// What was handed over.
+        handed: Handed,
+    },
+    /// A call was refused, and why. It goes by the network.
+    Refused {
+        /// Whom it was to.
+        rank: u32,
+        /// What was meant for it.
+        index: u16,
+        /// For people.
+        why: &'static str,
+    },
+    /// Nobody listens, and the time is over.
+    NoAnswer {
+        /// Whom it was to.
+        rank: u32,
+        /// What was meant for it.
+        index: u16,
+    },
+}
+
+#[derive(Debug)]
+struct Call {
+    rank: u32,
+    to: Who,
+    /// What we call it.
+    index: u16,
+    /// Once somebody listens.
+    socket: Option<OwnedFd>,
+    /// When it is called (again), or given up, ns.
+    due: u64,
+    retry_ns: u64,
+    /// When it is given up if nobody listens, ns.
+    until: u64,
+    /// Since when too many others call it, ns.
+    full_since: Option<u64>,
+}
+
+/// An endpoint's side.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    events: Epoll,
+    listener: OwnedFd,
+    own: KeyAddress,
+    /// A hash of the common secret: who has another is refused.
+    secret: [u8; 8],
+    memory: OwnedFd,
+    bell: OwnedFd,
+    process: Pidfd,
+    calls: Vec<Call>,
+    /// They have not said who they are.
+    unheard: VecDeque<OwnedFd>,
+    /// They wait for an answer.
+    callers: Vec<(u64, OwnedFd)>,
+    called: u64,
+    closer: Closer,
+}
+
+/// Where an endpoint listens.
+fn name_of((id, life): Who) -> String {
+    format!("portolan-endpoint-{:016x}{:016x}", id.0, life.0)
+}
+
+/// Who has this key.
+pub(crate) fn who(key: &[u8; PUBLIC_KEY_BYTES]) -> Who {
+    let (id, life) = portolan_seal::identity(key);
+    (EndpointId(id), Life(life))
+}
+
+/// Of three descriptors, if they are those that belong there.
+fn handed(descriptors: Vec<OwnedFd>, us: [u8; 2]) -> Option<Handed> {
+    let [memory, bell, process]: [OwnedFd; 3] = descriptors.try_into().ok()?;
+    Some(Handed {
+        memory,
+        bell,
+        process: Pidfd::from_other(process).ok()?,
+        us: u16::from_le_bytes(us),
+    })
+}
+
+impl Neighbours {
+    /// Listens as the endpoint at `own`, whose memory and doorbell these are. Who has
+    /// another `secret` (a hash of one) is refused.
+    ///
+    /// # Errors
+    /// No socket, or no other descriptor, is to be had.
+    pub fn listen(
+        own: KeyAddress,
+        secret: u64,
+        memory: OwnedFd,
+        bell: OwnedFd,
+    ) -> io::Result<Self> {
+        let listener = socket::listen(&name_of(who(&own.key)), CALLS_MAX)?;
+        let events = Epoll::new()?;
+        events.add(listener.as_fd(), 0)?;
+        Ok(Self {
+            events,
+            listener,
+            own,
+            secret: secret.to_le_bytes(),
+            memory,
+            bell,
+            process: Pidfd::open(own_pid())?,
+            calls: Vec::new(),
+            unheard: VecDeque::new(),
+            callers: Vec::new(),
+            called: 0,
+            closer: Closer::default(),
+        })
+    }
+
+    /// Readable when there may be something to [poll](Self::poll).
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// When to poll at the latest, ns of the monotonic clock.
+    pub fn next_timeout(&self) -> Option<u64> {
+        self.calls.iter().map(|call| call.due).min()
+    }
+
+    /// Calls the endpoint `to`, which is `rank` to the caller and gets the number `index`.
+    /// It need not be there before
+    /// `until`, ns of the monotonic clock.
+    pub fn call(&mut self, rank: u32, to: Who, index: u16, until: u64) {
+        self.calls.push(Call {
+            rank,
+            to,
+            index,
+            socket: None,
+            due: now_ns(),
+            retry_ns: RETRY_NS[0],
+            until,
+            full_since: None,
+        });
+    }
+
+    /// Ends a call: gives the number that was meant for the called, and what it has handed
+    /// over where it has answered by now.
+    pub fn hang_up(&mut self, rank: u32) -> Option<(u16, Option<Handed>)> {
+        let at = self.calls.iter().position(|call| call.rank == rank)?;
+        let call = self.calls.swap_remove(at);
+        let last = call.socket.and_then(|socket| self.last_answer(socket));
+        Some((call.index, last))
+    }
+
+    /// Answers one that has called, which gets the number `index`, or is refused.
+    /// False: it has heard nothing.
+    pub fn answer(&mut self, call: u64, index: Result<u16, NotNear>) -> bool {
+        let Some(at) = self.callers.iter().position(|(other, _)| *other == call) else {
+            return false;
+        };
+        let (_, socket) = self.callers.swap_remove(at);
+        let sent = match index {
+            Ok(index) => {
+                let [low, high] = index.to_le_bytes();
+                let ours = [self.memory.as_fd(), self.bell.as_fd(), self.process.as_fd()];
+                let answer = [ANSWER, VERSION, low, high];
+                socket::send(socket.as_fd(), &answer, &ours, false)
+            }
+            Err(why) => {
+                let for_good = u8::from(why == NotNear::Never);
+                socket::send(socket.as_fd(), &[NO, VERSION, for_good], &[], false)
+            }
+        };
+        self.closer.take(socket);
+        self.closer.close();
+        sent.is_ok()
+    }
+
+    /// The next that has happened. Does not wait.
+    pub fn poll(&mut self) -> Option<Met> {
+        self.accept();
+        if let Some(met) = self.hear_callers() {
+            return Some(met);
+        }
+        let now = now_ns();
+        for at in 0..self.calls.len() {
+            if let Some(met) = self.go_on(at, now) {
+                self.calls.swap_remove(at);
+                return Some(met);
+            }
+        }
+        None
+    }
+
+    fn close(&mut self, socket: OwnedFd) {
+        let _ = self.events.remove(socket.as_fd());
+        self.closer.take(socket);
+        self.closer.close();
+    }
+
+    /// Gives a call up: an answer cannot be sent from here on, and what was sent before is here.
+    fn last_answer(&mut self, socket: OwnedFd) -> Option<Handed> {
+        socket::shut(socket.as_fd());
+        let last = receive(socket.as_fd());
+        self.close(socket);
+        match last {
+            Heard::Answer(handed) => Some(handed),
+            _ => None,
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Some(other) = socket::accept(self.listener.as_fd()) {
+            let is_watched = self.events.add(other.as_fd(), 0).is_ok();
+            if !is_watched || !is_of_our_user(other.as_fd()) {
+                // Another user's: it finds the same of us.
+                self.close(other);
+                continue;
+            }
+            if self.unheard.len() >= UNHEARD_MAX
+                && let Some(first) = self.unheard.pop_front()
+            {
+                self.close(first);
+            }
+            self.unheard.push_back(other);
+        }
+    }
+
+    fn hear_callers(&mut self) -> Option<Met> {
+        for _ in 0..self.unheard.len() {
+            let socket = self.unheard.pop_front()?;
+            match receive(socket.as_fd()) {
+                Heard::Nothing => self.unheard.push_back(socket),
+                Heard::Call(secret, ..) if secret != self.secret => {
+                    let _ = socket::send(socket.as_fd(), &[NO, VERSION, 1], &[], false);
+                    self.close(socket);
+                }
+                Heard::Call(_, from, handed) => {
+                    if self.calls_first(who(&from.key)) {
+                        let _ = socket::send(socket.as_fd(), &[NO, VERSION, 0], &[], false);
+                        self.close(socket);
+                        continue;
+                    }
+                    let _ = self.events.remove(socket.as_fd());
+                    self.called += 1;
+                    let call = self.called;
+                    self.callers.push((call, socket));
+                    return Some(Met::Called { call, from, handed });
+                }
+                _ => self.close(socket),
+            }
+        }
+        None
+    }
+
+    /// Whether our own call to one that calls us stays: it has been sent, and our id is lower.
+    fn calls_first(&self, other: Who) -> bool {
+        let is_sent = |call: &Call| call.to == other && call.socket.is_some();
+        who(&self.own.key) < other && self.calls.iter().any(is_sent)
+    }
+
+    /// Goes on with a call; gives what ends it.
+    fn go_on(&mut self, at: usize, now: u64) -> Option<Met> {
+        let Call { rank, index, .. } = self.calls[at];
+        let refused = |why| Some(Met::Refused { rank, index, why });
+        let answered = |handed| {
+            Some(Met::Answered {
+                rank,
+                index,
+                handed,
+            })
+        };
+        let Some(socket) = self.calls[at].socket.take() else {
+            return if self.calls[at].due <= now {
+                self.try_to_call(at, now)
+            } else {
+                None
+            };
+        };
+        match receive(socket.as_fd()) {
+            Heard::Nothing if now < self.calls[at].due => {
+                self.calls[at].socket = Some(socket);
+                None
+            }
+            Heard::Nothing => match self.last_answer(socket) {
+                Some(handed) => answered(handed),
+                None => refused("it does not answer at its unix socket"),
+            },
+            Heard::Answer(handed) => {
+                self.close(socket);
+                answered(handed)
+            }
+            Heard::Refusal => {
+                self.close(socket);
+                refused("it shares no memory")
+            }
+            // It has ended, or calls us.
+            Heard::Later | Heard::End => {
+                self.close(socket);
+                self.call_again(at, now);
+                None
+            }
+            Heard::Call(..) | Heard::Nonsense => {
+                self.close(socket);
+                refused("what it says at its unix socket makes no sense")
+            }
+        }
+    }
+
+    fn call_again(&mut self, at: usize, now: u64) {
+        let call = &mut self.calls[at];
+        call.due = (now + call.retry_ns).min(call.until.max(now + 1));
+        call.retry_ns = (2 * call.retry_ns).min(RETRY_NS[1]);
+    }
+
+    fn try_to_call(&mut self, at: usize, now: u64) -> Option<Met> {
+        let Call {
+            rank,
+            to,
+            index,
+            until,
+            ..
+        } = self.calls[at];
+        let refused = |why| Some(Met::Refused { rank, index, why });
+        if now >= until {
+            return Some(Met::NoAnswer { rank, index });
+        }
+        let socket = match socket::call(&name_of(to)) {
+            Ok(socket) => socket,
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                self.calls[at].full_since = None;
+                self.call_again(at, now);
+                return None;
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let since = *self.calls[at].full_since.get_or_insert(now);
+                if now.saturating_sub(since) >= ANSWER_NS {
+                    return refused("it does not answer at its unix socket");
+                }
+                self.call_again(at, now);
+                return None;
+            }
+            Err(_) => return refused("its unix socket cannot be reached, or none is left here"),
+        };
+        if !is_of_our_user(socket.as_fd()) {
+            return refused("it is another user's");
+        }
+        let [low, high] = index.to_le_bytes();
+        let mut call = vec![CALL, VERSION, low, high];
+        call.extend(self.secret);
+        call.extend(self.own.to_bytes());
+        let ours = [self.memory.as_fd(), self.bell.as_fd(), self.process.as_fd()];
+        let sent = socket::send(socket.as_fd(), &call, &ours, false);
+        if sent.is_err() || self.events.add(socket.as_fd(), 0).is_err() {
+            self.call_again(at, now);
+            return None;
+        }
+        let call = &mut self.calls[at];
+        call.socket = Some(socket);
+        call.due = now + ANSWER_NS;
+        None
+    }
+}
+
+/// Nothing that was handed to us, and lies in a socket, keeps us.
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        let calls = self.calls.drain(..).filter_map(|call| call.socket);
+        let callers = self.callers.drain(..).map(|(_, socket)| socket);
+        for socket in calls.chain(callers).chain(self.unheard.drain(..)) {
+            self.closer.take(socket);
+        }
+        self.closer.close();
+    }
+}
+
+enum Heard {
+    Nothing,
+    Call([u8; 8], KeyAddress, Handed),
+    Answer(Handed),
+    Refusal,
+    Later,
+    Nonsense,
+    End,
+}
+
+fn receive(socket: BorrowedFd<'_>) -> Heard {
+    let got = match socket::receive(socket, false) {
+        Ok(Some(got)) => got,
+        Ok(None) => return Heard::End,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
+        Err(_) => return Heard::Nonsense,
+    };
+    let (bytes, descriptors) = (got.bytes.as_slice(), got.descriptors);
+    match bytes {
+        [CALL, VERSION, low, high, rest @ ..] if rest.len() == 8 + ADDRESS_BYTES => {
+            let (secret, address) = rest.split_at(8);
+            let from = KeyAddress::parse(address).ok();
+            let handed = handed(descriptors, [*low, *high]);
+            match (secret.try_into(), from, handed) {
+                (Ok(secret), Some(from), Some(handed)) => Heard::Call(secret, from, handed),
+                _ => Heard::Nonsense,
+            }
+        }
+        [ANSWER, VERSION, low, high] => {
+            handed(descriptors, [*low, *high]).map_or(Heard::Nonsense, Heard::Answer)
+        }
+        [NO, VERSION, 0] => Heard::Later,
+        [NO, VERSION, _] => Heard::Refusal,
+        _ => Heard::Nonsense,
+    }
+}

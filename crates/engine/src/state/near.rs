@@ -1,0 +1,227 @@
+//! Endpoints of this host, outside of a job: how memory comes to be shared with them, and how
+//! their processes' ends are heard of.
+
+use std::os::fd::AsFd;
+
+use portolan_core::{Death, Lane, NewPeer, NotNear};
+use portolan_proto::NetAddress;
+use portolan_sys::clock::now_ns;
+use portolan_sys::process::Pidfd;
+use portolan_wire::KeyAddress;
+
+use super::{State, TOKEN_NEAR, TOKEN_NEAR_PID, congestion_towards};
+use crate::neighbours::{Handed, Met, Neighbours, who};
+
+/// What it takes to share memory with endpoints that come and go.
+pub(crate) struct Near {
+    neighbours: Neighbours,
+    /// Names this host.
+    host: u64,
+    /// An endpoint that does not listen for so long is given up, ns.
+    connect_ns: u64,
+    /// Processes that write to our memory, by the number of their endpoint.
+    processes: Vec<(u16, Pidfd)>,
+}
+
+impl Near {
+    pub const fn new(neighbours: Neighbours, host: u64, connect_ns: u64) -> Self {
+        Self {
+            neighbours,
+            host,
+            connect_ns,
+            processes: Vec::new(),
+        }
+    }
+}
+
+impl State {
+    /// Hears of others of this host from now on.
+    pub fn set_near(&mut self, near: Near) -> Result<(), portolan_sys::raw::Errno> {
+        let events = &self.sleep.wait_set.events;
+        events.add(near.neighbours.fd(), TOKEN_NEAR)?;
+        self.near = Some(near);
+        Ok(())
+    }
+
+    /// Whether an endpoint with this in its address can share memory with us.
+    pub fn is_near(&self, host: u64) -> bool {
+        (self.near.as_ref()).is_some_and(|near| host != 0 && near.host == host)
+    }
+
+    pub fn next_timeout(&mut self) -> Option<u64> {
+        let near = self
+            .near
+            .as_ref()
+            .and_then(|it| it.neighbours.next_timeout());
+        [self.engine.next_timeout(), near]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Something is to be sent to one of this host: it is called.
+    pub(super) fn call(&mut self, rank: u32) {
+        self.stop_calling(rank);
+        let Some(index) = self.engine.expect_near(rank) else {
+            self.engine.pass_by(rank, "as many share memory as can");
+            return;
+        };
+        let (Some(near), Some(who)) = (&mut self.near, self.engine.identity(rank)) else {
+            self.engine.forget_near(index);
+            return;
+        };
+        let until = now_ns().saturating_add(near.connect_ns);
+        near.neighbours.call(rank, who, index, until);
+        self.hear_near();
+    }
+
+    /// Nothing is to be sent to it any more, or it has called us. Where it has answered by now
+    /// memory is shared with it.
+    pub fn stop_calling(&mut self, rank: u32) {
+        let Some(near) = &mut self.near else { return };
+        if let Some((index, answer)) = near.neighbours.hang_up(rank) {
+            match answer {
+                Some(handed) => self.answered(rank, index, handed),
+                None => self.engine.forget_near(index),
+            }
+        }
+    }
+
+    /// Hears what others of this host say, and calls again who was not there. Gives how much
+    /// has changed.
+    pub(super) fn hear_near(&mut self) -> usize {
+        let mut events = 0;
+        while let Some(near) = &mut self.near
+            && let Some(met) = near.neighbours.poll()
+        {
+            events += 1;
+            match met {
+                Met::Called { call, from, handed } => self.called(call, &from, handed),
+                Met::Answered {
+                    rank,
+                    index,
+                    handed,
+                } => self.answered(rank, index, handed),
+                Met::Refused { rank, index, why } => {
+                    self.engine.forget_near(index);
+                    self.engine.pass_by(rank, why);
+                }
+                Met::NoAnswer { rank, index } => {
+                    self.engine.forget_near(index);
+                    self.engine.lose_near(rank, Death::NoAnswer);
+                }
+            }
+        }
+        events
+    }
+
+    /// Another wants to share memory with us.
+    fn called(&mut self, call: u64, from: &KeyAddress, handed: Handed) {
+        if let Err(why) = self.take_up(call, from, handed)
+            && let Some(near) = &mut self.near
+        {
+            near.neighbours.answer(call, Err(why));
+        }
+    }
+
+    fn take_up(&mut self, call: u64, from: &KeyAddress, handed: Handed) -> Result<(), NotNear> {
+        let (id, life) = who(&from.key);
+        let to = NetAddress {
+            ip: from.ip,
+            port: from.port,
+        };
+        let rank = self.engine.let_near(&NewPeer {
+            id,
+            life,
+            public_key: Some(from.key),
+            to,
+            mode: congestion_towards(from.ip),
+        })?;
+        self.stop_calling(rank);
+        let index = self.engine.expect_near(rank).ok_or(NotNear::Never)?;
+        let Handed {
+            memory,
+            bell,
+            process,
+            us,
+        } = handed;
+        if let Err(e) = self.engine.map_near(index, (memory, bell), us) {
+            log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
+            self.engine.forget_near(index);
+            return Err(NotNear::Never);
+        }
+        let answered = (self.near.as_mut()).is_some_and(|it| it.neighbours.answer(call, Ok(index)));
+        if answered {
+            self.meet(rank, index, process);
+        } else {
+            // It has given up, and writes nothing.
+            self.engine.unmap_near(index);
+        }
+        Ok(())
+    }
+
+    /// It shares memory with us from now on, whether we still want that or not.
+    fn answered(&mut self, rank: u32, index: u16, handed: Handed) {
+        let Handed {
+            memory,
+            bell,
+            process,
+            us,
+        } = handed;
+        if let Err(e) = self.engine.map_near(index, (memory, bell), us) {
+            log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
+            self.engine.forget_near(index);
+            self.engine.lose_near(rank, Death::Corrupt);
+            return;
+        }
+        self.meet(rank, index, process);
+    }
+
+    fn meet(&mut self, rank: u32, index: u16, process: Pidfd) {
+        let events = &self.sleep.wait_set.events;
+        let _ = events.add(process.as_fd(), TOKEN_NEAR_PID + u64::from(index));
+        if let Some(near) = &mut self.near {
+            near.processes.push((index, process));
+        }
+        self.engine.meet(rank, index);
+        // Whoever sleeps relies on nobody's writing to our memory.
+        self.sleep.rouse();
+        self.after();
+    }
+
+    /// A process that writes to our memory has ended.
+    pub(super) fn near_ended(&mut self, index: u16) {
+        self.forget_process(index);
+        let Some(shm) = &mut self.engine.shm else {
+            return;
+        };
+        shm.link.mark_dead(index);
+        let rank = shm.ranks().get(usize::from(index)).copied();
+        if let Some(rank) = rank
+            && self.core.lanes.get(rank) == Some(Lane::Shm(index))
+        {
+            self.gone(rank, Death::Ended);
+        }
+    }
+
+    /// Gives back what those had who write nothing more.
+    pub(super) fn free_near(&mut self) {
+        let freed = self.engine.shm.as_mut().map(|shm| shm.free_left());
+        for index in freed.unwrap_or_default() {
+            self.forget_process(index);
+        }
+    }
+
+    fn forget_process(&mut self, index: u16) {
+        let Some(near) = &mut self.near else { return };
+        if let Some(at) = near.processes.iter().position(|(of, _)| *of == index) {
+            let (_, process) = near.processes.swap_remove(at);
+            let _ = self.sleep.wait_set.events.remove(process.as_fd());
+        }
+    }
+
+    /// At the end: nobody can call any more.
+    pub fn leave_near(&mut self) {
+        self.near = None;
+    }
+}
