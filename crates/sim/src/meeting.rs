@@ -1,6 +1,9 @@
 //! Endpoints outside of a job, under the simulator: they add and remove each other, introduce
 //! themselves, close, are killed and come again under the same address, while the network
-//! loses, repeats and cuts. The engine is the one that is shipped.
+//! loses, repeats and cuts. From seed `MEETING + NEAR` on all are on one host and share memory. The
+//! engine is the one that is shipped.
+
+mod near;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +24,7 @@ use crate::link::{SharedNetwork, SimLinks};
 use crate::net::Network;
 use crate::node::address;
 use crate::rng::{Rng, mix};
-use crate::scenario::faults;
+use crate::scenario::{NEAR, faults};
 use crate::stage::SimClock;
 use crate::trace::Trace;
 
@@ -35,6 +38,11 @@ const LONGEST: u64 = 30_000;
 const HEAD: usize = 24;
 /// After which a peer is silent, ns.
 const SILENCE_NS: u64 = 500 * MS;
+
+/// After which one that was never there is given up, ns.
+const CONNECT_NS: u64 = 3 * SILENCE_NS;
+/// How often a node looks into its memory, ns.
+const NEAR_LOOK_NS: u64 = 300_000;
 
 /// A life of a node, by its number in the run.
 type LifeId = usize;
@@ -77,6 +85,10 @@ struct Node {
     key: [u8; 32],
     engine: Engine<SimLinks, SimClock>,
     notes: SharedNotes,
+    /// Where memory is shared: its own.
+    near: Option<near::Own>,
+    /// Who writes to it, by index.
+    seats: BTreeMap<u16, LifeId>,
     peers: BTreeMap<u32, Acquaintance>,
     receives: Vec<OpId>,
     sends: Vec<OpId>,
@@ -92,6 +104,12 @@ pub struct Meeting {
     rng: Rng,
     trace: Trace,
     nodes: Vec<Option<Node>>,
+    /// Those that have ended: others may still reach into their memory.
+    killed: Vec<Node>,
+    /// All are on one host.
+    near: bool,
+    calls: Vec<near::Call>,
+    ends: Vec<near::End>,
     /// Node and public key of each life.
     lives: Vec<(usize, [u8; 32])>,
     /// Acquaintances that have not ended.
@@ -110,6 +128,7 @@ impl Meeting {
         let nodes = rng.between(2, 5) as usize;
         let mut net = Network::new(mix(seed ^ 12), nodes);
         let calm = rng.one_in(3);
+        let near = seed & NEAR != 0;
         net.set_faults(faults(&mut rng, true, calm));
         let mut meeting = Self {
             seed,
@@ -119,6 +138,10 @@ impl Meeting {
             rng,
             trace: Trace { on: trace },
             nodes: (0..nodes).map(|_| None).collect(),
+            killed: Vec::new(),
+            near,
+            calls: Vec::new(),
+            ends: Vec::new(),
             lives: Vec::new(),
             lasting: BTreeSet::new(),
             acquaintances: 0,
@@ -151,7 +174,7 @@ impl Meeting {
             frames: 128,
             longs: 8,
             silence_ns: SILENCE_NS,
-            connect_ns: 3 * SILENCE_NS,
+            connect_ns: CONNECT_NS,
             idle_ns: 50 * MS,
             introduces: true,
             strangers: true,
@@ -206,7 +229,10 @@ impl Meeting {
         let matched = Matched::new(&settings, &lanes);
         let core = Core::new(&settings, lanes);
         let lane = NetLane::new(links, tables, Vec::new(), SILENCE_NS, self.now);
-        let mut engine = Engine::new(core, matched, Some(lane), None, self.clock.clone());
+        let copies = mix(self.seed ^ mix(life as u64)) & 1 == 0;
+        let copy_min = if copies { 4_096 } else { usize::MAX };
+        let (near, shm) = self.near.then(|| near::memory(copy_min)).unzip();
+        let mut engine = Engine::new(core, matched, Some(lane), shm, self.clock.clone());
         let notes = SharedNotes::default();
         let heard = Arc::clone(&notes);
         let handler = Binding::to(move |_, m| {
@@ -231,6 +257,8 @@ impl Meeting {
             key: public,
             engine,
             notes,
+            near,
+            seats: BTreeMap::new(),
             peers: BTreeMap::new(),
             receives: Vec::new(),
             sends: Vec::new(),
@@ -325,6 +353,9 @@ impl Meeting {
             node.engine.end();
         }
         self.net.lock().clear_inbox(at);
+        let life = node.life;
+        self.killed.push(node);
+        self.end_near(life);
     }
 
     fn add(&mut self, at: usize, life: LifeId) {
@@ -341,7 +372,7 @@ impl Meeting {
             to: address(place),
             mode: Mode::Lan,
         };
-        let added = node.engine.add_peer(&new, false);
+        let added = node.engine.add_peer(&new, self.near);
         // The table is small: others may hold it.
         let Some(peer) = added else { return };
         let (id, lasting) = (self.acquaintances, &mut self.lasting);
@@ -381,6 +412,7 @@ impl Meeting {
     }
 
     fn remove_one(&mut self, at: usize, peer: u32) {
+        self.stop_calling(at, peer);
         let node = self.nodes[at].as_mut().expect("it lives");
         match node.engine.remove_peer(peer) {
             Ok(()) => {}
@@ -464,7 +496,8 @@ impl Meeting {
         let end = self.now + time;
         loop {
             let passes = self.nodes.iter().flatten().map(|it| it.next_pass).min();
-            let next = [passes, self.net.lock().next_time()]
+            let near = self.go_on_near();
+            let next = [passes, near, self.net.lock().next_time()]
                 .into_iter()
                 .flatten()
                 .min();
@@ -489,7 +522,9 @@ impl Meeting {
             return;
         };
         let lane = node.engine.net.as_ref().expect("there is one");
-        if node.next_pass > now && !lane.link.has_packets() {
+        let shm = node.engine.shm.as_ref();
+        let is_quiet = !lane.link.has_packets() && shm.is_none_or(|shm| shm.link.is_quiet());
+        if node.next_pass > now && is_quiet {
             return;
         }
         while node.receives.len() < 4 {
@@ -501,12 +536,15 @@ impl Meeting {
             node.receives.push(posted.expect("anybody may send"));
         }
         let mut moved = node.engine.pass();
+        let mut wanted = Vec::new();
         while let Some(finding) = node.engine.next_finding() {
             moved += 1;
             match finding {
                 Finding::Come(peer) => node.engine.let_in(peer, |_| Mode::Lan),
                 Finding::Departed(peer) => node.engine.has_departed(peer),
                 Finding::Due => node.engine.keep_places(),
+                Finding::Wanted(peer) => wanted.push(peer),
+                Finding::Suspect(peer, why) => node.engine.gone(peer, why),
                 other => panic!("{other:?} outside of a job"),
             }
         }
@@ -517,6 +555,16 @@ impl Meeting {
             Some(due) => due.max(now + 300),
             None => u64::MAX,
         };
+        if self.near {
+            // Nobody's bell is heard here.
+            node.next_pass = node.next_pass.min(now + NEAR_LOOK_NS);
+        }
+        for peer in wanted {
+            self.call(at, peer);
+        }
+        if self.look(at) > 0 {
+            self.node(at).next_pass = now + 500;
+        }
         self.take_in(at);
     }
 

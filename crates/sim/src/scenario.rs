@@ -127,6 +127,9 @@ pub const STAGE: u64 = 1 << 42;
 /// And from this one on for endpoints outside of a job: [`crate::meeting`].
 pub const MEETING: u64 = 1 << 43;
 
+/// Of those: all are on one host.
+pub const NEAR: u64 = 1 << 42;
+
 impl Scenario {
     /// The scenario that a seed names.
     #[must_use]

@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 
 use portolan_sim::cluster::Summary;
 use portolan_sim::run::{run_seed, run_seeds};
-use portolan_sim::scenario::{MEETING, STAGE, TWO_NETWORKS, TWO_WAYS};
+use portolan_sim::scenario::{MEETING, NEAR, STAGE, TWO_NETWORKS, TWO_WAYS};
 
 const SEEDS: u64 = 500;
 
@@ -57,6 +57,12 @@ fn seeds_of_meetings_that_once_failed_pass() {
 fn five_hundred_meetings_pass() {
     let sum = pass(MEETING, SEEDS);
     assert!(sum.kills > 1_000 && sum.delivered > 15_000, "{sum:?}");
+}
+
+#[test]
+fn three_hundred_meetings_on_one_host_pass() {
+    let sum = pass(MEETING + NEAR, 300);
+    assert!(sum.kills > 600 && sum.delivered > 9_000, "{sum:?}");
 }
 
 #[test]
