@@ -18,7 +18,7 @@
 
 mod receive;
 
-use portolan_link::shm::{ENDPOINTS_MAX, PeerState, ShmPort};
+use portolan_link::shm::{PeerState, ShmPort};
 use portolan_wire::Priority;
 
 use self::receive::ShmRx;
@@ -206,17 +206,14 @@ impl ShmLane {
             self.places[usize::from(*index)] == NOBODY && !self.leaving.contains(index)
         };
         let known = self.places.len() as u16;
-        let index = if known < ENDPOINTS_MAX {
+        let most = self.link.endpoints_max();
+        let index = if known < most {
             known
         } else {
             let all = (self.next..known).chain(1..self.next);
             all.into_iter().find(is_free)?
         };
-        self.next = if index + 1 < ENDPOINTS_MAX {
-            index + 1
-        } else {
-            1
-        };
+        self.next = if index + 1 < most { index + 1 } else { 1 };
         Some(index)
     }
 

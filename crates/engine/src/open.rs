@@ -9,7 +9,7 @@ use portolan_core::{
     Core, Credentials, Death, Engine, Lane, Lanes, Matched, NetLane, NewPeer, PACKET_MIN,
     ProtoTables, Settings, ShmLane,
 };
-use portolan_link::shm::{SegmentConfig, ShmPort};
+use portolan_link::shm::{ENDPOINTS_MAX, SegmentConfig, ShmPort};
 use portolan_link::udp::{Udp, UdpConfig};
 use portolan_link::xdp::{HostPort, Xdp};
 use portolan_link::{Link, LinkAddress, LinkError};
@@ -235,8 +235,8 @@ impl Opening {
             remote_barrier: !disabled.membarrier,
             ..SegmentConfig::default()
         };
-        let (port, memory) =
-            ShmPort::alone(&sizes, !disabled.cma).map_err(|error| error.to_string())?;
+        let (port, memory) = ShmPort::alone(ENDPOINTS_MAX, &sizes, !disabled.cma)
+            .map_err(|error| error.to_string())?;
         let bell = port.as_fd().try_clone_to_owned();
         let neighbours = bell.and_then(|bell| Neighbours::listen(*address, secret, memory, bell));
         let neighbours = neighbours.map_err(|error| format!("no unix socket: {error}"))?;

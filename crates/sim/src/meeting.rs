@@ -428,7 +428,9 @@ impl Meeting {
 
     fn send(&mut self, at: usize, peer: u32) {
         let number = self.sent.len() as u64;
-        let length = if self.rng.one_in(3) {
+        let length = if self.near && self.rng.one_in(2) {
+            self.rng.between(LONGEST / 4, LONGEST)
+        } else if self.rng.one_in(3) {
             self.rng.scale(HEAD as u64, LONGEST)
         } else {
             HEAD as u64

@@ -191,6 +191,12 @@ impl State {
 
     /// A process that writes to our memory has ended.
     pub(super) fn near_ended(&mut self, index: u16) {
+        let processes = self.near.iter().flat_map(|near| &near.processes);
+        let mut of_it = processes.filter(|(of, _)| *of == index);
+        // Its number may be another's by now.
+        if !of_it.any(|(_, process)| process.has_exited()) {
+            return;
+        }
         self.forget_process(index);
         let Some(shm) = &mut self.engine.shm else {
             return;

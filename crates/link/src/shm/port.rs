@@ -167,12 +167,17 @@ impl ShmPort {
     }
 
     /// Opens an endpoint outside of a job, in a memory of its own: it is number 0, and meets
-    /// others one by one ([`ShmPort::connect`]).
+    /// others one by one ([`ShmPort::connect`]), of which there are less than `endpoints` at a
+    /// time. All on a host say the same.
     ///
     /// # Errors
     /// [`SegmentError`].
-    pub fn alone(config: &SegmentConfig, cma: bool) -> Result<(Self, OwnedFd), SegmentError> {
-        let (map, memory) = Map::create(config)?;
+    pub fn alone(
+        endpoints: u16,
+        config: &SegmentConfig,
+        cma: bool,
+    ) -> Result<(Self, OwnedFd), SegmentError> {
+        let (map, memory) = Map::create(endpoints, config)?;
         let bell = Doorbell::new().map_err(|_| SegmentError::Bell)?;
         Ok((Self::over(map, 0, vec![bell], cma)?, memory))
     }
@@ -270,6 +275,12 @@ impl ShmPort {
             self.map.remove(index);
         }
         empty
+    }
+
+    /// Below which all numbers are.
+    #[must_use]
+    pub fn endpoints_max(&self) -> u16 {
+        self.map.layout.endpoints
     }
 
     /// Whether nobody else can write to our memory.

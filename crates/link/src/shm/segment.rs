@@ -338,9 +338,9 @@ impl Layout {
     }
 
     /// Of an endpoint outside of a job, whose own area alone it is.
-    fn of_one(config: &SegmentConfig) -> Result<Self, SegmentError> {
+    fn of_one(endpoints: u16, config: &SegmentConfig) -> Result<Self, SegmentError> {
         let rings = Some(config.rings.unwrap_or(RINGS_OF_ONE));
-        let layout = Self::new(ENDPOINTS_MAX.into(), &SegmentConfig { rings, ..*config })?;
+        let layout = Self::new(endpoints.into(), &SegmentConfig { rings, ..*config })?;
         Ok(Self { areas: 1, ..layout })
     }
 }
@@ -560,8 +560,8 @@ impl Map {
     }
 
     /// Makes the memory of an endpoint outside of a job, which calls itself 0.
-    pub fn create(config: &SegmentConfig) -> Result<(Self, OwnedFd), SegmentError> {
-        let layout = Layout::of_one(config)?;
+    pub fn create(endpoints: u16, config: &SegmentConfig) -> Result<(Self, OwnedFd), SegmentError> {
+        let layout = Layout::of_one(endpoints, config)?;
         let fd = SharedMemory::unallocated("portolan", layout.lines() * LINE_BYTES)?;
         SharedMemory::allocate(fd.as_fd(), layout.rings_at() * LINE_BYTES)?;
         let memory = SharedMemory::from_fd(fd, None)?;

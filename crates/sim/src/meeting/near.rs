@@ -24,6 +24,9 @@ const SIZES: SegmentConfig = SegmentConfig {
     remote_barrier: false,
 };
 
+/// Few, so that numbers are used again: a node and five others.
+const ENDPOINTS: u16 = 6;
+
 /// A node's memory, and what wakes it.
 pub(super) struct Own {
     memory: OwnedFd,
@@ -55,12 +58,14 @@ pub(super) struct Call {
 pub(super) struct End {
     by: LifeId,
     index: u16,
+    /// Whose.
+    of: LifeId,
     pub due: u64,
 }
 
 /// A node's memory, on a host where it is shared.
 pub(super) fn memory(copy_min: usize) -> (Own, ShmLane) {
-    let (port, memory) = ShmPort::alone(&SIZES, true).expect("there is memory");
+    let (port, memory) = ShmPort::alone(ENDPOINTS, &SIZES, true).expect("there is memory");
     let bell = port.as_fd().try_clone_to_owned();
     let bell = bell.expect("a descriptor is left");
     (
@@ -116,8 +121,8 @@ impl Meeting {
             self.go_on(call);
         }
         while let Some(at) = self.ends.iter().position(|end| end.due <= now) {
-            let End { by, index, .. } = self.ends.swap_remove(at);
-            self.ended(by, index);
+            let end = self.ends.swap_remove(at);
+            self.ended(&end);
         }
         let calls = self.calls.iter().map(|call| call.due);
         calls.chain(self.ends.iter().map(|end| end.due)).min()
@@ -215,7 +220,7 @@ impl Meeting {
                 self.note(at, || format!("has met life {life} as {rank}, {index}"));
                 // It may have been killed since.
                 if self.place_of(life).is_none() {
-                    self.will_end(at, index);
+                    self.will_end(at, index, life);
                 }
             }
             // It has closed since; its memory says so.
@@ -224,10 +229,10 @@ impl Meeting {
         true
     }
 
-    fn will_end(&mut self, at: usize, index: u16) {
+    fn will_end(&mut self, at: usize, index: u16, of: LifeId) {
         let due = self.now + self.rng.scale(1_000, 20 * MS);
         let by = self.node(at).life;
-        self.ends.push(End { by, index, due });
+        self.ends.push(End { by, index, of, due });
     }
 
     /// A node has ended, killed or not.
@@ -239,16 +244,23 @@ impl Meeting {
                 .into_iter()
                 .filter(|s| s.1 == life)
             {
-                self.will_end(at, index);
+                self.will_end(at, index, life);
             }
         }
     }
 
     /// The kernel says that a process has ended.
-    fn ended(&mut self, by: LifeId, index: u16) {
-        let Some(at) = self.place_of(by) else { return };
-        let node = self.node(at);
-        let (Some(_), Some(shm)) = (node.seats.remove(&index), &mut node.engine.shm) else {
+    fn ended(&mut self, end: &End) {
+        let Some(at) = self.place_of(end.by) else {
+            return;
+        };
+        let (node, index) = (self.node(at), end.index);
+        if node.seats.get(&index) != Some(&end.of) {
+            // Its memory was given back before.
+            return;
+        }
+        node.seats.remove(&index);
+        let Some(shm) = &mut node.engine.shm else {
             return;
         };
         shm.link.mark_dead(index);
