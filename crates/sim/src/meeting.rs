@@ -117,6 +117,10 @@ pub struct Meeting {
     acquaintances: u64,
     sent: Vec<Sent>,
     got: BTreeSet<(LifeId, LifeId, u64)>,
+    /// Who has removed whom, as far as it knew.
+    removals: BTreeSet<(LifeId, Option<LifeId>)>,
+    /// Who is said to have removed whom.
+    told_removed: Vec<(LifeId, LifeId)>,
     kills: u64,
 }
 
@@ -147,6 +151,8 @@ impl Meeting {
             acquaintances: 0,
             sent: Vec::new(),
             got: BTreeSet::new(),
+            removals: BTreeSet::new(),
+            told_removed: Vec::new(),
             kills: 0,
         };
         for node in 0..nodes {
@@ -422,6 +428,7 @@ impl Meeting {
         }
         let was = node.peers.remove(&peer).expect("it was known");
         self.lasting.remove(&was.id);
+        self.removals.insert((node.life, was.life));
         node.next_pass = self.now;
         self.note(at, || format!("removes {peer}, life {:?}", was.life));
     }
@@ -587,6 +594,13 @@ impl Meeting {
                     };
                     self.lasting.remove(&it.id);
                     assert!(why != Death::Restarted, "another key is another peer");
+                    if why == Death::Nobody {
+                        // It had to go for others.
+                        self.removals.insert((node.life, it.life));
+                    }
+                    if let (Death::Removed, Some(life)) = (why, it.life) {
+                        self.told_removed.push((life, node.life));
+                    }
                     if !it.added {
                         node.peers.remove(&rank);
                     }
@@ -685,6 +699,10 @@ impl Meeting {
                 it.number
             );
         }
+        for (by, whom) in &self.told_removed {
+            let has = |whom| self.removals.contains(&(*by, whom));
+            assert!(has(Some(*whom)) || has(None), "{by} never removed {whom}");
+        }
         for node in self.nodes.iter_mut().flatten() {
             let lane = node.engine.net.as_mut().expect("there is one");
             lane.check();
@@ -728,7 +746,16 @@ fn note_down(notes: &SharedNotes, came: Result<(u32, LifeId, u64), String>) {
 fn take_ended(node: &mut Node) -> usize {
     let exchange = node.engine.exchange(SPACE);
     let before = node.receives.len() + node.sends.len();
-    node.sends.retain(|op| exchange.take(*op).is_none());
+    node.sends.retain(|op| match exchange.take(*op) {
+        None => true,
+        Some((_, memory)) => {
+            // It is the program's again, which does with it what it likes.
+            if let Some(Memory::Source(memory)) = memory {
+                memory.into_vec().fill(b'#');
+            }
+            false
+        }
+    });
     let (notes, life) = (&node.notes, node.life);
     node.receives.retain(|op| {
         let Some((done, memory)) = exchange.take(*op) else {
