@@ -224,7 +224,10 @@ impl Meeting {
             copy_bytes: 64 << 10,
             reply_bytes: 16 << 10,
             exchange: portolan_exchange::Config::default(),
-            push_shm: Push::default(),
+            push_shm: Push {
+                whole: 16_000,
+                ..Push::default()
+            },
             push_net: Push {
                 whole: 8_000,
                 ..Push::default()
@@ -320,6 +323,10 @@ impl Meeting {
                 if !known.is_empty() {
                     let peer = self.rng.pick(&known);
                     self.send(at, peer);
+                    if self.near && self.rng.one_in(12) {
+                        // While the other reads it.
+                        self.remove_one(at, peer);
+                    }
                 }
             }
         }
