@@ -227,6 +227,12 @@ impl ShmLane {
         self.link.set_awaited(index, true);
     }
 
+    /// What a rank is called here.
+    pub fn index_of(&self, rank: u32) -> Option<u16> {
+        let at = self.rx.ranks().iter().position(|of| *of == rank)?;
+        (self.link.has(at as u16)).then_some(at as u16)
+    }
+
     /// Which of these ranks was quiet longest.
     pub fn quietest(&self, of: impl Fn(u32) -> bool) -> Option<u32> {
         let all = (0..).zip(self.rx.ranks()).filter(|(_, rank)| of(**rank));

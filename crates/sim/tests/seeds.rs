@@ -46,6 +46,16 @@ fn seeds_of_the_engine_that_once_failed_pass() {
 /// The same of endpoints outside of a job.
 const MEETING_REGRESSIONS: &[u64] = &[0, 1, 4, 5, 8, 9, 668, 1763];
 
+/// The same of those on one host.
+const NEAR_REGRESSIONS: &[u64] = &[0, 3, 597, 964, 1117];
+
+#[test]
+fn seeds_of_meetings_on_one_host_that_once_failed_pass() {
+    for &seed in NEAR_REGRESSIONS {
+        run_seed(MEETING + NEAR + seed, false).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 #[test]
 fn seeds_of_meetings_that_once_failed_pass() {
     for &seed in MEETING_REGRESSIONS {

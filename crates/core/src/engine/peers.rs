@@ -259,6 +259,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// the program has added it, and has yet to remove it.
     pub fn has_departed(&mut self, rank: u32) {
         let now = self.clock.now();
+        // It may have said so by the network, before memory was shared with it again.
+        if let Some(shm) = &mut self.shm
+            && self.core.lanes.dead(rank).is_some()
+            && let Some(index) = shm.index_of(rank)
+        {
+            shm.part(index);
+        }
         let removed = self.core.lanes.dead(rank) == Some(Death::Nobody);
         if let Some(net) = &mut self.net {
             let (view, peer) = (net.tables().view(), peer_of(rank));

@@ -171,7 +171,7 @@ impl State {
         if let Err(e) = self.engine.map_near(index, (memory, bell), us) {
             log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
             self.engine.forget_near(index);
-            self.engine.lose_near(rank, Death::Corrupt);
+            self.engine.pass_by(rank, "what it hands over is no memory of this version");
             return;
         }
         self.meet(rank, index, process);

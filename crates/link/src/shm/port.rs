@@ -269,12 +269,18 @@ impl ShmPort {
             empty &= inbox.forget(index);
         }
         if empty {
-            self.out.settle(&self.map, index);
+            // Those towards it are its to give back: it may not have read all yet.
             self.inlet.close_rings(index, &self.map);
             self.out.remove(&self.map, index);
             self.map.remove(index);
         }
         empty
+    }
+
+    /// Whether an endpoint's memory is mapped under this number.
+    #[must_use]
+    pub fn has(&self, index: u16) -> bool {
+        self.map.has(index)
     }
 
     /// Below which all numbers are.
