@@ -65,12 +65,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Some(rank)
     }
 
-    /// One of this host wants to share memory: gives its number, if it may send. One that
-    /// nobody has added has introduced itself by that.
+    /// One of this host wants to share memory: gives its number, if it may send, and whether
+    /// it had none. One that nobody has added has introduced itself by that, once it is
+    /// [met](Engine::meet).
     ///
     /// # Errors
     /// [`NotNear`].
-    pub fn let_near(&mut self, it: &NewPeer) -> Result<u32, NotNear> {
+    pub fn let_near(&mut self, it: &NewPeer) -> Result<(u32, bool), NotNear> {
         let Some(net) = &mut self.net else {
             return Err(NotNear::Never);
         };
@@ -86,7 +87,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 self.departed.retain(|(other, _)| *other != rank);
                 self.begin_rank(rank, true, CAME);
             }
-            return Ok(rank);
+            return Ok((rank, false));
         }
         // Those that had to go for it may have to hear that first.
         let rank = self.record_peer(it).ok_or(NotNear::NotNow)?;
@@ -94,8 +95,17 @@ impl<N: Network, C: Clock> Engine<N, C> {
             net.tables().view().set_stranger(peer_of(rank));
         }
         self.begin_rank(rank, true, CAME);
-        self.core.emit_to_all(Event::PeerCome { rank }, 0);
-        Ok(rank)
+        Ok((rank, true))
+    }
+
+    /// One that had no number and wanted to share memory was met, or has gone again.
+    pub fn settle_near(&mut self, rank: u32, met: bool) {
+        if met {
+            self.core.emit_to_all(Event::PeerCome { rank }, 0);
+            return;
+        }
+        self.core.set_dead(rank, Death::Nobody);
+        self.lose_near(rank, Death::Nobody);
     }
 
     /// A number by which a rank of this host may write to us from now on. `None`: it shares

@@ -130,13 +130,22 @@ impl State {
             ip: from.ip,
             port: from.port,
         };
-        let rank = self.engine.let_near(&NewPeer {
+        let (rank, is_new) = self.engine.let_near(&NewPeer {
             id,
             life,
             public_key: Some(from.key),
             to,
             mode: congestion_towards(from.ip),
         })?;
+        let met = self.take_up_as(rank, call, handed);
+        if is_new {
+            self.engine.settle_near(rank, met == Ok(true));
+        }
+        met.map(|_| ())
+    }
+
+    /// Gives whether memory is shared now.
+    fn take_up_as(&mut self, rank: u32, call: u64, handed: Handed) -> Result<bool, NotNear> {
         self.stop_calling(rank);
         let index = self.engine.expect_near(rank).ok_or(NotNear::Never)?;
         let Handed {
@@ -157,7 +166,7 @@ impl State {
             // It has given up, and writes nothing.
             self.engine.unmap_near(index);
         }
-        Ok(())
+        Ok(answered)
     }
 
     /// It shares memory with us from now on, whether we still want that or not.
@@ -171,7 +180,8 @@ impl State {
         if let Err(e) = self.engine.map_near(index, (memory, bell), us) {
             log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
             self.engine.forget_near(index);
-            self.engine.pass_by(rank, "what it hands over is no memory of this version");
+            self.engine
+                .pass_by(rank, "what it hands over is no memory of this version");
             return;
         }
         self.meet(rank, index, process);

@@ -187,13 +187,21 @@ impl Meeting {
             caller.near.as_ref().expect("it shares").handed(),
             caller.life,
         );
-        let rank = self.node(at).engine.let_near(&new)?;
+        let (rank, is_new) = self.node(at).engine.let_near(&new)?;
         self.stop_calling(at, rank);
         let node = self.node(at);
-        let index = node.engine.expect_near(rank).ok_or(NotNear::Never)?;
+        let Some(index) = node.engine.expect_near(rank) else {
+            if is_new {
+                node.engine.settle_near(rank, false);
+            }
+            return Err(NotNear::Never);
+        };
         let mapped = node.engine.map_near(index, theirs, us);
         mapped.expect("it is sound");
         node.engine.meet(rank, index);
+        if is_new {
+            node.engine.settle_near(rank, true);
+        }
         node.seats.insert(index, caller);
         node.next_pass = 0;
         self.note(at, || format!("meets life {caller} as {rank}, {index}"));

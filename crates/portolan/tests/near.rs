@@ -1,0 +1,283 @@
+//! Endpoints outside of a job that share memory: with processes that are killed, and with
+//! whoever listens or calls in another's place.
+
+use std::env;
+use std::fs::{File, read_dir, read_to_string};
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use portolan::{Binding, Config, Death, Endpoint, Event, SendError};
+use portolan_seal::identity;
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::memory::SharedMemory;
+use portolan_sys::process::{Pidfd, own_pid};
+use portolan_sys::socket;
+
+const PORT: u16 = 7;
+/// A child of these tests runs with it.
+const CHILD: &str = "PORTOLAN_TEST_CHILD";
+
+fn open() -> Endpoint {
+    Endpoint::open_standalone(Config::default().set("interface", "lo")).unwrap()
+}
+
+/// Makes progress until `done`; fails after a minute.
+#[track_caller]
+fn until(ep: &Endpoint, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < end, "it did not come to that");
+        if ep.progress().unwrap() == 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn count(ep: &Endpoint) -> Arc<AtomicU64> {
+    let count = Arc::new(AtomicU64::new(0));
+    let to = Arc::clone(&count);
+    let binding = Binding::to(move |_, _| {
+        to.fetch_add(1, Ordering::Relaxed);
+    });
+    ep.bind(PORT, binding).unwrap();
+    count
+}
+
+/// Where the endpoint at an address listens.
+fn name_of(address: &[u8; 64]) -> String {
+    let key = portolan_engine::KeyAddress::parse(address).unwrap().key;
+    let (id, life) = identity(&key);
+    format!("portolan-endpoint-{id:016x}{life:016x}")
+}
+
+/// The address of an endpoint that has ended, and a socket in its place.
+fn squatter() -> ([u8; 64], OwnedFd) {
+    let address = open().address();
+    let listener = socket::listen(&name_of(&address), 4).unwrap();
+    (address, listener)
+}
+
+/// Sends until the lane is chosen; gives which.
+fn lane_to(ep: &Endpoint, there: u32, mut meanwhile: impl FnMut()) -> &'static str {
+    until(ep, || {
+        meanwhile();
+        match ep.try_send(there, PORT, &[1]) {
+            Ok(_) | Err(SendError::NoCredit) => {}
+            Err(e) => panic!("{e}"),
+        }
+        ep.lane(there).unwrap().0 != "undecided"
+    });
+    ep.lane(there).unwrap().0
+}
+
+#[test]
+fn who_listens_and_says_nothing_is_reached_by_udp() {
+    let ep = open();
+    let (address, listener) = squatter();
+    let there = ep.add_peer(&address).unwrap();
+    let mut held = Vec::new();
+    let lane = lane_to(&ep, there, || held.extend(socket::accept(listener.as_fd())));
+    assert_eq!((lane, held.len()), ("udp", 1));
+    // One whose queue is full is not even accepted.
+    let (address, listener) = squatter();
+    let name = name_of(&address);
+    let fill: Vec<_> = std::iter::from_fn(|| socket::call(&name).ok()).collect();
+    assert!(!fill.is_empty());
+    let there = ep.add_peer(&address).unwrap();
+    assert_eq!(lane_to(&ep, there, || ()), "udp");
+    drop(listener);
+}
+
+#[test]
+fn who_answers_nonsense_is_reached_by_udp() {
+    let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+    let bell = || OwnedFd::from(Doorbell::new().unwrap());
+    let memory = |bytes| SharedMemory::create("test", bytes).unwrap().into_parts().1;
+    let process = || Pidfd::open(own_pid()).unwrap();
+    let process = || process().as_fd().try_clone_to_owned().unwrap();
+    let answer = b"A\x01\x01\x00";
+    let answers: Vec<(&[u8], Vec<OwnedFd>)> = vec![
+        (b"?", vec![]),
+        (b"A", vec![]),
+        (answer, vec![]),
+        (answer, vec![null(), null(), null()]),
+        (answer, vec![null(), bell(), process()]),
+        (answer, vec![memory(100), bell(), process()]),
+        (answer, vec![memory(1 << 20), bell(), process()]),
+        (answer, vec![memory(1 << 20), bell()]),
+        (b"C\x01\x01\x00", vec![memory(1 << 20), bell(), process()]),
+    ];
+    let ep = open();
+    for (bytes, descriptors) in answers {
+        let (address, listener) = squatter();
+        let there = ep.add_peer(&address).unwrap();
+        let fds: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        let mut held = Vec::new();
+        let lane = lane_to(&ep, there, || {
+            if let Some(call) = socket::accept(listener.as_fd()) {
+                let _ = socket::send(call.as_fd(), bytes, &fds, false);
+                held.push(call);
+            }
+        });
+        assert_eq!(lane, "udp", "{bytes:?}");
+    }
+}
+
+#[test]
+fn callers_that_make_no_sense_keep_nobody_out() {
+    let ep = open();
+    let heard = count(&ep);
+    let name = name_of(&ep.address());
+    let call = || loop {
+        match socket::call(&name) {
+            Ok(socket) => return socket,
+            // It is busy with the others.
+            Err(e) if e.kind() == ErrorKind::WouldBlock => drop(ep.progress().unwrap()),
+            Err(e) => panic!("{e}"),
+        }
+    };
+    let null = File::open("/dev/null").unwrap();
+    let memory = SharedMemory::create("test", 1 << 20).unwrap();
+    let bell = Doorbell::new().unwrap();
+    let process = Pidfd::open(own_pid()).unwrap();
+    let mut wrong = vec![b'C', 1, 9, 0];
+    wrong.extend([0; 8]);
+    wrong.extend(open().address());
+    let mut held: Vec<OwnedFd> = (0..3_000).map(|_| call()).collect();
+    for bytes in [&b"?"[..], b"C\x01", &[0; 2_000], &wrong] {
+        let all = [
+            vec![],
+            vec![null.as_fd(); 3],
+            vec![null.as_fd(); 40],
+            vec![null.as_fd(), bell.as_fd(), process.as_fd()],
+            vec![memory.as_fd(), bell.as_fd(), process.as_fd()],
+        ];
+        for descriptors in all {
+            let socket = call();
+            let _ = socket::send(socket.as_fd(), bytes, &descriptors, false);
+            held.push(socket);
+        }
+    }
+    let other = open();
+    let there = other.add_peer(&ep.address()).unwrap();
+    until(&ep, || {
+        let _ = other.try_send(there, PORT, &[1]);
+        other.progress().unwrap();
+        heard.load(Ordering::Relaxed) > 0
+    });
+    assert_eq!(other.lane(there).unwrap().0, "shm");
+}
+
+/// Not a test: what [`child`] starts.
+#[test]
+fn as_child() {
+    let Ok(address) = env::var(CHILD) else { return };
+    let bytes: Vec<u8> = address.split(',').map(|b| b.parse().unwrap()).collect();
+    let ep = open();
+    let heard = count(&ep);
+    let there = ep.add_peer(&bytes.try_into().unwrap()).unwrap();
+    println!("opened");
+    let _ = ep.send(there, PORT, &[1]);
+    println!("sent");
+    until(&ep, || heard.load(Ordering::Relaxed) > 0);
+    println!("heard");
+    loop {
+        ep.progress().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A process that sends to `to`, and says how far it is.
+fn child(to: &Endpoint) -> (Child, BufReader<ChildStdout>) {
+    let address: Vec<String> = to.address().iter().map(u8::to_string).collect();
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "as_child", "--nocapture"])
+        .env(CHILD, address.join(","))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap());
+    (child, said)
+}
+
+fn descriptors() -> usize {
+    read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn killed_processes_are_noticed_and_leave_nothing() {
+    let ep = open();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&told);
+    ep.on_error(move |_, event: &Event| to.lock().unwrap().push(*event))
+        .unwrap();
+    let heard = count(&ep);
+    let mut after_first = 0;
+    for round in 0..12 {
+        let before = heard.load(Ordering::Relaxed);
+        let (mut child, mut said) = child(&ep);
+        let mut lines = String::new();
+        let wanted = ["opened", "sent", "heard"][round % 3];
+        if wanted == "heard" {
+            until(&ep, || heard.load(Ordering::Relaxed) > before);
+            let come = |event: &Event| match event {
+                Event::PeerCome { rank } => Some(*rank),
+                _ => None,
+            };
+            let rank = told.lock().unwrap().iter().rev().find_map(come).unwrap();
+            assert_eq!(ep.lane(rank).unwrap().0, "shm");
+            ep.send(rank, PORT, &[1]).unwrap();
+        }
+        // Its own messages need no progress of ours but for the answer to its call.
+        let reader = std::thread::spawn(move || {
+            while !lines.contains(wanted) && said.read_line(&mut lines).unwrap() > 0 {}
+            lines
+        });
+        until(&ep, || reader.is_finished());
+        assert!(reader.join().unwrap().contains(wanted));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let come = |it: &&Event| matches!(it, Event::PeerCome { .. });
+        let gone = |it: &&Event| {
+            matches!(
+                it,
+                Event::PeerDead {
+                    why: Death::Ended,
+                    ..
+                }
+            )
+        };
+        if wanted == "opened" {
+            // It may have called or not.
+            until(&ep, || {
+                let told = told.lock().unwrap();
+                told.iter().filter(come).count() == told.iter().filter(gone).count()
+            });
+        } else {
+            until(&ep, || {
+                let told = told.lock().unwrap();
+                let came = told.iter().filter(come).count();
+                came > round / 3 && came == told.iter().filter(gone).count()
+            });
+        }
+        assert!(ep.progress().is_ok());
+        if round == 2 {
+            after_first = descriptors();
+        }
+    }
+    // What the last had is given back by then, or is what the first had.
+    let end = Instant::now() + Duration::from_secs(30);
+    while descriptors() > after_first {
+        assert!(Instant::now() < end, "{} > {after_first}", descriptors());
+        ep.progress().unwrap();
+    }
+    let name = name_of(&ep.address());
+    let is_taken = || read_to_string("/proc/net/unix").unwrap().contains(&name);
+    assert!(is_taken());
+    drop(ep);
+    assert!(!is_taken());
+}
