@@ -5,6 +5,8 @@
  *   kv put FILE KEY VALUE     stores a value
  *   kv get FILE KEY           prints it
  *
+ * A key has 1 to 64 bytes, a value at most 4,000.
+ *
  * Whoever knows the address is a client, so the server trusts nothing that comes: what a
  * request may hold, and how much all of them store, is bounded. On a host with several
  * networks, or for one host only, say which: PORTOLAN_INTERFACE=lo kv serve FILE
@@ -30,8 +32,9 @@
 #define KEY_MAX 64u
 #define VALUE_MAX 4000u
 #define ENTRIES_MAX 1024u
-/* A client waits so long for its answer. */
-#define PATIENCE_NS INT64_C(10000000000)
+/* A client waits so long for the server to be there, and then for its answer. */
+#define PATIENCE_NS INT64_C(5000000000)
+static const char *const patient[] = {"join_ms=5000", NULL};
 /* The server looks so often whether it is to end. */
 #define LOOK_NS INT64_C(200000000)
 
@@ -210,11 +213,10 @@ static int read_address(const char *path, uint8_t address[PORTOLAN_ADDRESS_BYTES
     return i == PORTOLAN_ADDRESS_BYTES ? 0 : -EINVAL;
 }
 
-static int ask(portolan_endpoint *endpoint, uint64_t what, const char *path, const char *key,
-               const char *value, struct answer *answer)
+static int ask(portolan_endpoint *endpoint, uint64_t what, const uint8_t *address,
+               const char *key, const char *value, struct answer *answer)
 {
     static char request[KEY_MAX + VALUE_MAX];
-    uint8_t address[PORTOLAN_ADDRESS_BYTES];
     uint64_t words[2];
     portolan_send_options options;
     portolan_binding binding;
@@ -227,8 +229,6 @@ static int ask(portolan_endpoint *endpoint, uint64_t what, const char *path, con
         return -EMSGSIZE;
     memcpy(request, key, words[1]);
     memcpy(request + words[1], value, strlen(value));
-    if ((error = read_address(path, address)) < 0)
-        return error;
     portolan_binding_init(&binding);
     binding.handler = take;
     binding.user = answer;
@@ -252,24 +252,35 @@ static int ask(portolan_endpoint *endpoint, uint64_t what, const char *path, con
 int main(int argc, char **argv)
 {
     static struct answer answer;
+    uint8_t address[PORTOLAN_ADDRESS_BYTES];
     portolan_endpoint *endpoint;
+    portolan_options options;
     char why[512];
     size_t i;
     int error;
 
     if (!(argc == 3 && strcmp(argv[1], "serve") == 0) &&
         !(argc == 5 && strcmp(argv[1], "put") == 0) && !(argc == 4 && strcmp(argv[1], "get") == 0)) {
-        fprintf(stderr, "usage: %s serve FILE | put FILE KEY VALUE | get FILE KEY\n", argv[0]);
+        fprintf(stderr, "usage: %s serve FILE | put FILE KEY VALUE | get FILE KEY\n"
+                        "A key has 1 to %u bytes, a value at most %u.\n", argv[0], KEY_MAX, VALUE_MAX);
         return 2;
     }
-    if (portolan_open_standalone(&endpoint, NULL, why, sizeof why) < 0) {
+    if (argc > 3 && (error = read_address(argv[2], address)) < 0) {
+        fprintf(stderr, "kv: %s: %s; `kv serve %s` writes it\n", argv[2],
+                error == -EINVAL ? "it holds no address" : strerror(-error), argv[2]);
+        return 1;
+    }
+    portolan_options_init(&options);
+    if (argc > 3)
+        options.settings = patient;
+    if (portolan_open_standalone(&endpoint, &options, why, sizeof why) < 0) {
         fprintf(stderr, "kv: %s\n", why);
         return 1;
     }
     if (argc == 3)
         error = serve(endpoint, argv[2]);
     else
-        error = ask(endpoint, argc == 5 ? PUT : GET, argv[2], argv[3], argc == 5 ? argv[4] : "",
+        error = ask(endpoint, argc == 5 ? PUT : GET, address, argv[3], argc == 5 ? argv[4] : "",
                     &answer);
     if (error == 0 && argc == 4) {
         /* Others stored it: a terminal is to obey nothing of it. */

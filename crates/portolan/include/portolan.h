@@ -276,13 +276,13 @@ int portolan_open(portolan_endpoint **endpoint, const portolan_options *options,
 /* An endpoint outside of a job needs no launcher. It has the number 0 itself, and gives
  * each peer a number of its own, from 1. Other endpoints may number the same peers
  * otherwise. The programs exchange addresses as they like: by a file, a name service,
- * standard output. Such endpoints use the network alone (link udp), also within a host.
- * docs/native.md describes them. */
+ * standard output. Memory is shared with endpoints of the same user and host; others are
+ * reached by the network. docs/native.md describes them. */
 
 /* Opens an endpoint outside of a job, at once. It knows no peers. A process may open
  * several, also beside its endpoint in a job. `options`, `why` and the handle are as of
  * portolan_open(). Settings that matter here: peers_max, unknown_peers, address, port,
- * interface, security, suite, congestion.
+ * interface, link, security, suite, congestion.
  *
  * Waits of such an endpoint do not end because a peer dies, except those for an operation
  * with that peer: error handlers get PORTOLAN_PEER_DEAD. Barriers, broadcasts and groups
@@ -409,8 +409,8 @@ int portolan_lane(portolan_endpoint *endpoint, uint32_t rank, char *text, size_t
 /* Results of a placing function: where a message's payload goes. Any other result
  * counts as PORTOLAN_PLACE_HERE. */
 /* Nowhere: the handler sees the message where it arrived. A long one is assembled
- * in memory of the endpoint. If it is longer than that can ever hold (setting
- * queue_share), it is refused, and the error handler gets PORTOLAN_TOO_LONG. */
+ * in memory of the endpoint. If it is longer than that can ever hold (32
+ * MiB, or queue_bytes if that is less), it is refused, and the error handler gets PORTOLAN_TOO_LONG. */
 #define PORTOLAN_PLACE_HERE 0
 /* To the memory that the function has put in `*buffer` and `*bytes`. What does not
  * fit there is cut off and lost; with null, all of it is. The memory is lent until
