@@ -100,9 +100,9 @@ impl NodeService {
     }
 
     /// A host port in the calling thread's network, one of `ranks` that are
-    /// asked for over this connection and share a queue, on the interface with
-    /// address `at`, or else the first that has one; it does without what is
-    /// `disabled`. Dropping its lease gives it back.
+    /// asked for over this connection, or in this `group` of this user, and share a
+    /// queue, on the interface with address `at`, or else the first that has one; it
+    /// does without what is `disabled`. Dropping its lease gives it back.
     ///
     /// # Errors
     /// [`NodeError`].
@@ -110,6 +110,7 @@ impl NodeService {
         self: &Arc<Self>,
         at: Option<IpAddr>,
         ranks: u32,
+        group: Option<u64>,
         disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         let question = Question::Open {
@@ -120,6 +121,7 @@ impl NodeService {
             copy: disabled.zerocopy,
             one_buffer: disabled.multibuffer,
             ranks,
+            group,
         };
         let mut answer = self.ask(question)?;
         if let (Answer::Allocate { bytes }, memory) = &answer {

@@ -75,14 +75,15 @@ impl Opener {
         disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         if let Some(service) = &self.service {
-            match service.host_port(at, ranks, disabled) {
+            match service.host_port(at, ranks, None, disabled) {
                 // It was started anew, or has long heard nothing of us.
                 Err(NodeError::Gone) => {}
                 asked => return asked,
             }
         }
         let service = NodeService::connect(socket)?;
-        self.service.insert(service).host_port(at, ranks, disabled)
+        let service = self.service.insert(service);
+        service.host_port(at, ranks, None, disabled)
     }
 }
 

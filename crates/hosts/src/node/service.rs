@@ -20,7 +20,7 @@ use super::book::Book;
 use super::config::Config;
 use super::interfaces::Interfaces;
 use super::ports::{Lent, served};
-use super::queue::{BUSY_PAUSE, BUSY_TRIES, PortError};
+use super::queue::{BUSY_PAUSE, BUSY_TRIES, Group, PortError};
 use super::state::{Files, Given, State, open_sockets};
 use crate::failure::{Failure, Result};
 
@@ -58,6 +58,7 @@ struct Waiting {
     /// By the service, or by who asks.
     disabled: Disabled,
     ranks: u32,
+    group: Group,
     tries: u32,
 }
 
@@ -300,8 +301,11 @@ impl Service {
                 copy,
                 one_buffer,
                 ranks,
+                group,
             } => {
                 let ranks = ranks.min(self.book.config.user_ports);
+                let group =
+                    group.map_or(Group::Connection(number), |name| Group::Named { uid, name });
                 let disabled = Disabled {
                     zerocopy: self.disabled.zerocopy || copy,
                     multibuffer: self.disabled.multibuffer || one_buffer,
@@ -311,6 +315,7 @@ impl Service {
                     at,
                     disabled,
                     ranks,
+                    group,
                     tries: 0,
                 };
                 self.open(number, waiting);
@@ -383,8 +388,8 @@ impl Service {
         };
         let (uid, pid) = (*uid, *pid);
         let interface = self.interfaces.choose(asked.at, &self.book.config)?;
-        // Whoever asks over one connection is one job.
-        let cost = self.interfaces.cost(&interface, number, asked.ranks);
+        let Waiting { group, ranks, .. } = *asked;
+        let cost = self.interfaces.cost(&interface, group, ranks);
         self.book.check_bounds(uid, cost.now)?;
         if let Some(bytes) = cost.memory.filter(|bytes| self.lacks(number, *bytes)) {
             return Ok(self.lend(number, bytes)?);
@@ -395,7 +400,7 @@ impl Service {
             memory: lent.map(|(memory, _)| memory),
             gate: self.book.spare_gate(uid),
         };
-        let port = (self.interfaces).open(interface, number, asked.ranks, &asked.disabled, lent)?;
+        let port = (self.interfaces).open(interface, group, ranks, &asked.disabled, lent)?;
         let failed = |e: rustix::io::Errno| format!("a host port's socket: {e}");
         let [_, _, udp, gate] = &port.descriptors;
         let gate = gate

@@ -497,7 +497,7 @@ struct Shared {
     other: End,
     addresses: Vec<LinkAddress>,
     there: LinkAddress,
-    _leases: Vec<Lease>,
+    leases: Vec<Lease>,
 }
 
 impl Shared {
@@ -527,7 +527,7 @@ impl Shared {
             parts,
             other,
             ports,
-            _leases: leases,
+            leases,
         }
     }
 
@@ -647,6 +647,41 @@ fn what_cannot_be_bound_goes_through_the_kernel() {
     let (mut here, mut there) = (End::Fast(Box::new(link)), End::Fast(Box::new(other)));
     carries(&mut here, &mut there, addresses[1], 4);
     carries(&mut there, &mut here, addresses[0], 4);
+}
+
+#[test]
+fn a_part_that_was_given_back_is_given_again() {
+    let built = Built::up("t-unit-again");
+    let lab = &built.0;
+    let mut all = Shared::open(lab);
+    let len = 4;
+    // More often than chunks that each took along would last.
+    for _ in 0..20 {
+        let (dying, lease) = (all.parts.remove(0), all.leases.remove(0));
+        let address = all.addresses.remove(0);
+        carry(
+            &mut all.other,
+            &mut all.parts[0],
+            address,
+            (600, len),
+            1_000_000,
+        );
+        drop(dying);
+        drop(lease);
+        let opened = open_one(lab, 0, &all.ports, 3, &Disabled::default()).unwrap();
+        let mut next = End::Fast(Box::new(adopt(lab, 0, opened.port)));
+        let address = LinkAddress {
+            ip: lab.ipv4(0).to_ipv6_mapped().octets(),
+            ..next.local()
+        };
+        carries(&mut all.other, &mut next, address, len);
+        carries(&mut next, &mut all.other, all.there, len);
+        assert_eq!(next.fast().kernel_counters().rx_frames, 0);
+        assert_eq!(next.fast().counters().lost, 0);
+        all.addresses.push(address);
+        all.parts.push(next);
+        all.leases.insert(2, opened.lease);
+    }
 }
 
 /// With frames of `len` bytes.

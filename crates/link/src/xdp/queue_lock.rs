@@ -132,13 +132,26 @@ impl QueueLock {
         unsafe { std::slice::from_raw_parts(memory.start().as_ptr().add(at).cast(), lines) }
     }
 
-    /// Brings our chunks along. What is not let in now comes later.
+    /// Brings our chunks along, unless an earlier owner of our part has. What is not
+    /// let in now comes later.
     pub fn begin(&mut self, memory: &SharedMemory) {
         let (first, count) = self.rx;
-        (first..first + count).for_each(|chunk| self.share.keep(chunk));
+        let is_first = self.share.is_first(self.words(memory), first / count);
+        if is_first {
+            (first..first + count).for_each(|chunk| self.share.keep(chunk));
+        }
+        self.settle(memory);
+        if !is_first {
+            self.share.reclaim(self.words(memory));
+        }
+    }
+
+    /// Gives back what was kept and takes back what was sent: all of it, unless
+    /// somebody stands in the way.
+    pub fn settle(&mut self, memory: &SharedMemory) {
         for _ in 0..TRIES {
             match self.take(memory, 0) {
-                Turn::Done { .. } if self.share.kept() == 0 => return,
+                Turn::Done { .. } if self.share.kept() == 0 && !self.share.has_sent() => return,
                 Turn::Done { .. } => {}
                 Turn::Later => std::thread::yield_now(),
                 Turn::Never => return,
