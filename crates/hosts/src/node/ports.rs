@@ -410,11 +410,6 @@ pub fn switched_on(disabled: &Disabled) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an interface is of the kind that carries host ports, and up.
-pub fn carries(it: &Interface) -> bool {
-    it.up && !it.loopback && it.mac.is_some() && !it.addresses.is_empty()
-}
-
 /// The interface for packets to other hosts, of those that `allows` lets
 /// through.
 ///
@@ -426,7 +421,10 @@ pub fn choose(
 ) -> Result<Interface, String> {
     let all = interfaces().map_err(|e| format!("asking the kernel for interfaces: {e}"))?;
     let has = |i: &Interface| at.is_none_or(|at| i.addresses.iter().any(|(ip, _)| *ip == at));
-    let mut found = all.into_iter().filter(|i| carries(i) && has(i)).peekable();
+    let mut found = all
+        .into_iter()
+        .filter(|i| i.carries_host_ports() && has(i))
+        .peekable();
     let Some(first) = found.peek().map(|i| i.name.clone()) else {
         return Err("no Ethernet interface with an address".to_owned());
     };

@@ -149,21 +149,23 @@ impl Service {
         })
     }
 
-    /// Serves until one of `stops`. Host ports that are held then stay as they
+    /// Serves until one of `stops`; `on_demand`: also until the last host port is given
+    /// back, or nobody comes. Host ports that are held then stay as they
     /// are; where there is none, nothing stays attached.
     ///
     /// # Errors
     /// The kernel refused to say what happens: our bug.
-    pub fn serve(mut self, stops: &[Stop]) -> Result<()> {
+    pub fn serve(mut self, stops: &[Stop], on_demand: bool) -> Result<()> {
         for stop in stops {
             self.epoll
                 .add(stop.descriptor.as_fd(), STOP)
                 .map_err(Failure::os("catching signals"))?;
         }
+        let began = Instant::now();
         let mut stopped = false;
-        while !stopped {
+        while !(stopped || on_demand && self.is_unused(began)) {
             let mut ready = Vec::new();
-            let timeout = self.pause().map(|pause| pause.as_nanos() as u64);
+            let timeout = self.pause(on_demand).map(|pause| pause.as_nanos() as u64);
             self.epoll
                 .wait(timeout, |token| ready.push(token))
                 .map_err(Failure::os("waiting for requests"))?;
@@ -193,13 +195,19 @@ impl Service {
     }
 
     /// How long nothing has to be done unless something happens.
-    fn pause(&self) -> Option<Duration> {
+    fn pause(&self, on_demand: bool) -> Option<Duration> {
         if self.callers.values().any(|it| it.waiting.is_some()) {
             return Some(BUSY_PAUSE);
         }
-        let silence = (!self.callers.is_empty()).then_some(SILENCE_MAX / 4);
+        let silence = (on_demand || !self.callers.is_empty()).then_some(SILENCE_MAX / 4);
         let look = (self.book.has_orphans() || !self.closer.is_idle()).then_some(LOOK);
         [silence, look, self.leaves].into_iter().flatten().min()
+    }
+
+    /// Whether a service that `began` then is of no use to anybody.
+    fn is_unused(&self, began: Instant) -> bool {
+        let came = self.book.has_given() || began.elapsed() >= SILENCE_MAX;
+        came && self.callers.is_empty() && self.book.is_empty()
     }
 
     fn accept(&mut self) {
