@@ -140,7 +140,7 @@ fn ask(
     }
     let program = settings.text("agent").map(OsStr::new);
     let group = group_of(settings.text("group"));
-    let asked = host_port_of(&node_socket(), program, own.ip, group, disabled);
+    let asked = host_port_of(&node_socket(), program, Some(own.ip), group, disabled);
     let HostPort {
         info,
         lease,

@@ -67,7 +67,7 @@ fn group_among(named: Option<&str>, variable: impl Fn(&str) -> Option<OsString>)
 pub fn host_port_of(
     path: &Path,
     program: Option<&OsStr>,
-    at: IpAddr,
+    at: Option<IpAddr>,
     group: u64,
     disabled: &Disabled,
 ) -> Result<HostPort, NodeError> {
@@ -75,8 +75,7 @@ pub fn host_port_of(
     let program = program.filter(|_| geteuid().is_root());
     loop {
         let service = NodeService::connect(path);
-        let asked =
-            service.and_then(|it| it.host_port(Some(at), GROUP_PORTS, Some(group), disabled));
+        let asked = service.and_then(|it| it.host_port(at, GROUP_PORTS, Some(group), disabled));
         match (asked, program) {
             (asked, _) if Instant::now() >= until => return asked,
             (Err(NodeError::Absent(_)), Some(program)) => start(program, path)?,
