@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -91,7 +91,7 @@ pub fn host_port_of(
 /// when one of these is there, or the other has ended.
 fn start(program: &OsStr, path: &Path) -> Result<(), NodeError> {
     let failed = |why: String| NodeError::NotStarted(program.to_string_lossy().into_owned(), why);
-    let run = || -> io::Result<UnixStream> {
+    let run = || -> io::Result<(UnixStream, Child)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
         let mut command = Command::new(program);
@@ -103,26 +103,27 @@ fn start(program: &OsStr, path: &Path) -> Result<(), NodeError> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(OwnedFd::from(theirs));
-        let mut starter = command.spawn()?;
-        // The program may itself have waited for all its children.
-        let _ = starter.wait();
-        Ok(ours)
+        Ok((ours, command.spawn()?))
     };
-    let said = run().map_err(|error| failed(error.to_string()))?;
-    let mut first = None;
-    for line in BufReader::new(said).lines().map_while(Result::ok) {
-        if line.contains(READY) || line.contains(RUNS_ALREADY) {
-            return Ok(());
-        }
-        first.get_or_insert(line);
-    }
-    Err(failed(
-        first.unwrap_or_else(|| "it says nothing".to_owned()),
-    ))
+    let (said, mut starter) = run().map_err(|error| failed(error.to_string()))?;
+    let lines = BufReader::new(said).lines();
+    let mut lines = lines.map_while(Result::ok).fuse();
+    let first = lines.next();
+    let tells = |line: &String| line.contains(READY) || line.contains(RUNS_ALREADY);
+    let runs = first.iter().any(tells) || lines.any(|line| tells(&line));
+    // The service is nobody's child: who is still there is none. The program may
+    // itself have waited for all its children.
+    let _ = starter.kill();
+    let _ = starter.wait();
+    let why = || first.unwrap_or_else(|| "it says nothing".to_owned());
+    runs.then_some(()).ok_or_else(|| failed(why()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -168,5 +169,11 @@ mod tests {
         );
         assert!(told("true").contains("it says nothing"));
         assert!(told("ls").contains("node"));
+        // It is not waited for without end.
+        let stays = env::temp_dir().join(format!("portolan-stays-{}", std::process::id()));
+        fs::write(&stays, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+        fs::set_permissions(&stays, Permissions::from_mode(0o700)).unwrap();
+        assert!(told(stays.to_str().unwrap()).contains("it says nothing"));
+        fs::remove_file(stays).unwrap();
     }
 }
