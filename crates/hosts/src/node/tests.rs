@@ -535,6 +535,15 @@ impl Shared {
         self.parts[n].fast()
     }
 
+    /// Sends more frames of `len` bytes than a ring holds to one who reads none.
+    fn send_unread(&mut self, to: LinkAddress, len: usize) {
+        let bytes = &vec![7; len];
+        for _ in 0..600 {
+            let ecn = false;
+            let _ = self.other.tx_burst(&[TxFrame { to, bytes, ecn }]);
+        }
+    }
+
     /// Makes it seem that a process holds the rings.
     fn hold(&self, process: u32) {
         let (memory, at) = self.ports.holder().unwrap();
@@ -655,17 +664,15 @@ fn a_part_that_was_given_back_is_given_again() {
     let lab = &built.0;
     let mut all = Shared::open(lab);
     let len = 4;
+    let mut dead = Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
     // More often than chunks that each took along would last.
     for _ in 0..20 {
         let (dying, lease) = (all.parts.remove(0), all.leases.remove(0));
         let address = all.addresses.remove(0);
-        carry(
-            &mut all.other,
-            &mut all.parts[0],
-            address,
-            (600, len),
-            1_000_000,
-        );
+        all.send_unread(address, len);
+        // Somebody else has died with the lock.
+        all.hold(dead.id());
         drop(dying);
         drop(lease);
         let opened = open_one(lab, 0, &all.ports, 3, &Disabled::default()).unwrap();
@@ -699,15 +706,7 @@ fn share(lab: &Lab, len: usize, disabled: &str) {
     // that packets have come to are gone, with those in its ring.
     let address = all.addresses[0];
     let dying = all.parts.remove(0);
-    let bytes = &vec![7; len];
-    for _ in 0..600 {
-        let frame = TxFrame {
-            to: address,
-            bytes,
-            ecn: false,
-        };
-        let _ = all.other.tx_burst(&[frame]);
-    }
+    all.send_unread(address, len);
     drop(dying);
     for part in 0..2 {
         let address = all.addresses[part + 1];
