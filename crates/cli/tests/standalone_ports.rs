@@ -87,6 +87,22 @@ fn given(lab: &TestLab, host: &str) -> usize {
     state["given"].as_array().unwrap().len()
 }
 
+/// The process of the service that was started on demand on a host.
+fn service(lab: &TestLab, host: &str) -> u32 {
+    let namespace = format!("ptl-{}-{host}", lab.0);
+    let said = Command::new("ip")
+        .args(["netns", "pids", &namespace])
+        .output()
+        .unwrap();
+    let is_it = |pid: &u32| {
+        let words = fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        words.is_ok_and(|words| words.contains("--on-demand"))
+    };
+    let pids = String::from_utf8(said.stdout).unwrap();
+    let mut pids = pids.lines().map(|pid| pid.trim().parse().unwrap());
+    pids.find(is_it).unwrap()
+}
+
 /// Waits until a service that was started on demand has left nothing.
 fn await_end(lab: &TestLab, host: &str) {
     let socket = format!("/run/portolan/lab/{}/{host}.run/node/node.sock", lab.0);
@@ -159,6 +175,16 @@ fn endpoints_of_a_group_share_a_queue_and_the_killed_leave_their_part() {
         let server = Server::begin(&lab, &[group]);
         server.ask(&lab, "xdp");
     }
+    // Who has one goes on without the service. Its successor knows no queue of theirs, so
+    // that those who come next have none; and it ends as well.
+    signal(service(&lab, "h0"), Signal::KILL);
+    let [sent, received] = packets(&stays.ask(&lab, "xdp"), "xdp");
+    assert!(sent > 200 && received > 200, "{sent} {received}");
+    let refused = alone(&lab, "h0", &[xdp], &["serve"]).output().unwrap();
+    Said::from(refused)
+        .expect(1)
+        .complains(&["is taken by another program"]);
+    assert_eq!(given(&lab, "h0"), 4);
     drop((stays, others));
     await_end(&lab, "h0");
 }
