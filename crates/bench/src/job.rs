@@ -90,7 +90,8 @@ fn start(job: Job, lab: Option<Lab>) -> Result<Ranks> {
         helpers,
         threads,
     } = job;
-    let local = Local::new(lab, &disabled()?)?;
+    let mut local = Local::new(lab, &disabled()?)?;
+    local.set_queue_group(spec.settings.get("group").map(String::as_str));
     let stops = stops()?;
     let (tell, told) = mpsc::channel();
     // A rank ends with the thread that started it, so that thread stays.

@@ -380,6 +380,11 @@ pub fn value_name(value: &impl ValueEnum) -> String {
     value.map_or_else(String::new, |it| it.get_name().to_owned())
 }
 
+/// Whose queues ranks and endpoints outside of their job share.
+pub fn queue_group() -> String {
+    format!("bench-{}", std::process::id())
+}
+
 impl Common {
     /// Where the bench of this name runs.
     pub fn place(&self, name: &str) -> Place {
@@ -458,7 +463,14 @@ impl Common {
     /// The same for endpoints outside of the job.
     pub fn standalone_settings(&self) -> Vec<(String, String)> {
         let network = &self.network;
+        let link = if network.link == Link::Xdp {
+            "xdp"
+        } else {
+            "udp"
+        };
         let mut settings = vec![
+            ("link".to_owned(), link.to_owned()),
+            ("group".to_owned(), queue_group()),
             ("security".to_owned(), value_name(&network.security)),
             ("congestion".to_owned(), value_name(&network.congestion)),
         ];

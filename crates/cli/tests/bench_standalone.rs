@@ -62,4 +62,12 @@ fn endpoints_without_a_launcher_connect_between_hosts() {
         texts(&json, "rows", "system"),
         set(&["portolan-udp", "portolan-standalone"])
     );
+    let arguments = ["latency", "--lab", lab.0, "--link", "xdp", "--standalone"];
+    let (json, _) = bench("alone-xdp", &arguments);
+    check_rows(&json);
+    assert_eq!(
+        texts(&json, "rows", "system"),
+        set(&["portolan-xdp", "portolan-standalone"])
+    );
+    assert_eq!(texts(&json, "rows", "link"), set(&["xdp"]));
 }

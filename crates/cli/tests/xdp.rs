@@ -80,7 +80,7 @@ fn ranks_with_and_without_a_host_port_talk() {
         .expect(0)
         .complains(&["udp to 1 (another host; no host port: xdp is switched off)"]);
     off("xdp").expect(1).complains(&[
-        "link xdp: this rank has no host port: xdp is switched off",
+        "link xdp: there is no host port: xdp is switched off",
         "link auto does without",
     ]);
 }
@@ -150,7 +150,7 @@ fn who_cannot_map_its_rings_goes_on_by_udp_and_the_others_past_the_kernel() {
              no rings",
         ]);
         assert!(said.out.contains(RIGHT), "{said:#?}");
-        run("xdp", 1).complains(&["link xdp: this rank has no host port: host port: the kernel"]);
+        run("xdp", 1).complains(&["link xdp: there is no host port: host port: the kernel"]);
     }
 }
 

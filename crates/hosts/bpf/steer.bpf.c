@@ -21,7 +21,8 @@ enum { PORTS_MAX = 256 };
 // Own addresses that are compared; packets to others the kernel delivers.
 enum { OWN_MAX = 4 };
 // docs/protocol.md, section Header. Header and tag make the shortest packet.
-enum { WIRE_VERSION = 1, TYPE_CONNECT = 1, TYPE_DATA = 2, FLAGS_ALL = 63, WIRE_MIN = 28 };
+enum { WIRE_VERSION = 1, FLAGS_ALL = 63, WIRE_MIN = 28 };
+enum { TYPE_CONNECT = 1, TYPE_DATA, TYPE_INTRODUCTION, TYPE_CHALLENGE };
 // Bits that stand for connection numbers.
 enum { KNOWN_BITS = 1 << 18 };
 
@@ -208,10 +209,10 @@ static int judge(struct context *context, const struct port *port, const struct 
 	if (wire[0] >> 4 != WIRE_VERSION)
 		return count(gate, BAD_VERSION, VERDICT_DROP);
 	u8 type = wire[0] & 0xf;
-	if ((type != TYPE_CONNECT && type != TYPE_DATA) || wire[1] & ~FLAGS_ALL || wire[3])
+	if (type < TYPE_CONNECT || type > TYPE_CHALLENGE || wire[1] & ~FLAGS_ALL || wire[3])
 		return count(gate, MALFORMED, VERDICT_DROP);
 	u32 number = wire[4] | wire[5] << 8 | wire[6] << 16 | (u32)wire[7] << 24;
-	// Who connects has no number yet.
+	// Who connects has no number yet, nor has who introduces itself.
 	if (type == TYPE_DATA && gate && !is_known(gate, number))
 		return count(gate, UNKNOWN, VERDICT_DROP);
 	// A socket takes packets of its own queue only.

@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod choices;
+pub mod detached;
 pub mod failure;
 pub mod file;
 pub mod lab;

@@ -105,6 +105,7 @@ mod c;
 mod configure;
 mod environment;
 mod guest;
+mod host_port;
 mod interfaces;
 mod logging;
 mod open;

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -16,13 +15,14 @@ use portolan_engine::{
 };
 use portolan_sys::features::UnknownFeature;
 use portolan_sys::lives::Pulse;
-use portolan_sys::net::{self, Netlink};
+use portolan_sys::net;
 use portolan_sys::tell::tell;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::configure::{adopt_tuned, job_config};
 use crate::guest::{self, Keys, SecretFileError};
+use crate::host_port::{self, Lease, Way};
 use crate::interfaces::{self, Chosen};
 use crate::settings::{SettingError, Settings};
 use crate::tuned::Link;
@@ -101,9 +101,9 @@ pub enum OpenError {
         /// The reason.
         why: String,
     },
-    /// The job asks for host ports only (link `xdp`), and this rank has none. A host
+    /// Host ports only are asked for (link `xdp`), and this process has none. A host
     /// port is an AF_XDP queue that one process owns.
-    #[error("link xdp: this rank has no host port: {why}; link auto does without")]
+    #[error("link xdp: there is no host port: {why}; link auto does without")]
     NoHostPort {
         /// The reason.
         why: String,
@@ -183,6 +183,8 @@ pub struct Opened {
     pub(crate) job_id: u64,
     /// The endpoint's own address.
     pub(crate) address: [u8; ADDRESS_BYTES],
+    /// What holds the host port that this process has asked for itself.
+    pub(crate) _lease: Option<Lease>,
 }
 
 impl Deref for Endpoint {
@@ -263,12 +265,6 @@ const fn death(how: How) -> Death {
     }
 }
 
-/// An address as the standard library names it.
-fn ip_of(address: &Address) -> IpAddr {
-    let ip = Ipv6Addr::from(address.ip);
-    ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
-}
-
 /// A table in the form that the launcher reads. None is so large that its numbers
 /// do not fit; the launcher would refuse such a table.
 fn told(table: &engine::Table) -> portolan_boot::Table {
@@ -294,49 +290,6 @@ pub(crate) fn mode(sharing: Sharing, to: &Address) -> Congestion {
         Sharing::Lan => Congestion::Lan,
         Sharing::Shared => Congestion::Shared,
         Sharing::Auto => engine::congestion_towards(to.ip),
-    }
-}
-
-/// How this rank reaches other hosts.
-enum Way {
-    /// By a host port on this interface.
-    HostPort {
-        interface: u32,
-        name: String,
-        /// Bytes of the longest packet, where the interface takes longer ones.
-        packet_max: Option<u32>,
-    },
-    /// By its socket; with the reason, if a host port was asked for.
-    Socket { why: Option<String> },
-}
-
-impl Way {
-    /// The link to a peer at `address` on another host, and why that one.
-    fn to_host(&self, address: &Address) -> (&'static str, Cow<'static, str>) {
-        match self {
-            Self::HostPort {
-                interface,
-                name,
-                packet_max,
-            } => {
-                let route = Netlink::open().and_then(|kernel| kernel.route(ip_of(address), 0));
-                let leaves_there = route.is_ok_and(|route| route.interface == *interface);
-                if leaves_there {
-                    let packets = packet_max.map_or_else(String::new, |most| {
-                        format!(", packets of up to {most} bytes")
-                    });
-                    let why = format!("another host: host port on {name}{packets}");
-                    ("xdp", why.into())
-                } else {
-                    let why = format!("another host, not by {name}, where the host port is");
-                    ("udp", why.into())
-                }
-            }
-            Self::Socket { why: None } => ("udp", "another host".into()),
-            Self::Socket { why: Some(why) } => {
-                ("udp", format!("another host; no host port: {why}").into())
-            }
-        }
     }
 }
 
@@ -545,6 +498,7 @@ impl Endpoint {
             settings,
             job_id,
             address,
+            _lease: None,
         });
         Ok(Self { inner, opened })
     }
@@ -584,16 +538,14 @@ fn host_port(
     let why = match &job.membership().host_port {
         Some(Err(why)) => Some(why.clone()),
         _ if config.udp.disabled.xdp => Some("xdp is switched off".to_owned()),
-        Some(Ok(_)) if config.udp.port != 0 => {
-            Some("it has a port of its own, and the setting port is not 0".to_owned())
-        }
+        Some(Ok(_)) if config.udp.port != 0 => Some(host_port::OWN_PORT.to_owned()),
         Some(Ok(_)) if other.is_some() => {
             other.map(|it| format!("{it}, and the setting interface names another network first"))
         }
         _ => None,
     };
     let mapped = match (given, why) {
-        (Some(port), None) => map(config, port),
+        (Some(port), None) => host_port::map(config, port).map_err(Some),
         (_, why) => Err(why),
     };
     match mapped {
@@ -611,42 +563,6 @@ fn without(job: &Job, why: Option<String>) -> Result<Way, OpenError> {
         return Err(OpenError::NoHostPort { why });
     }
     Ok(Way::Socket { why })
-}
-
-/// Maps a host port, or returns why that is not possible.
-fn map(
-    config: &engine::Config,
-    port: portolan_boot::OwnHostPort,
-) -> Result<(Way, engine::MappedHostPort), Option<String>> {
-    let portolan_boot::OwnHostPort {
-        info,
-        descriptors,
-        first,
-    } = port;
-    let [area, socket, udp, gate] = descriptors;
-    let [index, count] = info.sharing;
-    let sizes = engine::HostPortSizes::from_words(info.sizes);
-    let most = engine::host_port_packet_max(sizes.chunk, info.mtu, info.multi_buffer);
-    let port = engine::HostPort {
-        area,
-        socket,
-        first,
-        udp,
-        gate,
-        sizes,
-        sharing: engine::HostPortSharing { index, count },
-        multi_buffer: info.multi_buffer,
-        interface: info.interface,
-        mac: info.mac,
-        mtu: info.mtu,
-    };
-    let mapped = engine::MappedHostPort::map(config, port).map_err(|e| Some(e.to_string()))?;
-    let way = Way::HostPort {
-        interface: info.interface,
-        name: info.name,
-        packet_max: (most < info.mtu).then_some(most),
-    };
-    Ok((way, mapped))
 }
 
 /// Fresh random bytes from the kernel.

@@ -86,7 +86,7 @@ pub enum SettingError {
         origin: Origin,
     },
     /// The value has the wrong type or is outside the setting's range.
-    #[error("setting {name} ({origin}) is {value:?}: give {}", possible(find(.name)))]
+    #[error("setting {name} ({origin}) is {value:?}: give {possible}")]
     Value {
         /// The setting.
         name: &'static str,
@@ -94,6 +94,8 @@ pub enum SettingError {
         value: String,
         /// Its source.
         origin: Origin,
+        /// The values that it can have.
+        possible: String,
     },
     /// The file that `PORTOLAN_CONFIG` names cannot be read, or a line of it is not
     /// `NAME = VALUE`. The text is the message.
@@ -224,11 +226,16 @@ impl Settings {
 
     /// The error for an impossible value.
     fn refused(&self, name: &'static str) -> SettingError {
+        self.refused_for(name, possible(find(name)))
+    }
+
+    fn refused_for(&self, name: &'static str, possible: String) -> SettingError {
         let (value, origin) = &self.0[name];
         SettingError::Value {
             name,
             value: value.clone(),
             origin: *origin,
+            possible,
         }
     }
 
@@ -267,7 +274,7 @@ impl Settings {
     }
 
     /// A setting whose value is one of the words that its unit names: that of
-    /// `choices` which stands under it.
+    /// `choices` which stands under it. Not every endpoint has all of these.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &'static str,
@@ -275,7 +282,11 @@ impl Settings {
     ) -> Result<T, SettingError> {
         let (value, _) = &self.0[name];
         let found = choices.iter().find(|(word, _)| word == value);
-        found.map(|(_, it)| *it).ok_or_else(|| self.refused(name))
+        found.map(|(_, it)| *it).ok_or_else(|| {
+            let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+            let (last, others) = words.split_last().expect("there is a choice");
+            self.refused_for(name, format!("{} or {last}", others.join(", ")))
+        })
     }
 
     /// The file that a setting names for a rank; none: the setting is empty.
@@ -386,7 +397,7 @@ mod tests {
         let given = [
             ("frames", "abc"),
             ("helper", "maybe"),
-            ("link", "xdp"),
+            ("link", "tcp"),
             ("suite", "chacha20-poly1305"),
             ("port", "9"),
             ("agent", "any"),
@@ -398,7 +409,7 @@ mod tests {
             [
                 "setting helper (call) is \"maybe\": give on or off",
                 "setting frames (call) is \"abc\": give 32 to 1048576 (frames)",
-                "setting link (call) is \"xdp\": give auto, shm or udp",
+                "setting link (call) is \"tcp\": give auto, shm, udp or xdp",
             ]
         );
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Once};
 use std::thread::available_parallelism;
 
-use portolan_boot::{Congestion, host_identity};
+use portolan_boot::{Congestion, LinkChoice, host_identity};
 use portolan_engine::{
     self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, NetAddress, NewPeer, Opening,
 };
@@ -12,14 +12,21 @@ use portolan_sys::tell::tell;
 
 use crate::configure::{adopt_tuned, engine_config, suite_of};
 use crate::guest::{CONGESTION, Keys, SECURITY, SUITE, address_of, fresh_secret};
-use crate::interfaces;
 use crate::open::{Config, Endpoint, OpenError, Opened, mode};
 use crate::settings::{Origin, Settings};
 use crate::tuned::Link;
+use crate::{host_port, interfaces};
 
 /// A peer that does not answer for so long is dead, if the setting says nothing else, ns: people
 /// stop programs in debuggers, and outside of a job nobody vouches for such a one.
 const SILENCE_NS: u64 = 30_000_000_000;
+
+/// Values of the setting `link`.
+const LINK: [(&str, LinkChoice); 3] = [
+    ("auto", LinkChoice::Auto),
+    ("xdp", LinkChoice::Xdp),
+    ("udp", LinkChoice::Udp),
+];
 
 static CHECKED: Once = Once::new();
 
@@ -36,6 +43,7 @@ impl Endpoint {
     /// # Errors
     /// - [`OpenError::Setting`], [`OpenError::Disable`], [`OpenError::Interface`],
     ///   [`OpenError::SecretFile`]: a setting is wrong.
+    /// - [`OpenError::NoHostPort`]: the setting `link` is `xdp`, and there is no host port.
     /// - [`OpenError::Engine`]: the kernel refused a socket, memory or a thread.
     pub fn open_standalone(config: Config) -> Result<Self, OpenError> {
         crate::begin_log();
@@ -50,11 +58,17 @@ impl Endpoint {
         let call = call.map(|(name, value)| (name.as_str(), value.as_str()));
         let mut settings = Settings::gather(call, [])?;
         let mut engine_config = standalone_config(&settings, config.threads)?;
-        interfaces::enter(&settings, true, &mut engine_config)?;
-        adopt_tuned(&mut settings, &[Link::Udp], &mut engine_config)?;
+        let (_, own) = interfaces::enter(&settings, true, &mut engine_config)?;
+        let link = settings.choice("link", &LINK)?;
+        let host_port = host_port::outside(link, &settings, &engine_config, own.as_ref())?;
+        let network = host_port.as_ref().map_or(Link::Udp, |_| Link::Xdp);
+        adopt_tuned(&mut settings, &[network], &mut engine_config)?;
         let keys = Keys::make(&settings)?;
         keys.enter(&mut engine_config);
-        let opening = Opening::new(engine_config)?;
+        let (opening, lease) = match host_port {
+            Some((port, lease)) => (Opening::with_host_port(engine_config, port)?, Some(lease)),
+            None => (Opening::new(engine_config)?, None),
+        };
         let mut address = keys.address(opening.address());
         let memory = (address.host != 0).then(|| opening.own_memory(&address, keys.secret_hash()));
         let memory = memory.and_then(|made| {
@@ -71,6 +85,7 @@ impl Endpoint {
             settings,
             job_id: 0,
             address,
+            _lease: lease,
         });
         Ok(Self { inner, opened })
     }
@@ -124,15 +139,13 @@ fn standalone_config(
 ) -> Result<engine::Config, OpenError> {
     let security = settings.choice("security", &SECURITY)?;
     let suite = settings.choice("suite", &SUITE)?;
-    // Others have no agent that would hand out memory or host ports.
-    let near = settings.choice("link", &[("auto", true), ("udp", false)])?;
     let mut config = engine::Config {
         suite: suite_of(security, suite),
         secret: Some(Arc::new(fresh_secret()?)),
-        host: if near {
-            host_identity().unwrap_or(0)
-        } else {
-            0
+        host: match settings.choice("link", &LINK)? {
+            // The others name the network alone.
+            LinkChoice::Auto => host_identity().unwrap_or(0),
+            _ => 0,
         },
         trace: settings.file_of("trace", 0, 0),
         ..engine_config(settings, threads)?

@@ -73,7 +73,7 @@ fn what_needs_a_job_or_none_is_refused() {
 fn settings_that_cannot_be_name_themselves() {
     for (name, value) in [
         ("link", "shm"),
-        ("link", "xdp"),
+        ("link", "tcp"),
         ("peers_max", "0"),
         ("unknown_peers", "some"),
         ("security", "much"),

@@ -92,6 +92,7 @@ fn what_the_node_service_is_asked_does_no_harm() {
         copy: true,
         one_buffer: false,
         ranks: 3,
+        group: at.map(|_| 1 << 63),
     };
     let questions = [
         Question::May,

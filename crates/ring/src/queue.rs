@@ -11,6 +11,7 @@
 //! | words | content |
 //! | --- | --- |
 //! | 0 | who holds the lock: a process, or 0 |
+//! | 1 | a bit for each part that has had an owner |
 //! | 8 | log of the fill ring: place of the first entry, and how many |
 //! | 9 | log of the completion ring, likewise |
 //! | 16 to 79 | chunks on their way into the fill ring |
@@ -21,7 +22,8 @@
 //! of packets that it has carried, plus one while the kernel has it; whoever
 //! finds it in the completion ring sets it free. A chunk for receiving belongs
 //! to whoever has it: the fill ring, the kernel, or a process. What a process
-//! that dies had of these is lost, and is less than it brought along.
+//! that dies had of these is lost, and is less than it brought along. The first
+//! owner of a part brings its chunks along; those after it find them there.
 
 use std::ops::Range;
 
@@ -39,6 +41,7 @@ pub const BATCH: usize = 64;
 const NEAR: u32 = 8;
 
 const LOCK: usize = 0;
+const OWNED: usize = 1;
 const FILL_LOG: usize = 8;
 const DONE_LOG: usize = 9;
 const FILLING: usize = 16;
@@ -164,6 +167,37 @@ impl<F: Offsets, C: Offsets> Share<F, C> {
     /// The fill ring.
     pub fn fill(&self) -> &F {
         &self.fill
+    }
+
+    /// Whether we are the first owner of part `part`, below 64. We are afterwards
+    /// no more.
+    pub fn is_first(&self, words: &(impl Words + ?Sized), part: u32) -> bool {
+        loop {
+            let owned = words.load(OWNED);
+            if owned >> part & 1 == 1 {
+                return false;
+            }
+            if words.replace(OWNED, owned, owned | 1 << part) {
+                return true;
+            }
+        }
+    }
+
+    /// Nothing that an earlier owner of our part has sent comes back any more: its
+    /// chunks are ours.
+    pub fn reclaim(&self, words: &(impl Words + ?Sized)) {
+        let (first, count) = self.ours;
+        for at in (first..first + count).filter_map(|chunk| self.state_of(chunk)) {
+            let state = words.load(at);
+            if state % 2 == 1 {
+                words.replace(at, state, (state + 1) & u64::from(u32::MAX));
+            }
+        }
+    }
+
+    /// Whether what was sent waits to be taken back.
+    pub fn has_sent(&self) -> bool {
+        self.completion.producer() != self.completion.consumer()
     }
 
     /// Keeps a chunk for receiving until it is given back.

@@ -237,6 +237,29 @@ fn a_full_ring_leaves_the_rest_and_nonsense_is_told() {
 }
 
 #[test]
+fn who_has_a_part_next_brings_nothing_and_has_all_that_was_sent() {
+    let queue = Queue::new();
+    let words = &queue.memory;
+    let mut a = queue.share(0);
+    assert!(a.is_first(words, 0) && a.is_first(words, 63));
+    for _ in 0..3 {
+        let chunk = a.chunk_to_send(words).unwrap();
+        a.send(words, chunk);
+    }
+    queue.completion.push(101);
+    drop(a);
+    let mut next = queue.share(0);
+    assert!(!next.is_first(words, 0) && !next.is_first(words, 63));
+    assert!(next.is_first(words, 1));
+    assert!(next.has_sent());
+    assert_eq!(next.exchange(words, nobody), Ok(Exchange::Done));
+    assert!(!next.has_sent());
+    assert_eq!(next.all_to_send(words), None);
+    next.reclaim(words);
+    assert_eq!(next.all_to_send(words), Some(100..104));
+}
+
+#[test]
 fn the_living_are_not_robbed() {
     let queue = Queue::new();
     let (mut a, mut b) = (queue.share(0), queue.share(1));

@@ -8,7 +8,7 @@ use crate::control::Pattern;
 use crate::experiment::{Experiment, Findings, Stage};
 use crate::job::two;
 use crate::loss::{LabHarm, LabLoss, Loss, NoLoss};
-use crate::options::Measure;
+use crate::options::{Measure, queue_group};
 use crate::plan::{Kind, Plan, SLEEPS_AT_ONCE, Whereabouts};
 use crate::ranks::asleep::Wait;
 use crate::ranks::portolan::payload_max;
@@ -42,6 +42,10 @@ impl Experiment for Paired {
             _ => Box::new(NoLoss),
         };
         let mut spec = common.spec(lab.as_ref(), 2)?;
+        if self.measure.standalone {
+            // Both have host ports, or neither.
+            spec.settings.insert("group".to_owned(), queue_group());
+        }
         if plan.wait == Wait::Block {
             // A wait sleeps at once.
             for passes in SLEEPS_AT_ONCE {

@@ -37,7 +37,8 @@ impl Setting {
 
     /// The same of endpoints outside of the job.
     pub fn standalone_row(&self) -> Row {
-        self.row_of(SystemKind::Standalone, "udp")
+        let link = if self.link == "xdp" { "xdp" } else { "udp" };
+        self.row_of(SystemKind::Standalone, link)
     }
 
     fn row_of(&self, system: SystemKind, link: &str) -> Row {

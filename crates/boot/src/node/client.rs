@@ -24,7 +24,7 @@ use portolan_sys::socket::{self, Received};
 
 /// A service that has not answered by then is done without. It answers sooner
 /// also where the kernel is still taking a queue back.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why the service gave nothing. Each text names cause and remedy.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +32,13 @@ pub enum NodeError {
     /// Nobody listens there.
     #[error("no node service runs here ({0}): systemctl start portolan-node")]
     Absent(PathBuf),
+    /// Nobody listens there, and this command cannot be started as the service, for
+    /// this reason.
+    #[error(
+        "no node service runs here, and {0} cannot be started as one: {1} (systemctl start \
+         portolan-node, or name the command in the setting agent)"
+    )]
+    NotStarted(String, String),
     /// Who listens there is neither root nor the owner of the folder.
     #[error("who listens at {0} is user {1}, neither root nor the owner of that folder: not asked")]
     Stranger(PathBuf, u32),
@@ -100,9 +107,9 @@ impl NodeService {
     }
 
     /// A host port in the calling thread's network, one of `ranks` that are
-    /// asked for over this connection and share a queue, on the interface with
-    /// address `at`, or else the first that has one; it does without what is
-    /// `disabled`. Dropping its lease gives it back.
+    /// asked for over this connection, or in this `group` of this user, and share a
+    /// queue, on the interface with address `at`, or else the first that has one; it
+    /// does without what is `disabled`. Dropping its lease gives it back.
     ///
     /// # Errors
     /// [`NodeError`].
@@ -110,6 +117,7 @@ impl NodeService {
         self: &Arc<Self>,
         at: Option<IpAddr>,
         ranks: u32,
+        group: Option<u64>,
         disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         let question = Question::Open {
@@ -120,6 +128,7 @@ impl NodeService {
             copy: disabled.zerocopy,
             one_buffer: disabled.multibuffer,
             ranks,
+            group,
         };
         let mut answer = self.ask(question)?;
         if let (Answer::Allocate { bytes }, memory) = &answer {

@@ -9,6 +9,7 @@
 //! connection ends.
 
 mod client;
+mod group;
 mod policy;
 mod wire;
 
@@ -16,6 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 pub use client::{NodeError, NodeService};
+pub use group::{group_of, host_port_of};
 pub use policy::{NO_ONE_SIDED, NODE_CONFIG, NoOneSided, PolicyError, no_one_sided};
 pub use wire::{Answer, Heard, QUESTION_BYTES_MAX, Question, answer, hear};
 
@@ -25,6 +27,16 @@ pub const NODE_FOLDER: &str = "/run/portolan/node";
 
 /// Where the service listens, unless it is told otherwise.
 pub const NODE_SOCKET: &str = "/run/portolan/node/node.sock";
+
+/// What the `portolan` command is told that is to be the service, at the socket that
+/// stands behind, until its last host port is given back.
+pub const ON_DEMAND_WORDS: [&str; 3] = ["node", "--on-demand", "--socket"];
+
+/// What a service says when it listens.
+pub const READY: &str = "portolan node: ready";
+
+/// What it says where another listens.
+pub const RUNS_ALREADY: &str = "a node service runs already";
 
 /// What packet memory is called in `/proc/PID/maps`.
 pub const PACKET_MEMORY: &str = "portolan-packets";

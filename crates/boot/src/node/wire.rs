@@ -14,7 +14,7 @@ use portolan_sys::socket;
 
 /// Begins every question and every answer; the last byte is the version. What comes
 /// behind it is [packed](crate::codec).
-const MAGIC: [u8; 8] = *b"\0PTLNOD5";
+const MAGIC: [u8; 8] = *b"\0PTLNOD6";
 
 /// Most bytes of a question.
 pub const QUESTION_BYTES_MAX: usize = 48;
@@ -34,8 +34,11 @@ pub enum Question {
         copy: bool,
         /// A packet in one buffer only, also where it could lie in several.
         one_buffer: bool,
-        /// So many will be asked for over this connection.
+        /// So many will be asked for, and share a queue.
         ranks: u32,
+        /// Over any connection of this user, by who names this group; none: over this
+        /// connection.
+        group: Option<u64>,
     },
     /// The host port with this number is not needed any more.
     Release {
@@ -175,6 +178,7 @@ mod tests {
             copy,
             one_buffer,
             ranks: u32::MAX,
+            group: at.map(|_| u64::MAX),
         };
         for question in [
             Question::May,

@@ -318,7 +318,7 @@ fn node_service() -> Finding {
         Ok(bounds) => Finding::ok(name, format!("runs; this user may have {bounds}")),
         Err(NodeError::Absent(_)) => Finding::ok(
             name,
-            "does not run: only jobs that root starts have host ports (xdp)",
+            "does not run: only root has host ports (xdp), in its jobs and outside of them",
         ),
         Err(NodeError::Unserved(why)) => Finding::slower(
             name,

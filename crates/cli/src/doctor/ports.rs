@@ -6,7 +6,7 @@ use std::path::Path;
 
 use portolan_boot::HostPortInfo;
 use portolan_boot::node::node_socket;
-use portolan_hosts::node::{ONE_BUFFER_MAX, Opener, carries, reachable, service, try_out};
+use portolan_hosts::node::{ONE_BUFFER_MAX, Opener, reachable, service, try_out};
 use portolan_sys::features::Disabled;
 use portolan_sys::net::{Interface, interfaces};
 
@@ -85,7 +85,7 @@ fn possible(it: &Interface, served: bool) -> Result<(), String> {
     let no = |why: &str| Err(why.to_owned());
     match it {
         it if it.mac.is_none() => no("it is no Ethernet"),
-        it if !carries(it) => no("it is down"),
+        it if !it.carries_host_ports() => no("it is down"),
         // The service's own program serves all.
         it if it.xdp && !served => no("another XDP program, or a running job, has it"),
         _ => Ok(()),

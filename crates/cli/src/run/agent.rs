@@ -11,6 +11,7 @@ use portolan_boot::launch::{
     Greeting, Keeper, Place, Prepared, SharedMemory, StartFailure, Starter, Task, Wanted, serve,
 };
 use portolan_boot::{HostPort, Versions};
+use portolan_hosts::detached::{leave, start_again};
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::ranks::{Local, allowed_cores, check_program, core_in_turn, has_aes};
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
@@ -32,31 +33,14 @@ pub struct AgentArguments {
 pub fn agent(arguments: &AgentArguments) -> Result<ExitCode> {
     match (arguments.guests, arguments.detached) {
         (false, _) => serve_launcher(),
-        (true, false) => detach(),
+        (true, false) => start_again(),
         (true, true) => serve_guests(),
     }
 }
 
-/// Starts this command again as nobody's child: a program must not find among
-/// its children one that it knows nothing of.
-fn detach() -> Result<ExitCode> {
-    let failed = || Failure::io("starting the agent");
-    let own = std::env::current_exe().map_err(failed())?;
-    Command::new(own)
-        .args(portolan_boot::GUEST_AGENT_WORDS)
-        .arg("--detached")
-        .spawn()
-        .map_err(failed())?;
-    Ok(ExitCode::SUCCESS)
-}
-
 fn serve_guests() -> Result<ExitCode> {
-    let failed = || Failure::io("leaving the job's session");
-    // Of the process that asked, nothing is held but the socket to it: not the
-    // launcher's, whose other end would wait for us.
-    portolan_sys::inherit::close_inherited().map_err(failed())?;
-    rustix::process::setsid().map_err(|errno| failed()(errno.into()))?;
-    rustix::process::chdir("/").map_err(|errno| failed()(errno.into()))?;
+    leave()?;
+    let failed = || Failure::io("taking over standard input");
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed())?;
     portolan_boot::serve_guests(input)
         .map(|()| ExitCode::SUCCESS)

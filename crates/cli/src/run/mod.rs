@@ -216,7 +216,7 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
 }
 
 /// Settings that do nothing here, and what does.
-const OF_OTHER_LAUNCHERS: [(&str, &str); 7] = [
+const OF_OTHER_LAUNCHERS: [(&str, &str); 8] = [
     ("security", "use --security"),
     ("congestion", "use --congestion"),
     ("link", "use --link"),
@@ -226,6 +226,7 @@ const OF_OTHER_LAUNCHERS: [(&str, &str); 7] = [
     ),
     ("address", "use --interface"),
     ("agent", "the launcher has its own"),
+    ("group", "a job's ranks share a queue as they are"),
     ("job_secret_file", "the launcher draws the secret"),
 ];
 

@@ -42,7 +42,7 @@ fn a_host_port_is_held_as_long_as_somebody_has_its_socket() {
     let service = within(lab.0, || connected(lab.0)).unwrap();
     let copy = Disabled::parse("zerocopy").unwrap();
     for _ in 0..3 {
-        drop(within(lab.0, || service.host_port(None, 1, &copy)).unwrap());
+        drop(within(lab.0, || service.host_port(None, 1, None, &copy)).unwrap());
     }
 }
 
@@ -216,13 +216,47 @@ fn ranks_that_one_launcher_asks_for_share_a_queue() {
 }
 
 #[test]
+fn who_names_a_group_shares_its_queue_over_any_connection() {
+    let lab = TestLab::up(own("group"), "1");
+    let node = Node::start(lab.0, "h0", &format!("users = {NAMED}"));
+    let of = |group| {
+        let service = connected(lab.0)?;
+        service.host_port(None, 3, Some(group), &Disabled::default())
+    };
+    let open = |group| within(lab.0, || of(group));
+    let (first, second) = (open(7).unwrap(), open(7).unwrap());
+    let memory = |port: &HostPort| fstat(&port.descriptors[0]).unwrap().st_ino;
+    assert_eq!(memory(&first), memory(&second));
+    assert_eq!([first.info.sharing, second.info.sharing], [[0, 3], [1, 3]]);
+    // Another group, another user's of that name, and a job have none of it.
+    let others = [
+        refusal(open(8)),
+        refusal(as_user(lab.0, NAMED, || of(7))),
+        refusal(ask(lab.0)),
+    ];
+    for why in others {
+        assert!(why.contains("belongs to another job or group"), "{why}");
+    }
+    // Its parts go round, as long as somebody has one.
+    let mut before = first;
+    for round in 1..5 {
+        drop(before);
+        let back = || node.log().matches("host port back").count();
+        until("it stays", || back() == round);
+        before = open(7).unwrap();
+        assert_eq!(before.info.sharing, [0, 3]);
+        assert_eq!(memory(&before), memory(&second));
+    }
+}
+
+#[test]
 fn a_packet_may_lie_in_several_chunks_unless_one_buffer_is_asked_for() {
     let lab = TestLab::with(own("long"), &["--hosts", "1", "--mtu", "9000"]);
     let _node = Node::start(lab.0, "h0", "");
     for (disabled, expected) in [("", true), ("multibuffer", false), ("zerocopy", true)] {
         let disabled = Disabled::parse(disabled).unwrap();
         let service = within(lab.0, || connected(lab.0)).unwrap();
-        let port = within(lab.0, || service.host_port(None, 1, &disabled)).unwrap();
+        let port = within(lab.0, || service.host_port(None, 1, None, &disabled)).unwrap();
         assert_eq!(port.info.multi_buffer, expected, "{disabled:?}");
     }
 }

@@ -181,7 +181,7 @@ fn connected(lab: &str) -> Result<Arc<NodeService>, NodeError> {
 
 /// A host port, one of so many.
 fn open(service: &Arc<NodeService>, ranks: u32) -> Result<HostPort, NodeError> {
-    service.host_port(None, ranks, &Disabled::default())
+    service.host_port(None, ranks, None, &Disabled::default())
 }
 
 /// Why it is refused.

@@ -94,7 +94,12 @@ fn an_interface_that_comes_back_under_its_number_is_attached_anew() {
     let mut node = Node::start(lab.0, "h0", "");
     let at = "192.0.2.1".parse().unwrap();
     let port = within(lab.0, || {
-        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), 1, &Disabled::default())
+        NodeService::connect(&socket(lab.0, "h0"))?.host_port(
+            Some(at),
+            1,
+            None,
+            &Disabled::default(),
+        )
     });
     let HostPort { descriptors, .. } = port.unwrap();
     assert!(has_program());
@@ -111,7 +116,12 @@ fn an_interface_that_comes_back_under_its_number_is_attached_anew() {
     until("the program stays", || !has_program());
     // One that is gone for good is forgotten.
     let port = within(lab.0, || {
-        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), 1, &Disabled::default())
+        NodeService::connect(&socket(lab.0, "h0"))?.host_port(
+            Some(at),
+            1,
+            None,
+            &Disabled::default(),
+        )
     });
     there("ip link del vx");
     drop(port);

@@ -222,6 +222,7 @@ const QUESTION: Question = Question::Open {
     copy: false,
     one_buffer: false,
     ranks: 1,
+    group: None,
 };
 
 /// Asks there, and gives the packet memory that is lent, and its bytes.

@@ -260,6 +260,11 @@ impl Book {
         self.held.iter().any(|it| it.given.interface == interface)
     }
 
+    /// Whether somebody has ever had one.
+    pub const fn has_given(&self) -> bool {
+        self.numbers > 0
+    }
+
     /// Whether nobody has any.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()

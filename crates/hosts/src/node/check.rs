@@ -9,7 +9,7 @@ use portolan_sys::net::{Interface, interfaces};
 
 use super::config::Config;
 use super::pins;
-use super::ports::{carries, served, try_out};
+use super::ports::{served, try_out};
 use super::queue::queue_bytes;
 use super::rules::way_to_queue;
 use super::state::Files;
@@ -103,11 +103,14 @@ fn carriers(config: &Config) -> Vec<Found> {
     };
     let mut found: Vec<Found> = all
         .iter()
-        .filter(|it| carries(it) && config.allows(&it.name))
+        .filter(|it| it.carries_host_ports() && config.allows(&it.name))
         .map(|it| (it.name.clone(), Ok(about(it))))
         .collect();
     let named = config.interfaces.iter().flatten();
-    for name in named.filter(|name| !all.iter().any(|it| carries(it) && it.name == **name)) {
+    for name in named.filter(|name| {
+        !all.iter()
+            .any(|it| it.carries_host_ports() && it.name == **name)
+    }) {
         let why = "is not there, or down, or without an address".to_owned();
         found.push((name.clone(), Err(why)));
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use portolan_boot::node::{node_socket, own_network};
+use portolan_boot::node::{READY, RUNS_ALREADY, node_socket, own_network};
 use portolan_sys::features::Disabled;
 use portolan_sys::process::raise_open_files;
 use portolan_sys::tell::tell;
@@ -20,6 +20,7 @@ use super::privileges;
 use super::service::Service;
 use super::state::Files;
 use super::{check, clean};
+use crate::detached::{leave, start_again};
 use crate::failure::{Failure, Result};
 
 /// Connections that wait to be accepted.
@@ -58,6 +59,12 @@ pub struct Arguments {
     /// files), and exit; running jobs go on through the kernel
     #[arg(long)]
     clean: bool,
+    /// As nobody's child, until the last host port is given back
+    #[arg(long, hide = true)]
+    on_demand: bool,
+    /// As that child
+    #[arg(long, hide = true)]
+    detached: bool,
 }
 
 /// Serves, checks or cleans.
@@ -76,7 +83,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !privileges::has_needed() {
         need_root()?;
     }
-    serve(config, disabled, files)
+    if arguments.on_demand && !arguments.detached {
+        return start_again();
+    }
+    if arguments.detached {
+        leave()?;
+    }
+    serve(config, disabled, files, arguments.on_demand)
 }
 
 fn need_root() -> Result<()> {
@@ -88,13 +101,13 @@ fn need_root() -> Result<()> {
     ))
 }
 
-fn serve(config: Config, disabled: Disabled, files: Files) -> Result<ExitCode> {
+fn serve(config: Config, disabled: Disabled, files: Files, on_demand: bool) -> Result<ExitCode> {
     let place = files.socket.display().to_string();
     // Held until this process ends.
     let _lock = files
         .lock()
         .map_err(Failure::io(format!("locking beside {place}")))?
-        .ok_or_else(|| Failure::new(format!("a node service runs already ({place})")))?;
+        .ok_or_else(|| Failure::new(format!("{RUNS_ALREADY} ({place})")))?;
     let mounted = pins::mount_file_system()
         .map_err(Failure::io("mounting the kernel's file system for BPF"))?;
     let listens = crate::ranks::stops().and_then(|stops| {
@@ -113,8 +126,8 @@ fn serve(config: Config, disabled: Disabled, files: Files) -> Result<ExitCode> {
     // Each host port that was given has one, and each connection two.
     raise_open_files().map_err(Failure::os("raising the limit of open files"))?;
     let service = Service::new(config, disabled, files, own_network(), mounted, listener)?;
-    tell(format_args!("portolan node: ready at {place}"));
-    service.serve(&stops)?;
+    tell(format_args!("{READY} at {place}"));
+    service.serve(&stops, on_demand)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,7 +12,7 @@ use portolan_sys::tell::tell;
 use super::config::Config;
 use super::pins::Pins;
 use super::ports::{HostPorts, Lent, choose};
-use super::queue::{PortError, queue_bytes};
+use super::queue::{Group, PortError, queue_bytes};
 use super::state::Given;
 
 /// The host ports of each interface that has some.
@@ -56,7 +56,7 @@ impl Interfaces {
     }
 
     /// What one host port of `ranks` takes.
-    pub fn cost(&self, on: &Interface, group: u64, ranks: u32) -> Cost {
+    pub fn cost(&self, on: &Interface, group: Group, ranks: u32) -> Cost {
         let (all, count, memory) = queue_bytes(on, ranks);
         let each = all.div_ceil(count.into());
         let ports = self.attached.get(&on.index);
@@ -75,7 +75,7 @@ impl Interfaces {
     pub fn open(
         &mut self,
         on: Interface,
-        group: u64,
+        group: Group,
         ranks: u32,
         disabled: &Disabled,
         lent: Lent<'_>,

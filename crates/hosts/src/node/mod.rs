@@ -23,7 +23,7 @@ mod tests;
 
 pub use command::{Arguments, run};
 pub use config::CONFIG_FILE;
-pub use ports::{Networks, carries, try_out};
+pub use ports::{Networks, try_out};
 pub use query::{Opener, reachable, service};
 pub use queue::ONE_BUFFER_MAX;
 pub use rules::way_to_queue;

@@ -14,7 +14,9 @@ use portolan_sys::net::{Interface, UdpSocket, interfaces};
 use portolan_sys::xdp::{self, XdpError};
 
 use super::pins::Pins;
-use super::queue::{Binding, PortError, QUEUE, Queue, failed, modes, patiently, refuse_missing};
+use super::queue::{
+    Binding, Group, PortError, QUEUE, Queue, failed, modes, patiently, refuse_missing,
+};
 use super::steering::{SHARERS, Shared, Steering};
 
 /// What the kernel's socket of a host port holds, bytes: as many packets as
@@ -69,8 +71,8 @@ pub struct Lent<'a> {
 struct Lease {
     ports: HostPorts,
     udp: u16,
-    /// It is of the queue that is open.
-    part: bool,
+    /// Of the queue that is open.
+    part: Option<u32>,
 }
 
 impl Drop for Lease {
@@ -80,11 +82,10 @@ impl Drop for Lease {
             steering.remove(self.udp);
         }
         // One that was taken over is of a queue that we do not have.
-        if let Some(queue) = open.queue.as_mut().filter(|_| self.part) {
-            queue.held -= 1;
-            if queue.held == 0 {
-                open.queue = None;
-            }
+        if let (Some(queue), Some(part)) = (&mut open.queue, self.part)
+            && queue.take_back(part)
+        {
+            open.queue = None;
         }
     }
 }
@@ -117,7 +118,7 @@ impl HostPorts {
             Ok((interface, steering))
         });
         drop(open);
-        patiently(|| self.open_now(0, ranks, disabled, Lent::default()))
+        patiently(|| self.open_now(Group::Connection(0), ranks, disabled, Lent::default()))
     }
 
     /// Binds `socket`, and before the first one what it joins, once all ranks
@@ -174,7 +175,7 @@ impl HostPorts {
         left.into_iter().for_each(|udp| steering.remove(udp));
         let lease = |udp| {
             let ports = self.clone();
-            let part = false;
+            let part = None;
             let lease: Box<dyn Any + Send> = Box::new(Lease { ports, udp, part });
             (udp, lease)
         };
@@ -212,7 +213,7 @@ impl HostPorts {
     }
 
     /// Whether `group` has the queue.
-    pub fn is_of(&self, group: u64) -> bool {
+    pub fn is_of(&self, group: Group) -> bool {
         let open = self.lock();
         open.queue
             .as_ref()
@@ -226,7 +227,7 @@ impl HostPorts {
     /// [`PortError`].
     pub fn open_now(
         &self,
-        group: u64,
+        group: Group,
         ranks: u32,
         disabled: &Disabled,
         lent: Lent<'_>,
@@ -241,20 +242,17 @@ impl HostPorts {
         let name = &interface.name;
         let queue = match queue {
             Some(queue) if queue.group != group => {
-                return Err(format!("queue {QUEUE} of {name} belongs to another job").into());
+                return Err(
+                    format!("queue {QUEUE} of {name} belongs to another job or group").into(),
+                );
             }
             Some(queue) => queue,
             None => queue.insert(Queue::take(interface, group, ranks, disabled, lent.memory)?),
         };
-        let sharing = queue.next;
-        if sharing.index == sharing.count {
-            // The parts of those that have ended are not given out again: the
-            // kernel may still have some of their chunks.
-            let count = sharing.count;
-            return Err(
-                format!("all {count} parts of queue {QUEUE} of {name} were given out").into(),
-            );
-        }
+        let sharing = queue.vacant().ok_or_else(|| {
+            let parts = queue.parts();
+            format!("all {parts} parts of queue {QUEUE} of {name} were given out")
+        })?;
         let (sizes, multi_buffer) = (queue.sizes, queue.multi_buffer);
         let mtu = u32::try_from(interface.mtu).unwrap_or(u32::MAX);
         if matches!(queue.binding, Binding::Tried(_)) {
@@ -296,8 +294,7 @@ impl HostPorts {
                 return Err(why.into());
             }
         };
-        queue.next.index += 1;
-        queue.held += 1;
+        queue.give();
         let memory: OwnedFd = queue.memory.duplicate_fd().map_err(|e| e.to_string())?;
         let info = HostPortInfo {
             sharing: [sharing.index, sharing.count],
@@ -322,7 +319,7 @@ impl HostPorts {
         let lease = Lease {
             ports: self.clone(),
             udp: port,
-            part: true,
+            part: Some(sharing.index),
         };
         Ok(HostPort {
             info,
@@ -413,11 +410,6 @@ pub fn switched_on(disabled: &Disabled) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an interface is of the kind that carries host ports, and up.
-pub fn carries(it: &Interface) -> bool {
-    it.up && !it.loopback && it.mac.is_some() && !it.addresses.is_empty()
-}
-
 /// The interface for packets to other hosts, of those that `allows` lets
 /// through.
 ///
@@ -429,7 +421,10 @@ pub fn choose(
 ) -> Result<Interface, String> {
     let all = interfaces().map_err(|e| format!("asking the kernel for interfaces: {e}"))?;
     let has = |i: &Interface| at.is_none_or(|at| i.addresses.iter().any(|(ip, _)| *ip == at));
-    let mut found = all.into_iter().filter(|i| carries(i) && has(i)).peekable();
+    let mut found = all
+        .into_iter()
+        .filter(|i| i.carries_host_ports() && has(i))
+        .peekable();
     let Some(first) = found.peek().map(|i| i.name.clone()) else {
         return Err("no Ethernet interface with an address".to_owned());
     };

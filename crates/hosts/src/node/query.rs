@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use portolan_boot::HostPort;
-use portolan_boot::node::{NodeError, NodeService, node_socket};
+use portolan_boot::node::{NodeError, NodeService, host_port_of, node_socket};
 use portolan_sys::features::Disabled;
 
 use super::ports::{HostPorts, Networks, possible, switched_on};
@@ -18,13 +18,16 @@ pub struct Opener {
     /// It has not answered in time: it is waited for no second time.
     silent: bool,
     own: HostPorts,
+    /// They share a queue with others of this group, whom a service serves.
+    group: Option<u64>,
 }
 
 impl Opener {
-    /// Of one more of several networks.
-    pub fn of_another(networks: &mut Networks) -> Self {
+    /// Of one more of several networks; for a `group`, if there is one.
+    pub fn of_another(networks: &mut Networks, group: Option<u64>) -> Self {
         Self {
             own: networks.another(),
+            group,
             ..Self::default()
         }
     }
@@ -43,6 +46,11 @@ impl Opener {
         disabled: &Disabled,
     ) -> Result<HostPort, String> {
         switched_on(disabled)?;
+        if let Some(group) = self.group {
+            let program = std::env::current_exe().map_err(|error| error.to_string())?;
+            let asked = host_port_of(socket, Some(program.as_os_str()), at, group, disabled);
+            return asked.map_err(|error| error.to_string());
+        }
         match self.ask(socket, at, ranks, disabled) {
             Err(absent @ (NodeError::Absent(_) | NodeError::Unserved(_))) => {
                 alone(absent, disabled)?;
@@ -75,14 +83,15 @@ impl Opener {
         disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         if let Some(service) = &self.service {
-            match service.host_port(at, ranks, disabled) {
+            match service.host_port(at, ranks, None, disabled) {
                 // It was started anew, or has long heard nothing of us.
                 Err(NodeError::Gone) => {}
                 asked => return asked,
             }
         }
         let service = NodeService::connect(socket)?;
-        self.service.insert(service).host_port(at, ranks, disabled)
+        let service = self.service.insert(service);
+        service.host_port(at, ranks, None, disabled)
     }
 }
 

@@ -30,11 +30,20 @@ pub const BUSY_TRIES: u32 = 50;
 
 pub const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// A queue that the ranks of one job share. Other jobs, and other users, get no
-/// part: each sees the packets of all.
+/// Whose a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Whoever asks over one connection: a job.
+    Connection(u64),
+    /// Those of a user that give the same name.
+    Named { uid: u32, name: u64 },
+}
+
+/// A queue that the ranks of one job share, or the endpoints of one group. Others,
+/// and other users, get no part: each sees the packets of all.
 pub struct Queue {
     /// Whose it is.
-    pub group: u64,
+    pub group: Group,
     /// What the ranks' sockets join.
     pub base: OwnedFd,
     pub binding: Binding,
@@ -42,10 +51,12 @@ pub struct Queue {
     pub sizes: Sizes,
     /// A packet may lie in several chunks.
     pub multi_buffer: bool,
-    /// Who comes next, and for how many it is.
-    pub next: Sharing,
-    /// Parts that were not given back.
-    pub held: u32,
+    /// The first part that nobody has had, and how many there are.
+    next: Sharing,
+    /// Parts that were given back.
+    back: Vec<u32>,
+    /// Parts that were not.
+    held: u32,
 }
 
 /// When a queue's sockets are bound.
@@ -64,7 +75,7 @@ impl Queue {
     /// packet memory that was lent, or else new one.
     pub fn take(
         interface: &Interface,
-        group: u64,
+        group: Group,
         ranks: u32,
         disabled: &Disabled,
         lent: Option<&OwnedFd>,
@@ -113,8 +124,34 @@ impl Queue {
             sizes,
             multi_buffer,
             next,
+            back: Vec::new(),
             held: 0,
         })
+    }
+
+    /// A part that nobody has; none if there is none.
+    pub fn vacant(&self) -> Option<Sharing> {
+        let Sharing { index, count } = self.next;
+        let index = self.back.last().copied().unwrap_or(index);
+        (index < count).then_some(Sharing { index, count })
+    }
+
+    /// Somebody has the vacant part.
+    pub fn give(&mut self) {
+        self.next.index += u32::from(self.back.pop().is_none());
+        self.held += 1;
+    }
+
+    /// A part was given back; whether it was the last.
+    pub fn take_back(&mut self, part: u32) -> bool {
+        self.back.push(part);
+        self.held -= 1;
+        self.held == 0
+    }
+
+    /// How many parts there are.
+    pub const fn parts(&self) -> u32 {
+        self.next.count
     }
 }
 

@@ -20,7 +20,7 @@ use super::book::Book;
 use super::config::Config;
 use super::interfaces::Interfaces;
 use super::ports::{Lent, served};
-use super::queue::{BUSY_PAUSE, BUSY_TRIES, PortError};
+use super::queue::{BUSY_PAUSE, BUSY_TRIES, Group, PortError};
 use super::state::{Files, Given, State, open_sockets};
 use crate::failure::{Failure, Result};
 
@@ -58,6 +58,7 @@ struct Waiting {
     /// By the service, or by who asks.
     disabled: Disabled,
     ranks: u32,
+    group: Group,
     tries: u32,
 }
 
@@ -148,21 +149,23 @@ impl Service {
         })
     }
 
-    /// Serves until one of `stops`. Host ports that are held then stay as they
+    /// Serves until one of `stops`; `on_demand`: also until the last host port is given
+    /// back, or nobody comes. Host ports that are held then stay as they
     /// are; where there is none, nothing stays attached.
     ///
     /// # Errors
     /// The kernel refused to say what happens: our bug.
-    pub fn serve(mut self, stops: &[Stop]) -> Result<()> {
+    pub fn serve(mut self, stops: &[Stop], on_demand: bool) -> Result<()> {
         for stop in stops {
             self.epoll
                 .add(stop.descriptor.as_fd(), STOP)
                 .map_err(Failure::os("catching signals"))?;
         }
+        let began = Instant::now();
         let mut stopped = false;
-        while !stopped {
+        while !(stopped || on_demand && self.is_unused(began)) {
             let mut ready = Vec::new();
-            let timeout = self.pause().map(|pause| pause.as_nanos() as u64);
+            let timeout = self.pause(on_demand).map(|pause| pause.as_nanos() as u64);
             self.epoll
                 .wait(timeout, |token| ready.push(token))
                 .map_err(Failure::os("waiting for requests"))?;
@@ -192,13 +195,19 @@ impl Service {
     }
 
     /// How long nothing has to be done unless something happens.
-    fn pause(&self) -> Option<Duration> {
+    fn pause(&self, on_demand: bool) -> Option<Duration> {
         if self.callers.values().any(|it| it.waiting.is_some()) {
             return Some(BUSY_PAUSE);
         }
-        let silence = (!self.callers.is_empty()).then_some(SILENCE_MAX / 4);
+        let silence = (on_demand || !self.callers.is_empty()).then_some(SILENCE_MAX / 4);
         let look = (self.book.has_orphans() || !self.closer.is_idle()).then_some(LOOK);
         [silence, look, self.leaves].into_iter().flatten().min()
+    }
+
+    /// Whether a service that `began` then is of no use to anybody.
+    fn is_unused(&self, began: Instant) -> bool {
+        let came = self.book.has_given() || began.elapsed() >= SILENCE_MAX;
+        came && self.callers.is_empty() && self.book.is_empty()
     }
 
     fn accept(&mut self) {
@@ -300,8 +309,11 @@ impl Service {
                 copy,
                 one_buffer,
                 ranks,
+                group,
             } => {
                 let ranks = ranks.min(self.book.config.user_ports);
+                let group =
+                    group.map_or(Group::Connection(number), |name| Group::Named { uid, name });
                 let disabled = Disabled {
                     zerocopy: self.disabled.zerocopy || copy,
                     multibuffer: self.disabled.multibuffer || one_buffer,
@@ -311,6 +323,7 @@ impl Service {
                     at,
                     disabled,
                     ranks,
+                    group,
                     tries: 0,
                 };
                 self.open(number, waiting);
@@ -383,8 +396,8 @@ impl Service {
         };
         let (uid, pid) = (*uid, *pid);
         let interface = self.interfaces.choose(asked.at, &self.book.config)?;
-        // Whoever asks over one connection is one job.
-        let cost = self.interfaces.cost(&interface, number, asked.ranks);
+        let Waiting { group, ranks, .. } = *asked;
+        let cost = self.interfaces.cost(&interface, group, ranks);
         self.book.check_bounds(uid, cost.now)?;
         if let Some(bytes) = cost.memory.filter(|bytes| self.lacks(number, *bytes)) {
             return Ok(self.lend(number, bytes)?);
@@ -395,7 +408,7 @@ impl Service {
             memory: lent.map(|(memory, _)| memory),
             gate: self.book.spare_gate(uid),
         };
-        let port = (self.interfaces).open(interface, number, asked.ranks, &asked.disabled, lent)?;
+        let port = (self.interfaces).open(interface, group, ranks, &asked.disabled, lent)?;
         let failed = |e: rustix::io::Errno| format!("a host port's socket: {e}");
         let [_, _, udp, gate] = &port.descriptors;
         let gate = gate

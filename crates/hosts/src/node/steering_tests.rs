@@ -132,7 +132,7 @@ fn expected(packet: &[u8], knows: impl Fn(u32) -> bool) -> u32 {
     }
     let number = u32::from_le_bytes([wire[4], wire[5], wire[6], wire[7]]);
     match wire[0] {
-        0x11 => REDIRECT,
+        0x11 | 0x13 | 0x14 => REDIRECT,
         0x12 if knows(number) => REDIRECT,
         _ => DROP,
     }
@@ -159,7 +159,10 @@ fn damaged(round: u32, random: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
     let v6 = round % 2 == 1;
     let mut bytes = packet(v6, 28 + random(60));
     let wire = if v6 { 62 } else { 42 };
-    bytes[wire] -= u8::from(random(8) == 0);
+    // Of types 0 to 5, mostly data.
+    if random(4) == 0 {
+        bytes[wire] = 0x10 + random(6) as u8;
+    }
     let number = match random(8) {
         0 => random(1 << 31) as u32,
         n => KNOWN[n % 3],
@@ -260,10 +263,18 @@ fn numbers_that_were_given_out_pass_until_they_are_withdrawn() {
     assert_eq!([7, twin, 8, 9].map(of), [REDIRECT; 4]);
     gate.admit(2, [].into_iter());
     assert_eq!([7, twin, 8, 9].map(of), [DROP, DROP, REDIRECT, REDIRECT]);
-    // Who connects has none.
-    let mut connect = packet(false, 88);
-    connect[42] = 0x11;
-    assert_eq!(verdict(&steering, &connect), REDIRECT);
+    // Who connects has none, nor has who introduces itself or answers that.
+    for (kind, found) in [
+        (0, DROP),
+        (1, REDIRECT),
+        (3, REDIRECT),
+        (4, REDIRECT),
+        (5, DROP),
+    ] {
+        let mut other = packet(false, 88);
+        other[42] = 0x10 | kind;
+        assert_eq!(verdict(&steering, &other), found, "type {kind}");
+    }
     assert_eq!(gate.counters().unknown, 4);
 }
 

@@ -497,7 +497,7 @@ struct Shared {
     other: End,
     addresses: Vec<LinkAddress>,
     there: LinkAddress,
-    _leases: Vec<Lease>,
+    leases: Vec<Lease>,
 }
 
 impl Shared {
@@ -527,12 +527,21 @@ impl Shared {
             parts,
             other,
             ports,
-            _leases: leases,
+            leases,
         }
     }
 
     fn part(&self, n: usize) -> &Xdp {
         self.parts[n].fast()
+    }
+
+    /// Sends more frames of `len` bytes than a ring holds to one who reads none.
+    fn send_unread(&mut self, to: LinkAddress, len: usize) {
+        let bytes = &vec![7; len];
+        for _ in 0..600 {
+            let ecn = false;
+            let _ = self.other.tx_burst(&[TxFrame { to, bytes, ecn }]);
+        }
     }
 
     /// Makes it seem that a process holds the rings.
@@ -649,6 +658,39 @@ fn what_cannot_be_bound_goes_through_the_kernel() {
     carries(&mut there, &mut here, addresses[0], 4);
 }
 
+#[test]
+fn a_part_that_was_given_back_is_given_again() {
+    let built = Built::up("t-unit-again");
+    let lab = &built.0;
+    let mut all = Shared::open(lab);
+    let len = 4;
+    let mut dead = Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    // More often than chunks that each took along would last.
+    for _ in 0..20 {
+        let (dying, lease) = (all.parts.remove(0), all.leases.remove(0));
+        let address = all.addresses.remove(0);
+        all.send_unread(address, len);
+        // Somebody else has died with the lock.
+        all.hold(dead.id());
+        drop(dying);
+        drop(lease);
+        let opened = open_one(lab, 0, &all.ports, 3, &Disabled::default()).unwrap();
+        let mut next = End::Fast(Box::new(adopt(lab, 0, opened.port)));
+        let address = LinkAddress {
+            ip: lab.ipv4(0).to_ipv6_mapped().octets(),
+            ..next.local()
+        };
+        carries(&mut all.other, &mut next, address, len);
+        carries(&mut next, &mut all.other, all.there, len);
+        assert_eq!(next.fast().kernel_counters().rx_frames, 0);
+        assert_eq!(next.fast().counters().lost, 0);
+        all.addresses.push(address);
+        all.parts.push(next);
+        all.leases.insert(2, opened.lease);
+    }
+}
+
 /// With frames of `len` bytes.
 fn share(lab: &Lab, len: usize, disabled: &str) {
     let mut all = Shared::without(lab, &Disabled::parse(disabled).unwrap());
@@ -664,15 +706,7 @@ fn share(lab: &Lab, len: usize, disabled: &str) {
     // that packets have come to are gone, with those in its ring.
     let address = all.addresses[0];
     let dying = all.parts.remove(0);
-    let bytes = &vec![7; len];
-    for _ in 0..600 {
-        let frame = TxFrame {
-            to: address,
-            bytes,
-            ecn: false,
-        };
-        let _ = all.other.tx_burst(&[frame]);
-    }
+    all.send_unread(address, len);
     drop(dying);
     for part in 0..2 {
         let address = all.addresses[part + 1];

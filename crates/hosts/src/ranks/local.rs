@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 
 use portolan_boot::HostPort;
 use portolan_boot::launch::{Place, SharedMemory, Wanted};
-use portolan_boot::node::node_socket;
+use portolan_boot::node::{group_of, node_socket};
 use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::features::Disabled;
 
@@ -30,6 +30,8 @@ pub struct Local {
     /// Who opens those of each network, by host of the lab.
     openers: BTreeMap<u32, Opener>,
     networks: Networks,
+    /// Whose queues their host ports share; none: the job's own.
+    queue_group: Option<u64>,
 }
 
 impl Local {
@@ -54,12 +56,18 @@ impl Local {
             disabled: *disabled,
             openers: BTreeMap::new(),
             networks: Networks::default(),
+            queue_group: None,
         })
     }
 
     /// Ranks go into this control group.
     pub fn set_group(&mut self, group: Option<&Path>) {
         self.group = group.map(Path::to_owned);
+    }
+
+    /// Host ports of ranks are those of the group of this name.
+    pub fn set_queue_group(&mut self, name: Option<&str>) {
+        self.queue_group = name.map(|name| group_of(Some(name)));
     }
 
     /// This program.
@@ -98,9 +106,9 @@ impl Local {
             host.push((place, *it));
         }
         for &host in hosts.keys() {
-            let networks = &mut self.networks;
+            let (networks, group) = (&mut self.networks, self.queue_group);
             let opener = self.openers.entry(host);
-            opener.or_insert_with(|| Opener::of_another(networks));
+            opener.or_insert_with(|| Opener::of_another(networks, group));
         }
         let (lab, disabled) = (self.lab.as_ref(), &self.disabled);
         let each = self.openers.iter_mut();

@@ -353,3 +353,18 @@ impl Fast {
         (shown, None)
     }
 }
+
+impl Drop for Fast {
+    /// Chunks that nobody has read are given back, for who has the part next.
+    fn drop(&mut self) {
+        if self.rx.waiting().is_ok() {
+            while let Some(Descriptor { address, len, .. }) = self.rx.take() {
+                if self.chunks.arrived(address, len as usize).is_some() {
+                    self.queue_lock.keep(self.chunks.number(address));
+                }
+            }
+            self.rx.release();
+        }
+        self.queue_lock.settle(self.chunks.memory());
+    }
+}

@@ -2,6 +2,7 @@
 //! packet area of a queue is divided.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use portolan_ring::{BATCH, ChunkRing, Exchange, LINE_BYTES, Line, Offsets, Share, queue_lines};
 use portolan_sys::memory::SharedMemory;
@@ -25,8 +26,10 @@ const DUE: usize = BATCH / 2;
 const SUSPECT_NS: u64 = 1_000_000;
 /// Who holds them for longer, ns, and lives is stopped: the others leave.
 const PATIENCE_NS: u64 = 10_000_000;
-/// QueueLock that are tried for when a process comes to the queue.
-const TRIES: u32 = 10_000;
+/// Turns that are tried for when a process comes to the queue, and when it leaves.
+const TRIES: u32 = 1_000;
+/// Between two of them while somebody else holds the rings, ns.
+const WAIT_NS: u64 = PATIENCE_NS / 100;
 
 /// Which part of a queue a process has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,18 +135,38 @@ impl QueueLock {
         unsafe { std::slice::from_raw_parts(memory.start().as_ptr().add(at).cast(), lines) }
     }
 
-    /// Brings our chunks along. What is not let in now comes later.
+    /// Brings our chunks along, unless an earlier owner of our part has. What is not
+    /// let in now comes later.
     pub fn begin(&mut self, memory: &SharedMemory) {
         let (first, count) = self.rx;
-        (first..first + count).for_each(|chunk| self.share.keep(chunk));
+        let is_first = self.share.is_first(self.words(memory), first / count);
+        if is_first {
+            (first..first + count).for_each(|chunk| self.share.keep(chunk));
+        }
+        self.settle(memory);
+        if !is_first {
+            self.share.reclaim(self.words(memory));
+        }
+    }
+
+    /// Gives back what was kept and takes back what was sent: all of it, unless
+    /// somebody stands in the way.
+    pub fn settle(&mut self, memory: &SharedMemory) {
+        // A clock of its own, which stands still but for waits.
+        let mut now = 1;
+        self.held_since = 0;
         for _ in 0..TRIES {
-            match self.take(memory, 0) {
-                Turn::Done { .. } if self.share.kept() == 0 => return,
+            match self.take(memory, now) {
+                Turn::Done { .. } if self.share.kept() == 0 && !self.share.has_sent() => break,
                 Turn::Done { .. } => {}
-                Turn::Later => std::thread::yield_now(),
-                Turn::Never => return,
+                Turn::Later => {
+                    now += WAIT_NS;
+                    std::thread::sleep(Duration::from_nanos(WAIT_NS));
+                }
+                Turn::Never => break,
             }
         }
+        self.held_since = 0;
     }
 
     /// Chunks for receiving that we brought along, but for those that are kept

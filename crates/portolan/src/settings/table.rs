@@ -279,7 +279,7 @@ pub const SETTINGS: &[Setting] = &[
         "portolan",
         "a program, or nothing",
         TEXT,
-        "under another launcher: the command that is run as agent of each host; empty for none",
+        "without portolan run: the command that is run as agent of each host, and as node service for root; empty for none",
     ),
     row(
         "job_secret_file",
@@ -305,9 +305,16 @@ pub const SETTINGS: &[Setting] = &[
     row(
         "link",
         "auto",
-        "auto, shm or udp",
+        "auto, shm, udp or xdp",
         TEXT,
-        "under another launcher: which link to use",
+        "without portolan run: which link to use; shm under another launcher only, xdp without one only",
+    ),
+    row(
+        "group",
+        "",
+        "any text",
+        TEXT,
+        "without a launcher: those of a user on a host that name one group share a queue of its network card; empty for the launcher's job, else the user",
     ),
     row(
         "congestion",

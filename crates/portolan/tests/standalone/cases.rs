@@ -281,7 +281,7 @@ fn bad_addresses_and_calls_are_refused() {
     for (name, value) in [
         ("unknown_peers", "perhaps"),
         ("peers_max", "0"),
-        ("link", "xdp"),
+        ("link", "tcp"),
     ] {
         let refused = Endpoint::open_standalone(Config::default().set(name, value));
         assert!(refused.unwrap_err().to_string().contains(name), "{name}");

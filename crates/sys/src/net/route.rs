@@ -55,6 +55,14 @@ pub struct Interface {
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
+impl Interface {
+    /// Whether it is of the kind that carries host ports, and up.
+    #[must_use]
+    pub const fn carries_host_ports(&self) -> bool {
+        self.up && !self.loopback && self.mac.is_some() && !self.addresses.is_empty()
+    }
+}
+
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;

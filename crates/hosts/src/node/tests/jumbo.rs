@@ -253,8 +253,9 @@ fn who_gets_no_more_chunks_leaves_the_queue() {
         quiet = if found == 0 { quiet + 1 } else { 0 };
     }
     assert!(came > 1_000 && greedy.counters().lost == 0, "{came}");
-    all.hold(0);
+    // It takes them along.
     drop(greedy);
+    all.hold(0);
     let address = all.addresses[0];
     carry(
         &mut all.other,
