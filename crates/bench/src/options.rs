@@ -460,13 +460,13 @@ impl Common {
         Ok(spec)
     }
 
-    /// The same for endpoints outside of the job.
-    pub fn standalone_settings(&self) -> Vec<(String, String)> {
+    /// The same for endpoints outside of the job; `shm`: it shares memory.
+    pub fn standalone_settings(&self, shm: bool) -> Vec<(String, String)> {
         let network = &self.network;
-        let link = if network.link == Link::Xdp {
-            "xdp"
-        } else {
-            "udp"
+        let link = match network.link {
+            _ if shm => "auto",
+            Link::Xdp => "xdp",
+            _ => "udp",
         };
         let mut settings = vec![
             ("link".to_owned(), link.to_owned()),

@@ -173,14 +173,9 @@ impl Plan {
         }
         let mut systems = vec![SystemKind::Portolan];
         if measure.standalone {
-            if at.shm {
-                return wrong(
-                    "--standalone: endpoints outside of a job use the network, and the job shared memory: add --link udp or --lab",
-                );
-            }
             systems.push(SystemKind::Standalone);
         }
-        let mut settings = common.standalone_settings();
+        let mut settings = common.standalone_settings(at.shm);
         if wait == Wait::Block {
             settings.extend(SLEEPS_AT_ONCE.map(|it| (it.to_owned(), "0".to_owned())));
         }

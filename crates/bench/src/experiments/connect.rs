@@ -104,7 +104,7 @@ impl Experiment for Connect {
         };
         let spec = common.spec(lab.as_ref(), 2)?;
         let [here, there] = [0, 1].map(|host| stage.site(host));
-        let settings = common.standalone_settings();
+        let settings = common.standalone_settings(false);
         let mut found = Found::default();
         let (link, ()) = stage.job(spec, |lines| {
             let [guest, host] = two(lines)?;

@@ -37,8 +37,7 @@ impl Setting {
 
     /// The same of endpoints outside of the job.
     pub fn standalone_row(&self) -> Row {
-        let link = if self.link == "xdp" { "xdp" } else { "udp" };
-        self.row_of(SystemKind::Standalone, link)
+        self.row_of(SystemKind::Standalone, &self.link)
     }
 
     fn row_of(&self, system: SystemKind, link: &str) -> Row {
