@@ -21,8 +21,11 @@ fn endpoints_without_a_launcher_stand_beside_the_job() {
         check_rows(&json);
         assert_eq!(texts(&json, "rows", "security"), set(&[security]));
     }
-    let refused = say(&["bench", "latency", "--link", "shm", "--standalone"]).expect(2);
-    refused.complains(&["--standalone", "--link udp"]);
+    let (json, _) = bench("standalone-shm", &["latency", "--link", "shm", "--standalone"]);
+    check_rows(&json);
+    let systems = ["portolan-shm", "portolan-standalone"];
+    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    assert_eq!(texts(&json, "rows", "link"), set(&["shm"]));
 }
 
 #[test]
