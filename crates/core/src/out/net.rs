@@ -27,6 +27,7 @@ pub struct Credentials<'a> {
 /// The protocol's tables, in memory that a fork wipes.
 pub struct ProtoTables {
     core: Wiped<proto::Core>,
+    greeter: Wiped<proto::Greeter>,
     peers: Wiped<proto::Peer>,
     parked: Table<proto::PeerSnapshot>,
     parked_paths: Table<proto::PathSnapshot>,
@@ -80,6 +81,7 @@ impl ProtoTables {
         let cells = AnySeal::new(suite, Wiped::new(slots, KeyCell::default)?);
         let mut tables = Self {
             core: Wiped::new(1, proto::Core::default)?,
+            greeter: Wiped::new(layout.greeters, proto::Greeter::default)?,
             peers: Wiped::with_room(layout.peers)?,
             parked: Table::wiped(layout.parked)?,
             parked_paths: Table::wiped(layout.parked_paths)?,
@@ -131,6 +133,7 @@ impl ProtoTables {
     pub fn split(&mut self) -> (Tables<'_>, &mut Suites) {
         let tables = Tables {
             core: &mut self.core[0],
+            greeter: &mut self.greeter,
             peers: &mut self.peers,
             parked: &mut self.parked,
             parked_paths: &mut self.parked_paths,

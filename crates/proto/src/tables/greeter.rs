@@ -9,42 +9,45 @@ use super::Tokens;
 
 /// How long an epoch lasts, ns. A nonce is good in its own and in the next.
 const EPOCH_NS: u64 = 4_000_000_000;
-/// Strangers that are let in in one; then the next begins. Few, as this lies among what
-/// every packet needs.
+/// Strangers that are let in in one; then the next begins.
 const ADMITTED: usize = 64;
 
-/// The state of that. Plain data.
+/// By whom strangers are let in. Plain data, apart from what every packet needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Greeter {
+pub struct Greeter {
     epoch: u64,
     ends_at: u64,
     /// Nonces that were used, of this epoch and the one before, and how many.
     used: [[u64; ADMITTED]; 2],
     count: [usize; 2],
     /// Challenges that may still be sent: each costs some hashes and a packet.
-    pub challenges: Tokens,
+    pub(crate) challenges: Tokens,
     /// Introductions with a good echo that may still be opened. They are strangers' whatever
     /// comes of it: none of these is given back.
-    pub admissions: Tokens,
+    pub(crate) admissions: Tokens,
+}
+
+impl Default for Greeter {
+    fn default() -> Self {
+        Self {
+            epoch: 0,
+            ends_at: 0,
+            used: [[0; ADMITTED]; 2],
+            count: [0; 2],
+            challenges: Tokens::full(8 * Tokens::USUAL),
+            admissions: Tokens::FULL,
+        }
+    }
 }
 
 impl Greeter {
-    pub const NEW: Self = Self {
-        epoch: 0,
-        ends_at: 0,
-        used: [[0; ADMITTED]; 2],
-        count: [0; 2],
-        challenges: Tokens::full(8 * Tokens::USUAL),
-        admissions: Tokens::FULL,
-    };
-
     /// Whether one more can be let in by a nonce of an epoch.
     const fn has_room(&self, epoch: u64) -> bool {
         self.count[epoch as usize % 2] < ADMITTED
     }
 
     /// The epochs whose nonces are good at a time, the present one first.
-    pub fn epochs(&mut self, now: u64) -> impl Iterator<Item = u64> + use<'_> {
+    pub(crate) fn epochs(&mut self, now: u64) -> impl Iterator<Item = u64> + use<'_> {
         if now >= self.ends_at {
             // Nobody came for as long as that: what the one before gave is out of date too.
             if now.saturating_sub(self.ends_at) >= EPOCH_NS {
@@ -59,7 +62,7 @@ impl Greeter {
     }
 
     /// The epoch that nonces are given out in.
-    pub fn present(&mut self, now: u64) -> u64 {
+    pub(crate) fn present(&mut self, now: u64) -> u64 {
         self.epochs(now).next().unwrap_or_default()
     }
 
@@ -70,7 +73,7 @@ impl Greeter {
     }
 
     /// Lets one in by a nonce of an epoch that is good; false if it has let one in before.
-    pub fn admit(&mut self, epoch: u64, nonce: u64) -> bool {
+    pub(crate) fn admit(&mut self, epoch: u64, nonce: u64) -> bool {
         let at = epoch as usize % 2;
         if !self.has_room(epoch) || self.used[at][..self.count[at]].contains(&nonce) {
             return false;
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_nonce_lets_one_in_once_and_not_for_long() {
-        let mut g = Greeter::NEW;
+        let mut g = Greeter::default();
         let first = g.present(1);
         assert_eq!(good(&mut g, 1), [first, first - 1]);
         assert!(g.admit(first, 7) && !g.admit(first, 7) && g.admit(first, 8));
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_full_epoch_makes_way_for_the_next() {
-        let mut g = Greeter::NEW;
+        let mut g = Greeter::default();
         let mut epoch = g.present(1);
         for nonce in 1..=10 * ADMITTED as u64 {
             let present = g.present(1);
