@@ -161,6 +161,7 @@ impl<N: Network> NetLane<N> {
         }
         let due = tx.tables.view().next_timeout();
         if due.is_some_and(|at| at <= now) {
+            tx.tables.grow_connections();
             intake.handle_timeouts(matched, tx, &mut self.spare);
         }
         let moved = match received {

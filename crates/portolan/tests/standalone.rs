@@ -378,3 +378,49 @@ fn a_later_address_of_the_same_peer_counts() {
     assert_eq!(a.add_peer(&b.address()).unwrap(), there, "the same key");
     until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
 }
+
+/// More than an endpoint has connections for at first.
+const CROWD: u64 = 150;
+
+#[test]
+fn peers_that_vanish_do_not_keep_newcomers_out() {
+    // None is dead before this test has failed.
+    let hub = open_with(Config::default().set("silence_ms", 3_600_000));
+    let heard = listen(&hub);
+    let mut gone = Vec::new();
+    for n in 1..=CROWD {
+        // Without calls, and without a helper, it answers as little as one that was killed.
+        let ep = open_with(Config::default().set("helper", "off"));
+        let there = ep.add_peer(&hub.address()).unwrap();
+        ep.send(there, PORT, &[1]).unwrap();
+        until(&[&ep, &hub], || heard.count.load(Ordering::Relaxed) == n);
+        gone.push(ep);
+        let back = heard.from.load(Ordering::Relaxed);
+        until(&[&hub], || hub.try_send(back, PORT, &[2]).is_ok());
+    }
+    let ep = open();
+    let answer = listen(&ep);
+    let there = ep.add_peer(&hub.address()).unwrap();
+    ep.send(there, PORT, &[1]).unwrap();
+    until(&[&ep, &hub], || {
+        heard.count.load(Ordering::Relaxed) == CROWD + 1
+    });
+    let back = heard.from.load(Ordering::Relaxed);
+    until(&[&hub], || hub.try_send(back, PORT, &[2]).is_ok());
+    until(&[&ep, &hub], || answer.count.load(Ordering::Relaxed) == 1);
+}
+
+#[test]
+fn peers_that_are_not_up_keep_nothing_back() {
+    let a = open();
+    for _ in 0..CROWD {
+        let nobody = open().address();
+        let there = a.add_peer(&nobody).unwrap();
+        until(&[&a], || a.try_send(there, PORT, &[1]).is_ok());
+    }
+    let b = open();
+    let heard = listen(&b);
+    let there = a.add_peer(&b.address()).unwrap();
+    until(&[&a, &b], || a.try_send(there, PORT, &[1]).is_ok());
+    until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
+}

@@ -18,7 +18,7 @@ use portolan_wire::{EndpointId, Life};
 
 use crate::cluster::Summary;
 use crate::link::{SharedNetwork, SimLinks};
-use crate::net::Network;
+use crate::net::{Faults, Network};
 use crate::node::address;
 use crate::rng::{Rng, mix};
 use crate::scenario::faults;
@@ -86,6 +86,7 @@ struct Node {
 /// A run under way.
 pub struct Meeting {
     seed: u64,
+    config: Config,
     now: u64,
     clock: SimClock,
     net: SharedNetwork,
@@ -108,11 +109,37 @@ impl Meeting {
     pub fn new(seed: u64, trace: bool) -> Self {
         let mut rng = Rng::new(mix(seed ^ 11));
         let nodes = rng.between(2, 5) as usize;
-        let mut net = Network::new(mix(seed ^ 12), nodes);
         let calm = rng.one_in(3);
-        net.set_faults(faults(&mut rng, true, calm));
+        let faults = faults(&mut rng, true, calm);
+        let config = Config {
+            peers: 6,
+            active: 3,
+            queue_frames: 16,
+            frames: 128,
+            longs: 8,
+            silence_ns: SILENCE_NS,
+            connect_ns: 3 * SILENCE_NS,
+            idle_ns: 50 * MS,
+            introduces: true,
+            strangers: true,
+            ..Config::default()
+        };
+        Self::with(seed, rng, nodes, faults, config, trace)
+    }
+
+    fn with(
+        seed: u64,
+        rng: Rng,
+        nodes: usize,
+        faults: Faults,
+        config: Config,
+        trace: bool,
+    ) -> Self {
+        let mut net = Network::new(mix(seed ^ 12), nodes);
+        net.set_faults(faults);
         let mut meeting = Self {
             seed,
+            config,
             now: 0,
             clock: SimClock::default(),
             net: SharedNetwork::new(net),
@@ -144,19 +171,7 @@ impl Meeting {
         let public = public_key(&private);
         let (id, number) = identity(&public);
         self.lives.push((at, public));
-        let config = Config {
-            peers: 6,
-            active: 3,
-            queue_frames: 16,
-            frames: 128,
-            longs: 8,
-            silence_ns: SILENCE_NS,
-            connect_ns: 3 * SILENCE_NS,
-            idle_ns: 50 * MS,
-            introduces: true,
-            strangers: true,
-            ..Config::default()
-        };
+        let config = self.config;
         let me = Identity {
             id: EndpointId(id),
             life: Life(number),
@@ -205,7 +220,7 @@ impl Meeting {
         };
         let matched = Matched::new(&settings, &lanes);
         let core = Core::new(&settings, lanes);
-        let lane = NetLane::new(links, tables, Vec::new(), SILENCE_NS, self.now);
+        let lane = NetLane::new(links, tables, Vec::new(), config.silence_ns, self.now);
         let mut engine = Engine::new(core, matched, Some(lane), None, self.clock.clone());
         let notes = SharedNotes::default();
         let heard = Arc::clone(&notes);
@@ -394,13 +409,18 @@ impl Meeting {
     }
 
     fn send(&mut self, at: usize, peer: u32) {
-        let number = self.sent.len() as u64;
         let length = if self.rng.one_in(3) {
             self.rng.scale(HEAD as u64, LONGEST)
         } else {
             HEAD as u64
         };
         let tagged = self.rng.one_in(2);
+        self.say(at, peer, length, tagged);
+    }
+
+    /// Sends one message, if there is credit.
+    fn say(&mut self, at: usize, peer: u32, length: u64, tagged: bool) {
+        let number = self.sent.len() as u64;
         let node = self.nodes[at].as_mut().expect("it lives");
         let Some(&Acquaintance {
             life: Some(to), id, ..
@@ -692,3 +712,7 @@ fn take_ended(node: &mut Node) -> usize {
     });
     before - node.receives.len() - node.sends.len()
 }
+
+#[cfg(test)]
+#[path = "crowd_tests.rs"]
+mod crowd;

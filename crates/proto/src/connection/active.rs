@@ -21,11 +21,10 @@ impl<S: Seal> Endpoint<'_, S> {
 
     #[cold]
     fn make_active(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
-        let conn = if self.core.free_conns.is_none() {
-            self.evict()?
-        } else {
-            self.core.free_conns
-        };
+        if !self.has_connection() {
+            return None;
+        }
+        let conn = self.core.free_conns;
         self.core.free_conns = self.conns[conn].next;
         self.core.conns_used = self.core.conns_used.max(conn.index() as u32 + 1);
         let (kept, kept_path) = self.restore(peer);
@@ -69,14 +68,21 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(conn)
     }
 
-    /// Makes the longest idle connection give its state back.
-    fn evict(&mut self) -> Option<ConnIndex> {
-        let conn = (0..self.conns.len())
-            .map(ConnIndex::new)
-            .filter(|&i| self.is_quiet(i))
-            .min_by_key(|&i| self.conns[i].used_at)?;
+    /// Whether a connection is free, after the longest idle one was made to give its state
+    /// back if it must.
+    pub(crate) fn has_connection(&mut self) -> bool {
+        if self.core.free_conns.is_some() {
+            return true;
+        }
+        let used = (0..self.core.conns_used as usize).map(ConnIndex::new);
+        let quiet = used.filter(|&conn| self.is_quiet(conn));
+        let Some(conn) = quiet.min_by_key(|&conn| self.conns[conn].used_at) else {
+            self.core.lacks_conn = true;
+            self.fall_short();
+            return false;
+        };
         self.deactivate(conn);
-        Some(conn)
+        true
     }
 
     /// Nothing under way in either direction.

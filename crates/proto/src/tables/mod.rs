@@ -171,6 +171,13 @@ pub struct Core {
     pub(crate) refused_above: u32,
     /// Some connection's peer may have been told that there is no room for it.
     pub(crate) full: bool,
+    /// Where peers come and go: connections that the caller has given memory for.
+    pub(crate) conn_count: u32,
+    /// A peer found no connection.
+    pub(crate) lacks_conn: bool,
+    /// Where peers come and go: when somebody is to make room for others;
+    /// `u64::MAX`: nobody has found too little.
+    pub(crate) short_at: u64,
     /// Earliest deadline of any connection; may be early.
     pub(crate) next_deadline: u64,
     /// Peers from which data came lately share the receive buffer.
@@ -256,6 +263,9 @@ impl Default for Core {
             starved_above: u32::MAX,
             refused_above: u32::MAX,
             full: false,
+            conn_count: 0,
+            lacks_conn: false,
+            short_at: u64::MAX,
             next_deadline: u64::MAX,
             senders: 1,
             senders_counted_at: 0,
@@ -328,6 +338,20 @@ impl Layout {
             frame_bytes: config.frames as usize * config.frame_bytes as usize,
         }
     }
+
+    /// The same with as many connections as there may ever be.
+    #[must_use]
+    pub fn most(config: &Config) -> Self {
+        let mut all = Self::of(config);
+        let more = config.connections() - config.active;
+        if more > 0 {
+            // A connection and its first path have the same number, so that these come
+            // behind all further paths.
+            all.paths += more as usize;
+            all.conns = all.paths;
+        }
+        all
+    }
 }
 
 /// The tables of one endpoint, borrowed for one call.
@@ -345,7 +369,8 @@ pub struct Tables<'m> {
     pub parked: &'m mut [PeerSnapshot],
     /// The same of their further paths.
     pub parked_paths: &'m mut [PathSnapshot],
-    /// State of peers that are active.
+    /// State of peers that are active. They and the paths may become more: see
+    /// [`crate::Endpoint::wanted_connections`].
     pub conns: &'m mut [Conn],
     /// State of their paths.
     pub paths: &'m mut [Path],
@@ -405,6 +430,7 @@ impl Tables<'_> {
             self.conns[i].next = self.core.free_conns;
             self.core.free_conns = i;
         }
+        self.core.conn_count = config.active;
     }
 }
 
