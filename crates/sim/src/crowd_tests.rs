@@ -10,8 +10,12 @@ const HUB: usize = 0;
 
 /// So many nodes, none of which knows another.
 fn crowd(seed: u64, nodes: usize, frames: u32) -> Meeting {
+    crowd_of(seed, nodes, 100, frames)
+}
+
+fn crowd_of(seed: u64, nodes: usize, peers: u32, frames: u32) -> Meeting {
     let config = Config {
-        peers: 100,
+        peers,
         active: ACTIVE,
         queue_frames: 64,
         frames,
@@ -118,6 +122,24 @@ fn those_that_vanish_give_frames_back_when_they_are_needed() {
     // More than there are frames for.
     meeting.desert(MANY, 16, 0);
     meeting.converse(MANY + 1, HUB, SECOND);
+}
+
+#[test]
+fn those_that_vanish_give_their_numbers_back_before_others() {
+    const MANY: usize = 10;
+    let mut meeting = crowd_of(6, MANY + 5, MANY as u32 + 2, 1_024);
+    let quiet = MANY + 1;
+    meeting.converse(quiet, HUB, SECOND);
+    meeting.desert(MANY, 1, 10 * MS);
+    meeting.run_for(SECOND);
+    // All numbers are taken with the first of them.
+    for at in quiet + 1..MANY + 5 {
+        meeting.converse(at, HUB, SECOND);
+    }
+    let life = meeting.life_of(quiet);
+    let known = meeting.node(HUB).peers.values();
+    let lives: Vec<Option<LifeId>> = known.map(|it| it.life).collect();
+    assert!(lives.contains(&Some(life)), "{life} of {lives:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::values::{Death, Event, Misuse};
 /// what it waits before it does.
 const LINGER_NS: u64 = 200_000_000;
 
-/// Strangers that are asked to go at once where there is no place left, at most.
+/// Strangers that are to go at once where there is no place left, at most.
 const EVICTED: usize = 4;
 
 /// Why peers are reached as they are.
@@ -140,18 +140,24 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// The table is full: the first that has gone makes room, or the stranger that was quiet
-    /// longest is asked to go.
+    /// The table is full: the first that has gone makes room. Else strangers go: those that
+    /// answer nothing at once, and then the one that was quiet longest, which is told.
     fn make_number_free(&mut self) {
         if let Some((rank, _)) = self.departed.pop_front() {
             self.free_number(rank);
             return;
         }
         // Several where there are many, as more will come.
+        let now = self.clock.now();
         let several = (self.core.size as usize / 64).clamp(1, EVICTED);
         for _ in 0..several {
             let Some(net) = &mut self.net else { return };
-            let Some(peer) = net.tables().view().quietest_stranger() else {
+            let view = net.tables().view();
+            if let Some(peer) = view.silent_stranger(now) {
+                net.peer_died(&mut self.core, peer, Death::Silent, &self.clock);
+                continue;
+            }
+            let Some(peer) = view.quietest_stranger() else {
                 return;
             };
             let (rank, why) = (peer.0 + 1, Death::Nobody);

@@ -8,18 +8,18 @@ use portolan_seal::Seal;
 
 use crate::base::{ConnIndex, DeathReason, PeerId};
 use crate::endpoint::Endpoint;
-use crate::tables::{Listed, PeerState};
+use crate::tables::{Listed, Peer, PeerState};
 
 /// Connections that are made at once.
 const CONNS_AT_ONCE: usize = 64;
 
-/// A stranger has answered nothing if so many probes in a row had no answer for this long,
-/// ns, or for this part of the silence if that is less: longer than a host is mostly kept from
+/// A peer may go if so many probes in a row had no answer, and nothing came for this long, ns,
+/// or for this part of the silence if that is less: longer than a host is mostly kept from
 /// answering by what else it does.
 const UNANSWERED: u8 = 8;
 const UNANSWERED_NS: u64 = 500_000_000;
 const UNANSWERED_PARTS: u64 = 8;
-/// How often it is looked for one meanwhile, in that time.
+/// How often such a one is looked for in that time.
 const LOOKS: u64 = 8;
 
 /// This part of all frames, or of all long messages, is free if there is enough of them.
@@ -79,12 +79,13 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn make_room(&mut self, now: u64) {
         self.use_new_connections();
         self.core.lacks_conn &= self.core.free_conns.is_none();
-        let silence = self.core.config.silence_ns;
-        let patience = UNANSWERED_NS.min(silence / UNANSWERED_PARTS).max(1);
+        // Those that were not added, or are removed.
+        let may_go = |p: &Peer| p.bits.stranger() || p.bits.parting();
         self.core.short_at = u64::MAX;
         while self.core.lacks_conn || !self.has_free(ENOUGH_PARTS) {
-            let Some(peer) = self.most_silent(now, patience) else {
-                self.core.short_at = now.saturating_add(patience.div_ceil(LOOKS));
+            let Some(peer) = self.most_silent(now, may_go) else {
+                let soon = self.unanswered_ns().div_ceil(LOOKS);
+                self.core.short_at = now.saturating_add(soon);
                 return;
             };
             self.mark_dead(peer, DeathReason::Silent);
@@ -92,9 +93,16 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The peer that has not answered for longest, of those that were not added, or were
-    /// removed.
-    fn most_silent(&self, now: u64, patience: u64) -> Option<PeerId> {
+    /// How long a peer may answer nothing while others need what it holds.
+    fn unanswered_ns(&self) -> u64 {
+        let part = self.core.config.silence_ns / UNANSWERED_PARTS;
+        UNANSWERED_NS.min(part).max(1)
+    }
+
+    /// Of the peers that may go, the one that has answered nothing for longest, if that is
+    /// long enough.
+    pub(crate) fn most_silent(&self, now: u64, may_go: impl Fn(&Peer) -> bool) -> Option<PeerId> {
+        let patience = self.unanswered_ns();
         let used = (0..self.core.conns_used as usize).map(ConnIndex::new);
         let silent = used.filter_map(|conn| {
             let c = &self.conns[conn];
@@ -102,9 +110,9 @@ impl<S: Seal> Endpoint<'_, S> {
                 return None;
             }
             let p = &self.peers[c.peer];
-            let may_go = p.state == PeerState::Up && (p.bits.stranger() || p.bits.parting());
             let for_ns = now.saturating_sub(c.waiting_since.max(c.heard_at));
             let asked = || (self.paths_of(conn)).any(|path| self.paths[path].backoff >= UNANSWERED);
+            let may_go = p.state == PeerState::Up && may_go(p);
             (may_go && for_ns >= patience && asked()).then_some((for_ns, c.peer))
         });
         silent.max().map(|(_, peer)| peer)
