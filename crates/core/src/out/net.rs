@@ -133,13 +133,9 @@ impl ProtoTables {
         }
     }
 
-    /// Sees to it that more peers can be active at once, if one has found no connection, as
-    /// long as there may be more.
+    /// Makes as many connections as the protocol [wants](View::wanted_connections).
     #[cold]
-    pub(crate) fn grow_connections(&mut self) {
-        let Some(count) = self.view().wanted_connections() else {
-            return;
-        };
+    pub(crate) fn grow_connections(&mut self, count: usize) {
         self.conns.grow(count, proto::Conn::default);
         self.paths.grow(count, proto::Path::default);
         if let Some(cells) = self.seal.inner_mut().cells_mut() {

@@ -24,8 +24,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if !self.has_connection() {
             return None;
         }
-        let conn = self.core.free_conns;
-        self.core.free_conns = self.conns[conn].next;
+        let conn = self.core.free_conns.pop_front(self.conns)?;
         self.core.conns_used = self.core.conns_used.max(conn.index() as u32 + 1);
         let (kept, kept_path) = self.restore(peer);
         let p = &mut self.peers[peer];
@@ -71,7 +70,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether a connection is free, after the longest idle one was made to give its state
     /// back if it must.
     pub(crate) fn has_connection(&mut self) -> bool {
-        if self.core.free_conns.is_some() {
+        if !self.core.free_conns.is_empty() {
             return true;
         }
         let used = (0..self.core.conns_used as usize).map(ConnIndex::new);
@@ -115,12 +114,17 @@ impl<S: Seal> Endpoint<'_, S> {
         for path in self.paths_of(conn).skip(1) {
             self.release_path(path);
         }
-        self.conns[conn] = Conn {
-            next: self.core.free_conns,
-            ..Conn::default()
-        };
-        self.core.free_conns = conn;
+        self.conns[conn] = Conn::default();
         self.paths[conn.first_path()] = Path::default();
+        // Those that were made later are used when others are not enough.
+        if conn.index() < self.core.config.active as usize {
+            self.core.free_conns.push_front(self.conns, conn);
+        } else {
+            self.core.free_conns.push_back(self.conns, conn);
+        }
+        let used = &self.conns[..self.core.conns_used as usize];
+        let last = used.iter().rposition(|c| c.listed != Listed::Free);
+        self.core.conns_used = last.map_or(0, |last| last as u32 + 1);
     }
 
     /// The parked state of a peer that gets its active state, with a place for

@@ -46,6 +46,7 @@ const FOUND_PARTS: u32 = 8;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Begins to connect, if that has not been done.
+    #[cold]
     pub(crate) fn begin_connect(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         let p = &mut self.peers[c.peer];

@@ -32,12 +32,14 @@ impl<S: Seal> Endpoint<'_, S> {
     /// because a peer has found no connection: the caller may make them longer, with default
     /// entries, and the seal too ([`crate::key_slots`]), before
     /// [`Endpoint::handle_timeouts`].
+    #[inline]
     #[must_use]
     pub fn wanted_connections(&self) -> Option<usize> {
-        let config = &self.core.config;
-        let more = config.connections() - self.core.conn_count;
-        let wanted = self.core.lacks_conn && more > 0;
-        wanted.then(|| self.paths.len() + CONNS_AT_ONCE.min(more as usize))
+        if !self.core.lacks_conn {
+            return None;
+        }
+        let more = self.core.config.connections() - self.core.conn_count;
+        (more > 0).then(|| self.paths.len() + CONNS_AT_ONCE.min(more as usize))
     }
 
     /// Takes connections into use that the caller has made.
@@ -45,9 +47,8 @@ impl<S: Seal> Endpoint<'_, S> {
         // They lie behind the further paths.
         let known = self.core.conn_count + self.core.config.more_paths;
         let known = known as usize;
-        for conn in (known..self.conns.len()).rev().map(ConnIndex::new) {
-            self.conns[conn].next = self.core.free_conns;
-            self.core.free_conns = conn;
+        for conn in (known..self.conns.len()).map(ConnIndex::new) {
+            self.core.free_conns.push_back(self.conns, conn);
             self.core.conn_count += 1;
         }
     }
@@ -78,7 +79,7 @@ impl<S: Seal> Endpoint<'_, S> {
     #[cold]
     pub(crate) fn make_room(&mut self, now: u64) {
         self.use_new_connections();
-        self.core.lacks_conn &= self.core.free_conns.is_none();
+        self.core.lacks_conn &= self.core.free_conns.is_empty();
         // Those that were not added, or are removed.
         let may_go = |p: &Peer| p.bits.stranger() || p.bits.parting();
         self.core.short_at = u64::MAX;

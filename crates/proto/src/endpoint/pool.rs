@@ -65,6 +65,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes a frame out of the pool.
+    #[inline]
     pub(crate) fn take_frame(
         &mut self,
         need: Need,

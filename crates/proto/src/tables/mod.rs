@@ -151,10 +151,10 @@ pub struct Core {
     pub(crate) held_count: u32,
     pub(crate) free_longs: LongIndex,
     pub(crate) free_long_count: u32,
-    pub(crate) free_conns: ConnIndex,
+    pub(crate) free_conns: List<ConnIndex>,
     /// Places for parked state that were given to peers; they keep them.
     pub(crate) parked_used: u32,
-    /// No connection at or above this was ever in use: the rest is not looked at.
+    /// No connection at or above this is in use: the rest is not looked at.
     pub(crate) conns_used: u32,
     /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
     pub(crate) connects: List<FrameIndex>,
@@ -253,7 +253,7 @@ impl Default for Core {
             held_count: 0,
             free_longs: LongIndex::NONE,
             free_long_count: 0,
-            free_conns: ConnIndex::NONE,
+            free_conns: List::EMPTY,
             parked_used: 0,
             conns_used: 0,
             connects: List::EMPTY,
@@ -427,8 +427,7 @@ impl Tables<'_> {
             self.core.free_long_count += 1;
         }
         for i in (0..layout.conns).rev().map(ConnIndex::new) {
-            self.conns[i].next = self.core.free_conns;
-            self.core.free_conns = i;
+            self.core.free_conns.push_front(self.conns, i);
         }
         self.core.conn_count = config.active;
     }
