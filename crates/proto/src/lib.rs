@@ -94,6 +94,6 @@ pub use endpoint::Endpoint;
 pub use path::Path;
 pub use receive::{Rx, Spare};
 pub use tables::{
-    Conn, Core, Counters, Drops, FrameMeta, Greeter, Identity, Layout, LocalNetwork, Long,
-    NOT_PARKED, PathSnapshot, Peer, PeerSnapshot, PeerState, Tables,
+    Conn, Core, Counters, Drops, FrameMeta, Identity, Layout, LocalNetwork, Long, NOT_PARKED,
+    PathSnapshot, Peer, PeerSnapshot, PeerState, Tables,
 };

@@ -1,8 +1,8 @@
 //! The memory of an endpoint, owned, so that it can be moved and compared.
 
 use portolan_proto::{
-    Config, Conn, Core, FrameMeta, Greeter, Identity, Layout, Long, Path, PathSnapshot, Peer,
-    PeerSnapshot, Tables,
+    Config, Conn, Core, FrameMeta, Identity, Layout, Long, Path, PathSnapshot, Peer, PeerSnapshot,
+    Tables,
 };
 
 /// Tables of one endpoint. Cloning it and dropping the original moves every
@@ -10,7 +10,6 @@ use portolan_proto::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Memory {
     core: Box<Core>,
-    greeter: Vec<Greeter>,
     peers: Vec<Peer>,
     parked: Vec<PeerSnapshot>,
     parked_paths: Vec<PathSnapshot>,
@@ -28,7 +27,6 @@ impl Memory {
         let layout = Layout::of(config);
         let mut memory = Self {
             core: Box::default(),
-            greeter: vec![Greeter::default(); layout.greeters],
             peers: vec![Peer::default(); layout.peers],
             parked: vec![portolan_proto::NOT_PARKED; layout.parked],
             parked_paths: vec![PathSnapshot::default(); layout.parked_paths],
@@ -46,7 +44,6 @@ impl Memory {
     pub fn tables(&mut self) -> Tables<'_> {
         Tables {
             core: &mut self.core,
-            greeter: &mut self.greeter,
             peers: &mut self.peers,
             parked: &mut self.parked,
             parked_paths: &mut self.parked_paths,

@@ -27,7 +27,6 @@ pub struct Credentials<'a> {
 /// The protocol's tables, in memory that a fork wipes.
 pub struct ProtoTables {
     core: Wiped<proto::Core>,
-    greeter: Wiped<proto::Greeter>,
     peers: Wiped<proto::Peer>,
     parked: Table<proto::PeerSnapshot>,
     parked_paths: Table<proto::PathSnapshot>,
@@ -84,7 +83,6 @@ impl ProtoTables {
         let cells = AnySeal::new(suite, cells);
         let mut tables = Self {
             core: Wiped::new(1, proto::Core::default)?,
-            greeter: Wiped::new(layout.greeters, proto::Greeter::default)?,
             peers: Wiped::with_room(layout.peers)?,
             parked: Table::wiped(layout.parked)?,
             parked_paths: Table::wiped(layout.parked_paths)?,
@@ -148,7 +146,6 @@ impl ProtoTables {
     pub fn split(&mut self) -> (Tables<'_>, &mut Suites) {
         let tables = Tables {
             core: &mut self.core[0],
-            greeter: &mut self.greeter,
             peers: &mut self.peers,
             parked: &mut self.parked,
             parked_paths: &mut self.parked_paths,

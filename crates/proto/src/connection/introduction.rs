@@ -99,7 +99,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         // Two multiplications on the curve, which whoever knows our address can cause.
-        if !self.greeter[0].admissions.spend(now) {
+        if !self.core.greeter.admissions.spend(now) {
             self.core.counters.drops.limited += 1;
             return;
         }
@@ -152,7 +152,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return None;
         }
         let seal = &*self.seal;
-        let mut epochs = self.greeter[0].epochs(now);
+        let mut epochs = self.core.greeter.epochs(now);
         epochs.find(|&epoch| nonce_for(seal, epoch, from, parts) == parts.echo)
     }
 
@@ -164,14 +164,14 @@ impl<S: Seal> Endpoint<'_, S> {
         parts: &IntroductionParts<'_>,
         mark: [u8; TAG_BYTES],
     ) {
-        if !self.greeter[0].challenges.spend(now) {
+        if !self.core.greeter.challenges.spend(now) {
             self.core.counters.drops.limited += 1;
             return;
         }
         let Some(frame) = self.take_frame(Need::Control, Use::Passing, ConnIndex::NONE) else {
             return;
         };
-        let epoch = self.greeter[0].present(now);
+        let epoch = self.core.greeter.present(now);
         let nonce = nonce_for(&*self.seal, epoch, from, parts);
         let at = self.frame_at(frame) + CHUNKS_AT;
         Challenge {
@@ -266,7 +266,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let offer = offer.filter(|offer| {
             let echoes = offer.echo == parts.echo;
             self.core.counters.drops.malformed += u64::from(!echoes);
-            let fresh = echoes && self.greeter[0].admit(epoch, parts.echo);
+            let nonces = &mut self.parked[self.core.config.peers as usize..];
+            let fresh = echoes && self.core.greeter.admit(epoch, parts.echo, nonces);
             self.core.counters.drops.replay += u64::from(echoes && !fresh);
             fresh
         });
@@ -276,7 +277,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             return;
         };
-        self.greeter[0].challenges.refund();
+        self.core.greeter.challenges.refund();
         // Until it is welcome.
         let mode = Mode::Shared;
         if known.is_some() {

@@ -8,8 +8,8 @@ use portolan_seal::Seal;
 use crate::base::{DeathReason, NetAddress, PathIndex, PeerId, Transmit};
 use crate::path::Path;
 use crate::tables::{
-    Conn, Core, Counters, FrameMeta, Greeter, Listed, Long, PathSnapshot, Peer, PeerSnapshot,
-    PeerState, Tables,
+    Conn, Core, Counters, FrameMeta, Listed, Long, PathSnapshot, Peer, PeerSnapshot, PeerState,
+    Tables,
 };
 
 pub(crate) use pool::Need;
@@ -18,7 +18,6 @@ pub(crate) use pool::Need;
 #[derive(Debug)]
 pub struct Endpoint<'m, S: Seal> {
     pub(crate) core: &'m mut Core,
-    pub(crate) greeter: &'m mut [Greeter],
     pub(crate) peers: &'m mut [Peer],
     pub(crate) parked: &'m mut [PeerSnapshot],
     pub(crate) parked_paths: &'m mut [PathSnapshot],
@@ -36,7 +35,6 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     pub fn new(tables: Tables<'m>, seal: &'m mut S) -> Self {
         let Tables {
             core,
-            greeter,
             peers,
             parked,
             parked_paths,
@@ -48,7 +46,6 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         } = tables;
         Self {
             core,
-            greeter,
             peers,
             parked,
             parked_paths,

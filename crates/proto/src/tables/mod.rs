@@ -24,7 +24,7 @@ pub(crate) use events::{Events, PeerEvents};
 pub(crate) use flow::{Intervals, RxFlow, key};
 pub use frame::FrameMeta;
 pub(crate) use frame::{CHUNKS_AT, CHUNKS_MAX, GivenUp, Use};
-pub use greeter::Greeter;
+pub(crate) use greeter::Greeter;
 pub(crate) use kept::{Kept, KeptFurther};
 pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
 pub use long::Long;
@@ -143,6 +143,8 @@ pub struct Core {
     /// Of these, those that are free, in the order in which they are given again.
     pub(crate) free_peers: List<PeerId>,
     pub(crate) free_peer_count: u32,
+    /// Whom introductions are let in by.
+    pub(crate) greeter: Greeter,
     /// Number of the next connect packet: one space for all peers.
     pub(crate) connect_number: u64,
     pub(crate) free: List<FrameIndex>,
@@ -247,6 +249,7 @@ impl Default for Core {
             peer_count: 0,
             free_peers: List::EMPTY,
             free_peer_count: 0,
+            greeter: Greeter::NEW,
             connect_number: 0,
             free: List::EMPTY,
             free_count: 0,
@@ -298,8 +301,6 @@ impl Core {
 /// How many entries each table needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Entries of `greeter`.
-    pub greeters: usize,
     /// Entries of `peers`.
     pub peers: usize,
     /// Entries of `parked`.
@@ -323,10 +324,9 @@ impl Layout {
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self {
-            greeters: usize::from(config.introduces),
             peers: config.peers as usize,
             // Anybody may have been talked to.
-            parked: config.peers as usize,
+            parked: config.peers as usize + usize::from(config.introduces) * Greeter::PLACES,
             parked_paths: match config.more_paths {
                 0 => 0,
                 _ => config.peers as usize * (PATHS_MAX - 1),
@@ -359,13 +359,12 @@ impl Layout {
 pub struct Tables<'m> {
     /// The endpoint as a whole.
     pub core: &'m mut Core,
-    /// Where peers introduce themselves: by whom they are let in.
-    pub greeter: &'m mut [Greeter],
     /// Every peer that was added, or may be next: fewer than [`Layout::peers`], if the caller
     /// adds more when [`crate::Endpoint::unused_peers`] are few.
     pub peers: &'m mut [Peer],
     /// What is kept of peers that were talked to, while they are quiet. Not
-    /// touched before it is needed: fresh memory costs nothing until then.
+    /// touched before it is needed: fresh memory costs nothing until then. Behind
+    /// it, where peers introduce themselves, nonces that have let one in.
     pub parked: &'m mut [PeerSnapshot],
     /// The same of their further paths.
     pub parked_paths: &'m mut [PathSnapshot],
@@ -392,7 +391,6 @@ impl Tables<'_> {
     /// of range: both are the caller's own doing.
     pub fn init(&mut self, config: &Config, me: Identity, secret: &[u8; 32], seed: u64) {
         let layout = Layout::of(config);
-        assert_eq!(self.greeter.len(), layout.greeters);
         assert!(self.peers.len() <= layout.peers);
         assert_eq!(self.parked.len(), layout.parked);
         assert_eq!(self.parked_paths.len(), layout.parked_paths);
@@ -412,7 +410,6 @@ impl Tables<'_> {
         };
         // In its place at once: a `Core` on the stack would leave it there.
         self.core.secret.0 = *secret;
-        self.greeter.fill(Greeter::default());
         self.conns.fill(Conn::default());
         self.paths.fill(Path::default());
         self.meta.fill(FrameMeta::default());

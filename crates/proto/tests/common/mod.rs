@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Delivery, Endpoint, Event, FrameMeta, Greeter, Heard, Identity, Layout,
-    Long, Message, NetAddress, Outcome, Path, PathSnapshot, Peer, PeerEvent, PeerId, PeerSnapshot,
-    Rx, SourceId, Sources, Spare, Tables, Verdict,
+    Config, Conn, Core, Delivery, Endpoint, Event, FrameMeta, Heard, Identity, Layout, Long,
+    Message, NetAddress, Outcome, Path, PathSnapshot, Peer, PeerEvent, PeerId, PeerSnapshot, Rx,
+    SourceId, Sources, Spare, Tables, Verdict,
 };
 use portolan_seal::{Checksum, Seal};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
@@ -121,7 +121,6 @@ impl Log {
 /// An endpoint with its memory.
 pub struct Node {
     pub core: Core,
-    pub greeter: Vec<Greeter>,
     pub peers: Vec<Peer>,
     pub parked: Vec<PeerSnapshot>,
     pub parked_paths: Vec<PathSnapshot>,
@@ -146,7 +145,6 @@ impl Node {
         let l = Layout::of(config);
         let mut node = Self {
             core: Core::default(),
-            greeter: vec![Greeter::default(); l.greeters],
             peers: vec![Peer::default(); l.peers],
             parked: vec![portolan_proto::NOT_PARKED; l.parked],
             parked_paths: vec![PathSnapshot::default(); l.parked_paths],
@@ -169,7 +167,6 @@ impl Node {
     fn tables(&mut self) -> (Tables<'_>, &mut Checksum, &mut Log) {
         let tables = Tables {
             core: &mut self.core,
-            greeter: &mut self.greeter,
             peers: &mut self.peers,
             parked: &mut self.parked,
             parked_paths: &mut self.parked_paths,
