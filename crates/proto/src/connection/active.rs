@@ -76,8 +76,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let used = (0..self.core.conns_used as usize).map(ConnIndex::new);
         let quiet = used.filter(|&conn| self.is_quiet(conn));
         let Some(conn) = quiet.min_by_key(|&conn| self.conns[conn].used_at) else {
-            self.core.lacks_conn = true;
-            self.fall_short();
+            self.lack_connection();
             return false;
         };
         self.deactivate(conn);

@@ -53,6 +53,17 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
+    /// A peer has found no connection: there may be more, or one that does not answer goes.
+    #[cold]
+    pub(crate) fn lack_connection(&mut self) {
+        self.core.lacks_conn = true;
+        if self.wanted_connections().is_some() {
+            // It has not to wait until others are looked for again.
+            self.core.short_at = u64::MAX;
+        }
+        self.fall_short();
+    }
+
     /// Somebody has found no connection, frame or long message: if that is because of
     /// strangers that do not answer, they go.
     #[cold]
