@@ -215,7 +215,7 @@ impl<S: Seal> Endpoint<'_, S> {
         message
     }
 
-    #[inline]
+    #[inline(always)]
     fn queued(&mut self, now: u64, conn: ConnIndex) {
         if self.peers[self.conns[conn].peer].state == PeerState::New {
             self.begin_connect(now, conn);
