@@ -21,7 +21,10 @@ fn endpoints_without_a_launcher_stand_beside_the_job() {
         check_rows(&json);
         assert_eq!(texts(&json, "rows", "security"), set(&[security]));
     }
-    let (json, _) = bench("standalone-shm", &["latency", "--link", "shm", "--standalone"]);
+    let (json, _) = bench(
+        "standalone-shm",
+        &["latency", "--link", "shm", "--standalone"],
+    );
     check_rows(&json);
     let systems = ["portolan-shm", "portolan-standalone"];
     assert_eq!(texts(&json, "rows", "system"), set(&systems));

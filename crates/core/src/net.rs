@@ -161,6 +161,9 @@ impl<N: Network> NetLane<N> {
         }
         let due = tx.tables.view().next_timeout();
         if due.is_some_and(|at| at <= now) {
+            if let Some(count) = tx.tables.view().wanted_connections() {
+                tx.tables.grow_connections(count);
+            }
             intake.handle_timeouts(matched, tx, &mut self.spare);
         }
         let moved = match received {

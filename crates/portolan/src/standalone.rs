@@ -168,10 +168,12 @@ fn standalone_config(
     if settings.origin("silence_ms") == Origin::Default {
         proto.silence_ns = SILENCE_NS;
     }
-    if settings.origin("join_ms") != Origin::Default {
-        // Else a peer may come whenever it likes.
+    // A call that waits for one that never answers ends as one for a peer that died.
+    proto.connect_ns = if settings.origin("join_ms") == Origin::Default {
+        proto.silence_ns
+    } else {
         let wait = settings.millis("join_ms")?.as_nanos();
-        proto.connect_ns = u64::try_from(wait).unwrap_or(u64::MAX);
-    }
+        u64::try_from(wait).unwrap_or(u64::MAX)
+    };
     Ok(config)
 }

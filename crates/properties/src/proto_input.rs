@@ -409,6 +409,9 @@ impl Run<'_> {
     }
 
     fn timeouts(&mut self, i: usize) {
+        if let Some(count) = self.with(i, |e, _, _| e.wanted_connections()) {
+            self.nodes[i].memory.grow(count);
+        }
         self.with(i, |e, hands, now| {
             e.handle_timeouts(now, |_| false);
             hands.hear(e);

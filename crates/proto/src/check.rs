@@ -69,6 +69,7 @@ impl<S: Seal> Endpoint<'_, S> {
             ..*self.core
         };
         core.hash(state);
+        self.parked[self.core.config.peers as usize..].hash(state);
         self.peers[..self.core.peer_count as usize].hash(state);
         // What an active peer has there is out of date, and not looked at.
         let known = &self.peers[..self.core.peer_count as usize];

@@ -149,6 +149,10 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         self.core.next_deadline = u64::MAX;
+        if self.core.short_at <= now {
+            self.make_room(now);
+        }
+        self.arm(self.core.short_at);
         if self.core.closes_owed > 0 {
             self.tell_closing(now);
         }

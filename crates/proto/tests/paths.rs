@@ -278,6 +278,55 @@ fn networks_in_different_orders_are_paired_by_their_subnets() {
 }
 
 #[test]
+fn connections_that_come_later_leave_further_paths_alone() {
+    const ABSENT: u32 = 100;
+    let mut two = Two::new([9, 9]);
+    let config = Config {
+        active: 1,
+        more_paths: 1,
+        introduces: true,
+        ..Config::default()
+    };
+    two.nodes[0] = Node::new(&config, 1, 11);
+    two.with(0, |e, _| {
+        e.set_network(1, second(0, 9));
+        let mut add = |id: u64| {
+            let (at, life) = (address(id), Life(11 * id));
+            e.add_peer(EndpointId(id), life, at, Mode::Lan).unwrap();
+        };
+        (2..=2 + u64::from(ABSENT)).for_each(&mut add);
+    });
+    let message = Message {
+        priority: Priority::Request,
+        flow: 0,
+        port: 3,
+        args: &[],
+        payload: b"hello",
+    };
+    // Its first connection is for one that is not there, and so are many others.
+    for to in (1..=ABSENT).chain([0]) {
+        for turn in 0.. {
+            assert!(turn < 2, "no room for peer {to}");
+            if (two.with(0, |e, now| e.send(now, PeerId(to), &message))).is_ok() {
+                break;
+            }
+            two.nodes[0].grow();
+            two.run(SECOND / 1_000, |t| t.peer == PeerId(0));
+        }
+    }
+    let there = two.nodes[0].conns.len();
+    assert_eq!(there, two.nodes[0].paths.len());
+    assert!((1 + 1 + ABSENT as usize..1 + 1 + ABSENT as usize + 64).contains(&there));
+    two.run(SECOND, |t| t.peer == PeerId(0));
+    let before = two.left[0].len();
+    two.send_long(0, 300_000);
+    two.run(SECOND, |t| t.peer == PeerId(0));
+    assert_eq!(two.bytes_got(1), 300_005);
+    let [first, second] = two.by_path(0, before);
+    assert!(first > 60 && second > 60, "{first} and {second} packets");
+}
+
+#[test]
 fn numbers_of_a_path_go_on_after_a_quiet_time() {
     let mut two = Two::new([9, 9]);
     let talk = |two: &mut Two| {

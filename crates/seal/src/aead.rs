@@ -112,6 +112,11 @@ impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Aead<A, T> {
         }
     }
 
+    /// The table of keys, to make it longer.
+    pub const fn cells_mut(&mut self) -> &mut T {
+        &mut self.cells
+    }
+
     #[inline]
     fn key(&self, slot: usize) -> Option<&LessSafeKey> {
         match self.cells.get(slot) {

@@ -171,6 +171,11 @@ where
         Self { seal, own, pairs }
     }
 
+    /// The seal that the keys are for.
+    pub const fn inner_mut(&mut self) -> &mut S {
+        &mut self.seal
+    }
+
     /// Without security there are no secrets to agree on.
     fn is_plain(&self) -> bool {
         self.seal.name() == Checksum::NAME

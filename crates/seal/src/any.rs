@@ -81,6 +81,15 @@ impl<T: DerefMut<Target = [KeyCell]>> AnySeal<T> {
         }
     }
 
+    /// The table of keys, to make it longer, if there is one.
+    pub const fn cells_mut(&mut self) -> Option<&mut T> {
+        match self {
+            Self::AesGcm(it) => Some(it.cells_mut()),
+            Self::ChaCha(it) => Some(it.cells_mut()),
+            Self::Checksum(_) => None,
+        }
+    }
+
     /// Which suite this is.
     #[must_use]
     pub const fn id(&self) -> SuiteId {

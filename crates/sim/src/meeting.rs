@@ -21,7 +21,7 @@ use portolan_wire::{EndpointId, Life};
 
 use crate::cluster::Summary;
 use crate::link::{SharedNetwork, SimLinks};
-use crate::net::Network;
+use crate::net::{Faults, Network};
 use crate::node::address;
 use crate::rng::{Rng, mix};
 use crate::scenario::{NEAR, faults};
@@ -98,6 +98,7 @@ struct Node {
 /// A run under way.
 pub struct Meeting {
     seed: u64,
+    config: Config,
     now: u64,
     clock: SimClock,
     net: SharedNetwork,
@@ -130,12 +131,37 @@ impl Meeting {
     pub fn new(seed: u64, trace: bool) -> Self {
         let mut rng = Rng::new(mix(seed ^ 11));
         let nodes = rng.between(2, 5) as usize;
-        let mut net = Network::new(mix(seed ^ 12), nodes);
         let calm = rng.one_in(3);
-        let near = seed & NEAR != 0;
-        net.set_faults(faults(&mut rng, true, calm));
+        let faults = faults(&mut rng, true, calm);
+        let config = Config {
+            peers: 6,
+            active: 3,
+            queue_frames: 16,
+            frames: 128,
+            longs: 8,
+            silence_ns: SILENCE_NS,
+            connect_ns: CONNECT_NS,
+            idle_ns: 50 * MS,
+            introduces: true,
+            strangers: true,
+            ..Config::default()
+        };
+        Self::with(seed, rng, nodes, faults, config, trace)
+    }
+
+    fn with(
+        seed: u64,
+        rng: Rng,
+        nodes: usize,
+        faults: Faults,
+        config: Config,
+        trace: bool,
+    ) -> Self {
+        let mut net = Network::new(mix(seed ^ 12), nodes);
+        net.set_faults(faults);
         let mut meeting = Self {
             seed,
+            config,
             now: 0,
             clock: SimClock::default(),
             net: SharedNetwork::new(net),
@@ -143,7 +169,7 @@ impl Meeting {
             trace: Trace { on: trace },
             nodes: (0..nodes).map(|_| None).collect(),
             killed: Vec::new(),
-            near,
+            near: seed & NEAR != 0,
             calls: Vec::new(),
             ends: Vec::new(),
             lives: Vec::new(),
@@ -173,19 +199,7 @@ impl Meeting {
         let public = public_key(&private);
         let (id, number) = identity(&public);
         self.lives.push((at, public));
-        let config = Config {
-            peers: 6,
-            active: 3,
-            queue_frames: 16,
-            frames: 128,
-            longs: 8,
-            silence_ns: SILENCE_NS,
-            connect_ns: CONNECT_NS,
-            idle_ns: 50 * MS,
-            introduces: true,
-            strangers: true,
-            ..Config::default()
-        };
+        let config = self.config;
         let me = Identity {
             id: EndpointId(id),
             life: Life(number),
@@ -237,7 +251,7 @@ impl Meeting {
         };
         let matched = Matched::new(&settings, &lanes);
         let core = Core::new(&settings, lanes);
-        let lane = NetLane::new(links, tables, Vec::new(), SILENCE_NS, self.now);
+        let lane = NetLane::new(links, tables, Vec::new(), config.silence_ns, self.now);
         let copies = mix(self.seed ^ mix(life as u64)) & 1 == 0;
         let copy_min = if copies { 4_096 } else { usize::MAX };
         let (near, shm) = self.near.then(|| near::memory(copy_min)).unzip();
@@ -441,7 +455,6 @@ impl Meeting {
     }
 
     fn send(&mut self, at: usize, peer: u32) {
-        let number = self.sent.len() as u64;
         let length = if self.near && self.rng.one_in(2) {
             self.rng.between(LONGEST / 4, LONGEST)
         } else if self.rng.one_in(3) {
@@ -450,6 +463,12 @@ impl Meeting {
             HEAD as u64
         };
         let tagged = self.rng.one_in(2);
+        self.say(at, peer, length, tagged);
+    }
+
+    /// Sends one message, if there is credit.
+    fn say(&mut self, at: usize, peer: u32, length: u64, tagged: bool) {
+        let number = self.sent.len() as u64;
         let node = self.nodes[at].as_mut().expect("it lives");
         let Some(&Acquaintance {
             life: Some(to), id, ..
@@ -777,3 +796,7 @@ fn take_ended(node: &mut Node) -> usize {
     });
     before - node.receives.len() - node.sends.len()
 }
+
+#[cfg(test)]
+#[path = "crowd_tests.rs"]
+mod crowd;

@@ -55,6 +55,12 @@ impl Memory {
         }
     }
 
+    /// Makes room for so many connections, with as many paths.
+    pub fn grow(&mut self, count: usize) {
+        self.conns.resize(count, Conn::default());
+        self.paths.resize(count, Path::default());
+    }
+
     /// Frames in use, in words.
     #[must_use]
     pub fn frames_in_use(&self) -> Vec<String> {

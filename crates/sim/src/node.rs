@@ -206,7 +206,12 @@ impl Node {
         let limit = config.rekey_packets.saturating_add(late);
         let mut made = Self {
             memory: Memory::new(&config, me, secret, rng.word()),
-            seal: SimSeal::new(s.suite, key_slots(&config), limit, &world.book),
+            seal: SimSeal::new(
+                s.suite,
+                key_slots(config.active as usize),
+                limit,
+                &world.book,
+            ),
             app: App {
                 node,
                 life: ledger_life,

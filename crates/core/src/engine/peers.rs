@@ -22,7 +22,7 @@ use crate::values::{Death, Event, Misuse};
 /// what it waits before it does.
 const LINGER_NS: u64 = 200_000_000;
 
-/// Strangers that are asked to go at once where there is no place left, at most.
+/// Strangers that are to go at once where there is no place left, at most.
 const EVICTED: usize = 4;
 
 /// Why peers are reached as they are.
@@ -307,16 +307,23 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// The table is full: the first that has gone makes room, or the stranger that was quiet
-    /// longest is asked to go.
+    /// The table is full: the first that has gone makes room. Else strangers go: those that
+    /// answer nothing at once, and then the one that was quiet longest, which is told.
     fn make_number_free(&mut self) {
         if let Some((rank, _)) = self.departed.pop_front() {
             self.free_number(rank);
             return;
         }
         // Several where there are many, as more will come.
+        let now = self.clock.now();
         let several = (self.core.size as usize / 64).clamp(1, EVICTED);
         for at in 0..several {
+            if let Some(net) = &mut self.net
+                && let Some(peer) = net.tables().view().silent_stranger(now)
+            {
+                net.peer_died(&mut self.core, peer, Death::Silent, &self.clock);
+                continue;
+            }
             // Of those by the network and those of this host in turns.
             let by_network = |it: &mut Self| {
                 let view = it.net.as_mut()?.tables().view();

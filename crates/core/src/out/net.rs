@@ -70,21 +70,24 @@ impl ProtoTables {
         // Without security there are no keys. None are agreed on either, but who introduces
         // itself still tells its public key.
         let sealed = suite != SuiteId::None;
-        let slots = if sealed { key_slots(config) } else { 0 };
+        let most = Layout::most(config);
+        let slots = |it: Layout| if sealed { key_slots(it.conns) } else { 0 };
         let agreement = (credentials.agreement).filter(|_| sealed || config.introduces);
         let own = Wiped::new(agreement.iter().len(), || {
             let (private, mix) = agreement.expect("one entry, or none is made");
             Own::new(private, mix)
         })?;
         let pairs = Table::wiped(agreement.map_or(0, |_| layout.peers))?;
-        let cells = AnySeal::new(suite, Wiped::new(slots, KeyCell::default)?);
+        let mut cells = Wiped::with_room(slots(most))?;
+        cells.grow(slots(layout), KeyCell::default);
+        let cells = AnySeal::new(suite, cells);
         let mut tables = Self {
             core: Wiped::new(1, proto::Core::default)?,
             peers: Wiped::with_room(layout.peers)?,
             parked: Table::wiped(layout.parked)?,
             parked_paths: Table::wiped(layout.parked_paths)?,
-            conns: Wiped::new(layout.conns, proto::Conn::default)?,
-            paths: Wiped::new(layout.paths, proto::Path::default)?,
+            conns: Wiped::with_room(most.conns)?,
+            paths: Wiped::with_room(most.paths)?,
             meta: Wiped::new(layout.meta, proto::FrameMeta::default)?,
             longs: Wiped::new(layout.longs, proto::Long::default)?,
             frames: Table::wiped(layout.frame_bytes)?,
@@ -99,6 +102,8 @@ impl ProtoTables {
             layout.peers
         };
         tables.peers.grow(at_once, proto::Peer::default);
+        tables.conns.grow(layout.conns, proto::Conn::default);
+        tables.paths.grow(layout.paths, proto::Path::default);
         let (mut own, _) = tables.split();
         own.init(config, me, secret, seed);
         Ok(tables)
@@ -123,6 +128,16 @@ impl ProtoTables {
         if self.view().unused_peers() < PEERS_AT_ONCE / 2 {
             let more = self.peers.len() + PEERS_AT_ONCE;
             self.peers.grow(more, proto::Peer::default);
+        }
+    }
+
+    /// Makes as many connections as the protocol [wants](View::wanted_connections).
+    #[cold]
+    pub(crate) fn grow_connections(&mut self, count: usize) {
+        self.conns.grow(count, proto::Conn::default);
+        self.paths.grow(count, proto::Path::default);
+        if let Some(cells) = self.seal.inner_mut().cells_mut() {
+            cells.grow(key_slots(count), KeyCell::default);
         }
     }
 

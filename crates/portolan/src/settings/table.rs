@@ -216,7 +216,7 @@ pub const SETTINGS: &[Setting] = &[
         "64",
         "peers",
         (1, 1 << 16),
-        "peers on the network that can be active at once",
+        "peers on the network that can be active at once; without a launcher only at first",
     ),
     row(
         "peers_max",
@@ -265,7 +265,7 @@ pub const SETTINGS: &[Setting] = &[
         "60000",
         "ms",
         (1, ANY),
-        "a peer that has never answered is dead after this; under another launcher the others are waited for so long, too",
+        "a peer that has never answered is dead after this; silence_ms by default without a launcher; under another launcher the others are waited for so long, too",
     ),
     row(
         "address",

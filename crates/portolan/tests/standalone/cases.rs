@@ -320,7 +320,8 @@ fn many_endpoints_in_as_many_threads() {
     std::thread::scope(|scope| {
         for n in 0..MANY {
             scope.spawn(move || {
-                let ep = open();
+                // Cores are few, and all others are at work.
+                let ep = open_with(Config::default().set("close_ms", 60_000));
                 let there = ep.add_peer(&address).unwrap();
                 for _ in 0..20 {
                     ep.send(there, PORT, &[n as u8]).unwrap();
@@ -377,4 +378,109 @@ fn a_later_address_of_the_same_peer_counts() {
     }
     assert_eq!(a.add_peer(&b.address()).unwrap(), there, "the same key");
     until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
+}
+
+/// More than an endpoint has connections for at first.
+const CROWD: u64 = 80;
+
+#[test]
+fn peers_that_vanish_do_not_keep_newcomers_out() {
+    // None is dead before this test has failed.
+    let hub = open_with(Config::default().set("silence_ms", 3_600_000));
+    let heard = listen(&hub);
+    let mut gone = Vec::new();
+    for n in 1..=CROWD {
+        // Without calls, and without a helper, it answers as little as one that was killed.
+        let ep = open_with(Config::default().set("helper", "off"));
+        let there = ep.add_peer(&hub.address()).unwrap();
+        ep.send(there, PORT, &[1]).unwrap();
+        until(&[&ep, &hub], || heard.count.load(Ordering::Relaxed) == n);
+        gone.push(ep);
+        let back = heard.from.load(Ordering::Relaxed);
+        until(&[&hub], || hub.try_send(back, PORT, &[2]).is_ok());
+    }
+    let ep = open();
+    let answer = listen(&ep);
+    let there = ep.add_peer(&hub.address()).unwrap();
+    ep.send(there, PORT, &[1]).unwrap();
+    until(&[&ep, &hub], || {
+        heard.count.load(Ordering::Relaxed) == CROWD + 1
+    });
+    let back = heard.from.load(Ordering::Relaxed);
+    until(&[&hub], || hub.try_send(back, PORT, &[2]).is_ok());
+    until(&[&ep, &hub], || answer.count.load(Ordering::Relaxed) == 1);
+}
+
+#[test]
+fn peers_that_are_not_up_keep_nothing_back() {
+    let a = open();
+    for _ in 0..CROWD {
+        let nobody = open().address();
+        let there = a.add_peer(&nobody).unwrap();
+        until(&[&a], || a.try_send(there, PORT, &[1]).is_ok());
+    }
+    let b = open();
+    let heard = listen(&b);
+    let there = a.add_peer(&b.address()).unwrap();
+    until(&[&a, &b], || a.try_send(there, PORT, &[1]).is_ok());
+    until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
+}
+
+#[test]
+fn memory_that_a_silent_peer_was_writing_comes_back_without_a_spin() {
+    let a = open_with(Config::default().set("helper", "off"));
+    let alone = [
+        ("silence_ms", "1000"),
+        ("spin_passes", "0"),
+        ("yield_passes", "0"),
+    ];
+    let config = alone
+        .iter()
+        .fold(Config::default(), |c, (name, value)| c.set(name, value));
+    let b = open_with(config.set("helper", "off"));
+    let (there, heard) = (a.add_peer(&b.address()).unwrap(), listen(&b));
+    a.send(there, PORT, &[1]).unwrap();
+    until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
+    let bytes = 8 << 20;
+    let region = (b.register(vec![7_u8; bytes], None, Rights::Both)).map_err(|(e, _)| e);
+    let region = region.unwrap();
+    let key = b.remote_key(region).unwrap().unwrap();
+    let place = Place { key, offset: 0 };
+    let put = a.post_put(there, place, vec![9_u8; bytes], &PutOptions::default());
+    put.map_err(|(e, _)| e).unwrap();
+    let before = b.counters().unwrap().protocol.packets_received;
+    until(&[&a, &b], || {
+        b.counters().unwrap().protocol.packets_received > before + 100
+    });
+    // From now on it makes no progress: as if it was killed.
+    let before = b.counters().unwrap().sleeps;
+    let memory = b.deregister(region).unwrap();
+    assert!(memory.is_some(), "nobody writes to it any more");
+    let slept = b.counters().unwrap().sleeps - before;
+    assert!((1..300).contains(&slept), "{slept} times");
+}
+
+#[test]
+fn an_operation_with_a_peer_that_never_answers_ends() {
+    for own in ["silence_ms", "join_ms"] {
+        let a = open_with(Config::default().set(own, 300));
+        let b = open();
+        let address = b.address();
+        drop(b);
+        let there = a.add_peer(&address).unwrap();
+        for _ in 0..2 {
+            let to = TaggedOptions::default();
+            let send = a.post_send(there, 3, &to, vec![1_u8; 100_000]);
+            let send = send.map_err(|(e, _): (_, Gather)| e).unwrap();
+            let ended = end_of(&[&a], &a, send);
+            assert_eq!(ended.completion.result, Err(OpError::PeerDead));
+            let why = Death::NoAnswer;
+            let refused = Err(SendError::PeerDead { rank: there, why });
+            assert_eq!(a.send(there, PORT, &[1]), refused);
+            // One that is not even known to be dead ends likewise.
+            assert_eq!(a.add_peer(&address).unwrap(), there, "it is tried anew");
+            assert_eq!(a.send(there, PORT, &vec![1; 1 << 20]), refused);
+            a.add_peer(&address).unwrap();
+        }
+    }
 }

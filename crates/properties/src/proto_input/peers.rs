@@ -54,8 +54,10 @@ impl Run<'_> {
                 }
             }
             (7, Some(Standing::Known)) => {
-                let quietest = self.with(i, |e, _, _| e.quietest_stranger());
-                if let Some(peer) = quietest {
+                let strangers = self.with(i, |e, _, now| {
+                    [e.silent_stranger(now), e.quietest_stranger()]
+                });
+                for peer in strangers.into_iter().flatten() {
                     assert!(self.record.has(i, peer));
                 }
             }

@@ -13,6 +13,10 @@ pub const PATHS_MAX: usize = 4;
 /// Flows of each priority that a pair keeps, at most.
 pub const FLOWS_MAX: usize = 16;
 
+/// Peers that are active at once where peers come and go, at most, if
+/// [`Config::active`] is not more.
+const CONNECTIONS_MAX: u32 = 1 << 14;
+
 /// Largest first packet number: whatever follows, counting never overflows.
 pub const FIRST_PACKET_MAX: u64 = 1 << 63;
 
@@ -29,7 +33,8 @@ pub struct Config {
     /// each that was talked to.
     pub peers: u32,
     /// Peers that can be active at once. Default 64; about 10 KB each, and 3 KB
-    /// for its keys. The longest idle one makes room for the next.
+    /// for its keys. The longest idle one makes room for the next. Where peers
+    /// come and go ([`Config::introduces`]) these are the first: see [`Config::connections`].
     pub active: u32,
     /// Paths that can be active at once beside the first one of each peer.
     /// Default 0; about 3 KB each. A pair that finds none free does with the
@@ -116,6 +121,16 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Peers that can be active at once when the tables have become as long as they may.
+    #[must_use]
+    pub fn connections(&self) -> u32 {
+        if self.introduces {
+            self.peers.min(CONNECTIONS_MAX).max(self.active)
+        } else {
+            self.active
+        }
+    }
+
     /// # Panics
     /// If a value is out of range: the caller checks what users give it.
     pub(crate) fn assert_valid(&self) {

@@ -21,12 +21,10 @@ impl<S: Seal> Endpoint<'_, S> {
 
     #[cold]
     fn make_active(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
-        let conn = if self.core.free_conns.is_none() {
-            self.evict()?
-        } else {
-            self.core.free_conns
-        };
-        self.core.free_conns = self.conns[conn].next;
+        if !self.has_connection() {
+            return None;
+        }
+        let conn = self.core.free_conns.pop_front(self.conns)?;
         self.core.conns_used = self.core.conns_used.max(conn.index() as u32 + 1);
         let (kept, kept_path) = self.restore(peer);
         let p = &mut self.peers[peer];
@@ -69,14 +67,20 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(conn)
     }
 
-    /// Makes the longest idle connection give its state back.
-    fn evict(&mut self) -> Option<ConnIndex> {
-        let conn = (0..self.conns.len())
-            .map(ConnIndex::new)
-            .filter(|&i| self.is_quiet(i))
-            .min_by_key(|&i| self.conns[i].used_at)?;
+    /// Whether a connection is free, after the longest idle one was made to give its state
+    /// back if it must.
+    pub(crate) fn has_connection(&mut self) -> bool {
+        if !self.core.free_conns.is_empty() {
+            return true;
+        }
+        let used = (0..self.core.conns_used as usize).map(ConnIndex::new);
+        let quiet = used.filter(|&conn| self.is_quiet(conn));
+        let Some(conn) = quiet.min_by_key(|&conn| self.conns[conn].used_at) else {
+            self.lack_connection();
+            return false;
+        };
         self.deactivate(conn);
-        Some(conn)
+        true
     }
 
     /// Nothing under way in either direction.
@@ -109,12 +113,17 @@ impl<S: Seal> Endpoint<'_, S> {
         for path in self.paths_of(conn).skip(1) {
             self.release_path(path);
         }
-        self.conns[conn] = Conn {
-            next: self.core.free_conns,
-            ..Conn::default()
-        };
-        self.core.free_conns = conn;
+        self.conns[conn] = Conn::default();
         self.paths[conn.first_path()] = Path::default();
+        // Those that were made later are used when others are not enough.
+        if conn.index() < self.core.config.active as usize {
+            self.core.free_conns.push_front(self.conns, conn);
+        } else {
+            self.core.free_conns.push_back(self.conns, conn);
+        }
+        let used = &self.conns[..self.core.conns_used as usize];
+        let last = used.iter().rposition(|c| c.listed != Listed::Free);
+        self.core.conns_used = last.map_or(0, |last| last as u32 + 1);
     }
 
     /// The parked state of a peer that gets its active state, with a place for

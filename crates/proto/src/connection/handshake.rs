@@ -46,6 +46,7 @@ const FOUND_PARTS: u32 = 8;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Begins to connect, if that has not been done.
+    #[cold]
     pub(crate) fn begin_connect(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         let p = &mut self.peers[c.peer];
@@ -61,8 +62,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// not answer; if all had theirs in use for seeking each other, none ever
     /// would. So some is left to those that are found.
     pub(crate) fn may_connect(&self) -> bool {
-        let active = self.core.config.active;
+        let active = self.core.config.connections();
         let most = active.saturating_sub(1 + active / FOUND_PARTS).max(1);
+        // Mostly all may be active at once.
+        if active >= self.core.config.peers || self.core.conns_used < most {
+            return true;
+        }
         let used = &self.conns[..self.core.conns_used as usize];
         let seeks = |c: &&Conn| {
             c.listed != Listed::Free && self.peers[c.peer].state == PeerState::Connecting

@@ -249,6 +249,12 @@ impl<S: Seal> Endpoint<'_, S> {
         ids: &ConnectIds,
         parts: IntroductionParts<'_>,
     ) {
+        let has_its_own = known.is_some_and(|peer| self.peers[peer].conn.is_some());
+        // Nothing of what it has shown is spent before there is room for it.
+        if !has_its_own && !self.has_connection() {
+            self.core.counters.drops.no_room += 1;
+            return;
+        }
         let Some(peer) = known.or_else(|| self.take_number()) else {
             self.core.counters.drops.no_room += 1;
             return;
@@ -260,7 +266,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let offer = offer.filter(|offer| {
             let echoes = offer.echo == parts.echo;
             self.core.counters.drops.malformed += u64::from(!echoes);
-            let fresh = echoes && self.core.greeter.admit(epoch, parts.echo);
+            let nonces = &mut self.parked[self.core.config.peers as usize..];
+            let fresh = echoes && self.core.greeter.admit(epoch, parts.echo, nonces);
             self.core.counters.drops.replay += u64::from(echoes && !fresh);
             fresh
         });
@@ -282,11 +289,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.peers[peer].bits.set_stranger(true);
         }
         self.peers[peer].nonce_mine = parts.echo;
-        if self.accept_offer(now, peer, &offer).is_none() {
-            // It comes again.
-            self.mark_dead(peer, DeathReason::Told);
-            return;
-        }
+        (self.accept_offer(now, peer, &offer)).expect("there is a connection for it");
         self.peers[peer].state = PeerState::Come;
         self.tell_peer(peer, PeerEvent::Come);
     }

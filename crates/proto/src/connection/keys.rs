@@ -8,7 +8,7 @@
 use portolan_seal::{Nonce, Seal, Secret};
 use portolan_wire::{EndpointId, Life};
 
-use crate::base::{Config, ConnIndex, PeerId};
+use crate::base::{ConnIndex, PeerId};
 use crate::endpoint::Endpoint;
 
 const CONNECT_LABEL: &[u8; 8] = b"ptl1conn";
@@ -19,20 +19,29 @@ const SUITE: usize = 24;
 /// Slots of one connection: two phases to send, three to receive.
 const PER_CONN: usize = 5;
 
-/// Slots that the seal of an endpoint must have.
+/// Slot of the key of a connect packet; those of connections follow.
+const CONNECT_SLOT: usize = 0;
+
+/// Slots that the seal of an endpoint must have, with so many entries of
+/// [`crate::Tables::conns`].
 #[must_use]
-pub const fn key_slots(config: &Config) -> usize {
-    config.active as usize * PER_CONN + 1
+pub const fn key_slots(conns: usize) -> usize {
+    first_slot(conns)
+}
+
+/// The first slot of a connection.
+const fn first_slot(conn: usize) -> usize {
+    CONNECT_SLOT + 1 + conn * PER_CONN
 }
 
 /// Slot of a connection's key to seal with, in a phase.
 pub(crate) const fn tx_slot(conn: ConnIndex, phase: u32) -> usize {
-    conn.index() * PER_CONN + (phase % 2) as usize
+    first_slot(conn.index()) + (phase % 2) as usize
 }
 
 /// Slot of a connection's key to open with, in a phase.
 pub(crate) const fn rx_slot(conn: ConnIndex, phase: u32) -> usize {
-    conn.index() * PER_CONN + 2 + (phase % 3) as usize
+    first_slot(conn.index()) + 2 + (phase % 3) as usize
 }
 
 /// The nonce of a packet.
@@ -76,9 +85,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let n = self.info(CONNECT_LABEL, ends, &[], &mut info);
         let secret = &self.core.secret.0;
         let key = self.seal.derive_with(peer.0, secret, &info[..n]);
-        let slot = key_slots(&self.core.config) - 1;
-        self.seal.install(slot, &key);
-        slot
+        self.seal.install(CONNECT_SLOT, &key);
+        CONNECT_SLOT
     }
 
     fn data_key(&mut self, conn: ConnIndex, sending: bool, phase: u32) -> Secret {
@@ -132,7 +140,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Forgets a connection's keys.
     pub(crate) fn remove_keys(&mut self, conn: ConnIndex) {
         for slot in 0..PER_CONN {
-            self.seal.remove(conn.index() * PER_CONN + slot);
+            self.seal.remove(first_slot(conn.index()) + slot);
         }
     }
 

@@ -7,6 +7,7 @@ mod handshake;
 mod introduction;
 mod keys;
 mod peers;
+mod shortage;
 
 pub use keys::key_slots;
 pub(crate) use keys::{nonce, rx_slot, tx_slot};

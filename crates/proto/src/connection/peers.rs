@@ -124,6 +124,13 @@ impl<S: Seal> Endpoint<'_, S> {
             .is_some_and(|p| p.bits.stranger())
     }
 
+    /// The peer that has introduced itself, was not added, and has answered nothing for
+    /// longest, if that is long enough to let it go where there is no room.
+    #[must_use]
+    pub fn silent_stranger(&self, now: u64) -> Option<PeerId> {
+        self.most_silent(now, |p| p.bits.stranger() && !p.bits.parting())
+    }
+
     /// The peer that has introduced itself, was not added, and was quiet longest.
     #[must_use]
     pub fn quietest_stranger(&self) -> Option<PeerId> {

@@ -65,6 +65,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes a frame out of the pool.
+    #[inline]
     pub(crate) fn take_frame(
         &mut self,
         need: Need,
@@ -78,6 +79,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let keep = need.keep(all, usage);
         if self.core.free_count <= keep {
             self.core.refused_above = self.core.refused_above.min(keep);
+            self.fall_short();
             return None;
         }
         let i = self.core.free.pop_front(self.meta)?;

@@ -153,8 +153,10 @@ impl<S: Seal> Endpoint<'_, S> {
         if let Some(path) = self.path_of(conn, id) {
             return Some(path);
         }
-        let first = self.conns.len();
-        let free = self.paths.get(first..)?;
+        // Behind the first paths of the connections that there are from the start.
+        let config = &self.core.config;
+        let first = config.active as usize;
+        let free = &self.paths[first..first + config.more_paths as usize];
         let path = PathIndex::new(first + free.iter().position(|p| p.conn.is_none())?);
         let c = &mut self.conns[conn];
         c.more[usize::from(id) - 1] = path;

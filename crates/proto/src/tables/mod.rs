@@ -153,10 +153,10 @@ pub struct Core {
     pub(crate) held_count: u32,
     pub(crate) free_longs: LongIndex,
     pub(crate) free_long_count: u32,
-    pub(crate) free_conns: ConnIndex,
+    pub(crate) free_conns: List<ConnIndex>,
     /// Places for parked state that were given to peers; they keep them.
     pub(crate) parked_used: u32,
-    /// No connection at or above this was ever in use: the rest is not looked at.
+    /// No connection at or above this is in use: the rest is not looked at.
     pub(crate) conns_used: u32,
     /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
     pub(crate) connects: List<FrameIndex>,
@@ -173,6 +173,13 @@ pub struct Core {
     pub(crate) refused_above: u32,
     /// Some connection's peer may have been told that there is no room for it.
     pub(crate) full: bool,
+    /// Where peers come and go: connections that the caller has given memory for.
+    pub(crate) conn_count: u32,
+    /// A peer found no connection.
+    pub(crate) lacks_conn: bool,
+    /// Where peers come and go: when somebody is to make room for others;
+    /// `u64::MAX`: nobody has found too little.
+    pub(crate) short_at: u64,
     /// Earliest deadline of any connection; may be early.
     pub(crate) next_deadline: u64,
     /// Peers from which data came lately share the receive buffer.
@@ -249,7 +256,7 @@ impl Default for Core {
             held_count: 0,
             free_longs: LongIndex::NONE,
             free_long_count: 0,
-            free_conns: ConnIndex::NONE,
+            free_conns: List::EMPTY,
             parked_used: 0,
             conns_used: 0,
             connects: List::EMPTY,
@@ -259,6 +266,9 @@ impl Default for Core {
             starved_above: u32::MAX,
             refused_above: u32::MAX,
             full: false,
+            conn_count: 0,
+            lacks_conn: false,
+            short_at: u64::MAX,
             next_deadline: u64::MAX,
             senders: 1,
             senders_counted_at: 0,
@@ -316,7 +326,7 @@ impl Layout {
         Self {
             peers: config.peers as usize,
             // Anybody may have been talked to.
-            parked: config.peers as usize,
+            parked: config.peers as usize + usize::from(config.introduces) * Greeter::PLACES,
             parked_paths: match config.more_paths {
                 0 => 0,
                 _ => config.peers as usize * (PATHS_MAX - 1),
@@ -327,6 +337,20 @@ impl Layout {
             longs: config.longs as usize,
             frame_bytes: config.frames as usize * config.frame_bytes as usize,
         }
+    }
+
+    /// The same with as many connections as there may ever be.
+    #[must_use]
+    pub fn most(config: &Config) -> Self {
+        let mut all = Self::of(config);
+        let more = config.connections() - config.active;
+        if more > 0 {
+            // A connection and its first path have the same number, so that these come
+            // behind all further paths.
+            all.paths += more as usize;
+            all.conns = all.paths;
+        }
+        all
     }
 }
 
@@ -339,11 +363,13 @@ pub struct Tables<'m> {
     /// adds more when [`crate::Endpoint::unused_peers`] are few.
     pub peers: &'m mut [Peer],
     /// What is kept of peers that were talked to, while they are quiet. Not
-    /// touched before it is needed: fresh memory costs nothing until then.
+    /// touched before it is needed: fresh memory costs nothing until then. Behind
+    /// it, where peers introduce themselves, nonces that have let one in.
     pub parked: &'m mut [PeerSnapshot],
     /// The same of their further paths.
     pub parked_paths: &'m mut [PathSnapshot],
-    /// State of peers that are active.
+    /// State of peers that are active. They and the paths may become more: see
+    /// [`crate::Endpoint::wanted_connections`].
     pub conns: &'m mut [Conn],
     /// State of their paths.
     pub paths: &'m mut [Path],
@@ -398,9 +424,9 @@ impl Tables<'_> {
             self.core.free_long_count += 1;
         }
         for i in (0..layout.conns).rev().map(ConnIndex::new) {
-            self.conns[i].next = self.core.free_conns;
-            self.core.free_conns = i;
+            self.core.free_conns.push_front(self.conns, i);
         }
+        self.core.conn_count = config.active;
     }
 }
 

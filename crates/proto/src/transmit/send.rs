@@ -41,16 +41,22 @@ impl<S: Seal> Endpoint<'_, S> {
             return Err(SendError::TooManyArgs);
         }
         let p = &self.peers[peer];
-        if matches!(p.state, PeerState::Dead(_)) || self.core.closing {
+        let state = p.state;
+        if matches!(state, PeerState::Dead(_)) || self.core.closing {
             return Err(SendError::PeerDead);
         }
         let conn = match p.conn {
-            ConnIndex::NONE if p.state == PeerState::New && !self.may_connect() => {
+            ConnIndex::NONE if state == PeerState::New && !self.may_connect() => {
                 return Err(SendError::NoCredit);
             }
             ConnIndex::NONE => self.activate(now, peer).ok_or(SendError::NoCredit)?,
             conn => conn,
         };
+        if state != PeerState::Up && self.saves_for_others() {
+            // It is sought all the same.
+            self.begin_connect(now, conn);
+            return Err(SendError::NoCredit);
+        }
         let c = &mut self.conns[conn];
         c.used_at = now;
         let full = self.core.config.queue_frames;
@@ -145,6 +151,7 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let waiting = &self.conns[conn].tx[m.priority.index()][m.flow as usize];
         if self.core.free_long_count <= keep.max(waiting.frames) {
+            self.fall_short();
             return Err(SendError::NoCredit);
         }
         let need = match m.priority {
@@ -208,7 +215,7 @@ impl<S: Seal> Endpoint<'_, S> {
         message
     }
 
-    #[inline]
+    #[inline(always)]
     fn queued(&mut self, now: u64, conn: ConnIndex) {
         if self.peers[self.conns[conn].peer].state == PeerState::New {
             self.begin_connect(now, conn);

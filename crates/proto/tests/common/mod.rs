@@ -179,6 +179,14 @@ impl Node {
         (tables, &mut self.seal, &mut self.log)
     }
 
+    /// Gives it more connections, if it wants some.
+    pub fn grow(&mut self) {
+        if let Some(count) = self.with(|e, _| e.wanted_connections()) {
+            self.conns.resize(count, Conn::default());
+            self.paths.resize(count, Path::default());
+        }
+    }
+
     pub fn with<R>(&mut self, f: impl FnOnce(&mut Endpoint<'_, Checksum>, &mut Log) -> R) -> R {
         let (tables, seal, log) = self.tables();
         let mut endpoint = Endpoint::new(tables, seal);

@@ -17,6 +17,8 @@ use crate::state::State;
 /// How often those are looked at who reach into memory themselves, ns: nobody
 /// wakes us when they are done.
 const LOOK_NS: u64 = 1_000_000;
+/// The same when it takes long: the pause is doubled from look to look.
+const LOOK_NS_MAX: u64 = 64_000_000;
 
 impl Space {
     /// Lets other ranks reach into memory, with a key of the program's or, for
@@ -174,13 +176,15 @@ impl Space {
     /// Waits, with progress, until others are out of memory of ours, as `ended` says.
     fn until_left<R>(&self, mut ended: impl FnMut(&mut State) -> Option<R>) -> Result<R, Misuse> {
         let why = Waiting::of(Call::Operation, ANYBODY);
+        let mut pause = LOOK_NS;
         loop {
             let s = self.enter()?;
-            let look_again = now_ns().saturating_add(LOOK_NS);
-            match self.wait_loop(s, Some(look_again), true, why, &mut ended) {
+            // What comes by messages ends with a message, or with its sender.
+            let look_again = (s.shm.is_some()).then(|| now_ns().saturating_add(pause));
+            match self.wait_loop(s, look_again, true, why, &mut ended) {
                 Ok(ended) => return Ok(ended),
                 Err(WaitError::Misuse(m)) => return Err(m),
-                Err(_) => {}
+                Err(_) => pause = (2 * pause).min(LOOK_NS_MAX),
             }
         }
     }
