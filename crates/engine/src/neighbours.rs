@@ -39,6 +39,8 @@ const RETRY_NS: [u64; 2] = [1_000_000, 64_000_000];
 const ANSWER_NS: u64 = 3_000_000_000;
 /// Callers that have not said yet who they are, at most.
 const UNHEARD_MAX: usize = 64;
+/// While no descriptor is left, callers are looked at so often, ns.
+const DEAF_NS: u64 = 100_000_000;
 /// Calls that wait at the socket, at most.
 const CALLS_MAX: i32 = 1024;
 
@@ -131,6 +133,8 @@ pub(crate) struct Neighbours {
     /// They wait for an answer.
     callers: Vec<(u64, OwnedFd)>,
     called: u64,
+    /// While there is no descriptor for callers: until when, ns.
+    deaf_until: u64,
     closer: Closer,
 }
 
@@ -183,6 +187,7 @@ impl Neighbours {
             unheard: VecDeque::new(),
             callers: Vec::new(),
             called: 0,
+            deaf_until: 0,
             closer: Closer::default(),
         })
     }
@@ -194,7 +199,10 @@ impl Neighbours {
 
     /// When to poll at the latest, ns of the monotonic clock.
     pub fn next_timeout(&self) -> Option<u64> {
-        self.calls.iter().map(|call| call.due).min()
+        let calls = self.calls.iter().map(|call| call.due);
+        calls
+            .chain((self.deaf_until > 0).then_some(self.deaf_until))
+            .min()
     }
 
     /// Calls the endpoint `to`, which is `rank` to the caller and gets the number `index`.
@@ -280,7 +288,24 @@ impl Neighbours {
     }
 
     fn accept(&mut self) {
-        while let Some(other) = socket::accept(self.listener.as_fd()) {
+        if self.deaf_until > 0 {
+            if now_ns() < self.deaf_until {
+                return;
+            }
+            self.deaf_until = 0;
+            let _ = self.events.add(self.listener.as_fd(), 0);
+        }
+        loop {
+            let other = match socket::accept(self.listener.as_fd()) {
+                Ok(Some(other)) => other,
+                Ok(None) => return,
+                Err(_) => {
+                    // Else who sleeps would be woken again and again.
+                    let _ = self.events.remove(self.listener.as_fd());
+                    self.deaf_until = now_ns() + DEAF_NS;
+                    return;
+                }
+            };
             let is_watched = self.events.add(other.as_fd(), 0).is_ok();
             if !is_watched || !is_of_our_user(other.as_fd()) {
                 // Another user's: it finds the same of us.
@@ -316,6 +341,11 @@ impl Neighbours {
                     let call = self.called;
                     self.callers.push((call, socket));
                     return Some(Met::Called { call, from, handed });
+                }
+                Heard::Nonsense => {
+                    // Or there was no descriptor left for what it has handed over.
+                    let _ = socket::send(socket.as_fd(), &[NO, VERSION, 1], &[], false);
+                    self.close(socket);
                 }
                 _ => self.close(socket),
             }

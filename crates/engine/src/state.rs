@@ -266,10 +266,12 @@ impl State {
     /// Takes in what has ended a sleep; gives how much news there was.
     pub fn note(&mut self, woken: &Woken) -> usize {
         let mut events = 0;
+        let mut called = false;
         for &token in woken.tokens() {
             match token {
                 TOKEN_WATCH => events += self.hear(),
                 TOKEN_BELL => self.sleep.hush(),
+                TOKEN_NEAR => called = true,
                 t if t >= TOKEN_NEAR_PID => {
                     self.near_ended((t - TOKEN_NEAR_PID) as u16);
                     events += 1;
@@ -283,7 +285,7 @@ impl State {
                 _ => {}
             }
         }
-        if self.near.is_some() {
+        if called || self.near_is_due() {
             events += self.hear_near();
         }
         events

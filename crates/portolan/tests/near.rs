@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs::{File, read_dir, read_to_string};
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,7 +80,9 @@ fn who_listens_and_says_nothing_is_reached_by_udp() {
     let (address, listener) = squatter();
     let there = ep.add_peer(&address).unwrap();
     let mut held = Vec::new();
-    let lane = lane_to(&ep, there, || held.extend(socket::accept(listener.as_fd())));
+    let lane = lane_to(&ep, there, || {
+        held.extend(socket::accept(listener.as_fd()).unwrap())
+    });
     assert_eq!((lane, held.len()), ("udp", 1));
     // One whose queue is full is not even accepted.
     let (address, listener) = squatter();
@@ -118,7 +120,7 @@ fn who_answers_nonsense_is_reached_by_udp() {
         let fds: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         let mut held = Vec::new();
         let lane = lane_to(&ep, there, || {
-            if let Some(call) = socket::accept(listener.as_fd()) {
+            if let Some(call) = socket::accept(listener.as_fd()).unwrap() {
                 let _ = socket::send(call.as_fd(), bytes, &fds, false);
                 held.push(call);
             }
@@ -172,6 +174,11 @@ fn callers_that_make_no_sense_keep_nobody_out() {
     assert_eq!(other.lane(there).unwrap().0, "shm");
 }
 
+/// Tells the parent, which may not listen any more.
+fn say(how_far: &str) {
+    let _ = writeln!(std::io::stdout(), "{how_far}");
+}
+
 /// Not a test: what [`child`] starts.
 #[test]
 fn as_child() {
@@ -180,11 +187,11 @@ fn as_child() {
     let ep = open();
     let heard = count(&ep);
     let there = ep.add_peer(&bytes.try_into().unwrap()).unwrap();
-    println!("opened");
+    say("opened");
     let _ = ep.send(there, PORT, &[1]);
-    println!("sent");
+    say("sent");
     until(&ep, || heard.load(Ordering::Relaxed) > 0);
-    println!("heard");
+    say("heard");
     loop {
         ep.progress().unwrap();
         std::thread::sleep(Duration::from_millis(1));

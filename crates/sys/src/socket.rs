@@ -56,8 +56,15 @@ pub fn listen(name: &str, calls: i32) -> io::Result<OwnedFd> {
 }
 
 /// The next call, if one waits.
-pub fn accept(listener: BorrowedFd<'_>) -> Option<OwnedFd> {
-    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+///
+/// # Errors
+/// None can be taken now: no descriptor is left.
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Calls who listens at an abstract name; does not wait.

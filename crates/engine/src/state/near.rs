@@ -59,6 +59,15 @@ impl State {
             .min()
     }
 
+    /// Whether something of it is due.
+    pub(super) fn near_is_due(&self) -> bool {
+        let due = self
+            .near
+            .as_ref()
+            .and_then(|it| it.neighbours.next_timeout());
+        due.is_some_and(|due| due <= now_ns())
+    }
+
     /// Something is to be sent to one of this host: it is called.
     pub(super) fn call(&mut self, rank: u32) {
         self.stop_calling(rank);
