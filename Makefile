@@ -101,13 +101,15 @@ fuzz: ## Fuzzes packets, protocol, matcher, exchange, and what agents and servic
 sanitize: ## Address sanitizer over rings, links and the C interface (nightly).
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/sanitize.sh
 
-soak: build ## 1,000 jobs, a third of them hit by a kill; 500 kills over host ports; 20 cut networks; MTUs that dip; stopped launchers; 100,000 simulator seeds.
+soak: build ## 1,000 jobs and 2,000 processes without a launcher, a third of them hit by a kill; 500 kills over host ports; 20 cut networks; MTUs that dip; stopped launchers; 100,000 simulator seeds.
 	scripts/soak-jobs.sh $(abspath $(RELEASE))
 	scripts/soak-kills.sh $(abspath $(RELEASE))
 	scripts/soak-cuts.sh $(abspath $(RELEASE))
 	scripts/soak-mtu.sh $(abspath $(RELEASE))
 	scripts/soak-stops.sh $(abspath $(RELEASE))
+	CROWD=1000 $(CARGO) test --release --locked -p portolan --test crowd
 	$(CARGO) run --release --locked -p portolan-sim --bin soak -- --seeds 100000
+	$(CARGO) run --release --locked -p portolan-sim --bin soak -- --seeds 20000 --from 13194139533312
 
 test-kernels: deps ## Links, engine, node service and jobs on Debian 12's kernels, in virtual machines; by hand, an hour or so.
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/test-kernels.sh
