@@ -30,7 +30,7 @@ use crate::network::{First, Further, Links};
 use crate::observe::{Trace, describe};
 use crate::sleep::{Backoff, WaitSet};
 use crate::space::Space;
-use crate::state::{HostClock, Near, State};
+use crate::state::{HostClock, Near, OwnNetwork, State};
 
 /// An endpoint that has an address and knows no peers yet.
 #[derive(Debug)]
@@ -414,6 +414,9 @@ impl Opening {
         let engine = Engine::new(core, matched, net, shm, HostClock);
         let mut state = State::new(engine, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;
+        if standalone {
+            state.own_network = OwnNetwork::of(address.ip);
+        }
         if let Some(neighbours) = neighbours {
             let near = Near::new(neighbours, config.host, config.proto.connect_ns);
             state.set_near(near).map_err(system("epoll_ctl"))?;

@@ -5,14 +5,12 @@ use std::sync::{Arc, Once};
 use std::thread::available_parallelism;
 
 use portolan_boot::{Congestion, LinkChoice, host_identity};
-use portolan_engine::{
-    self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, NetAddress, NewPeer, Opening,
-};
+use portolan_engine::{self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, Opening};
 use portolan_sys::tell::tell;
 
 use crate::configure::{adopt_tuned, engine_config, suite_of};
-use crate::guest::{CONGESTION, Keys, SECURITY, SUITE, address_of, fresh_secret};
-use crate::open::{Config, Endpoint, OpenError, Opened, mode};
+use crate::guest::{CONGESTION, Keys, SECURITY, SUITE, fresh_secret};
+use crate::open::{Config, Endpoint, OpenError, Opened};
 use crate::settings::{Origin, Settings};
 use crate::tuned::Link;
 use crate::{host_port, interfaces};
@@ -107,18 +105,7 @@ impl Endpoint {
         if own.is_ok_and(|own| own.key == it.key) {
             return Err(Myself);
         }
-        let address = address_of(&it);
-        let new = NewPeer {
-            id: address.id,
-            life: address.life,
-            public_key: Some(it.key),
-            to: NetAddress {
-                ip: it.ip,
-                port: it.port,
-            },
-            mode: mode(Congestion::Auto, &address),
-        };
-        self.inner.add(&new, it.host)
+        self.inner.add(&it)
     }
 }
 

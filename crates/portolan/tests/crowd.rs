@@ -72,7 +72,7 @@ fn start(number: u64, link: &str, hub: &Endpoint) -> Coming {
         .unwrap();
     // At any of its steps.
     let after = Duration::from_millis(number * 7 % 40);
-    let killed_at = (number % 3 == 0).then(|| Instant::now() + after);
+    let killed_at = number.is_multiple_of(3).then(|| Instant::now() + after);
     Coming {
         number,
         process,

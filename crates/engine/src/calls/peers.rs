@@ -1,7 +1,10 @@
 //! Peers of an endpoint outside of a job.
 
 use portolan_core::{Misuse, NewPeer};
+use portolan_proto::NetAddress;
+use portolan_wire::KeyAddress;
 
+use crate::neighbours::who;
 use crate::space::Space;
 
 /// Why a peer was not added.
@@ -31,18 +34,28 @@ impl Space {
         Ok(())
     }
 
-    /// Adds a peer that has a public key; it need not be up. Gives its number. `host` is what
-    /// its address says of its host, 0 for nothing.
+    /// Adds a peer that has a public key; it need not be up. Gives its number.
     ///
     /// # Errors
     /// [`AddPeerError`].
-    pub fn add(&self, it: &NewPeer, host: u64) -> Result<u32, AddPeerError> {
+    pub fn add(&self, address: &KeyAddress) -> Result<u32, AddPeerError> {
         if !self.inner.standalone {
             return Err(Misuse::InJob.into());
         }
         let mut s = self.enter_open()?;
-        let near = s.is_near(host);
-        let added = s.add_peer(it, near);
+        let near = s.is_near(address.host);
+        let (id, life) = who(&address.key);
+        let it = NewPeer {
+            id,
+            life,
+            public_key: Some(address.key),
+            to: NetAddress {
+                ip: address.ip,
+                port: address.port,
+            },
+            mode: s.own_network.congestion_towards(address.ip),
+        };
+        let added = s.add_peer(&it, near);
         s.end();
         added.ok_or(AddPeerError::Full)
     }

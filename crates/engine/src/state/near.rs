@@ -9,7 +9,7 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::process::Pidfd;
 use portolan_wire::KeyAddress;
 
-use super::{State, TOKEN_NEAR, TOKEN_NEAR_PID, congestion_towards};
+use super::{State, TOKEN_NEAR, TOKEN_NEAR_PID};
 use crate::neighbours::{Handed, Met, Neighbours, who};
 
 /// What it takes to share memory with endpoints that come and go.
@@ -144,7 +144,7 @@ impl State {
             life,
             public_key: Some(from.key),
             to,
-            mode: congestion_towards(from.ip),
+            mode: self.own_network.congestion_towards(from.ip),
         })?;
         let met = self.take_up_as(rank, call, handed);
         if is_new {
