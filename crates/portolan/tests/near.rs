@@ -57,8 +57,13 @@ fn name_of(address: &[u8; 64]) -> String {
 /// The address of an endpoint that has ended, and a socket in its place.
 fn squatter() -> ([u8; 64], OwnedFd) {
     let address = open().address();
-    let listener = socket::listen(&name_of(&address), 4).unwrap();
-    (address, listener)
+    loop {
+        match socket::listen(&name_of(&address), 4) {
+            Ok(listener) => return (address, listener),
+            // A child that another test starts has it until it is another program.
+            Err(e) => assert_eq!(e.kind(), ErrorKind::AddrInUse),
+        }
+    }
 }
 
 /// Sends until the lane is chosen; gives which.
@@ -286,5 +291,7 @@ fn killed_processes_are_noticed_and_leave_nothing() {
     let is_taken = || read_to_string("/proc/net/unix").unwrap().contains(&name);
     assert!(is_taken());
     drop(ep);
-    assert!(!is_taken());
+    while is_taken() {
+        assert!(Instant::now() < end, "its name stays");
+    }
 }
