@@ -130,6 +130,7 @@ static int serve(portolan_endpoint *endpoint, const char *path)
     static char buffer[KEY_MAX + VALUE_MAX];
     uint8_t address[PORTOLAN_ADDRESS_BYTES];
     portolan_binding binding;
+    struct sigaction ending;
     FILE *file;
     size_t i;
     int error;
@@ -144,8 +145,10 @@ static int serve(portolan_endpoint *endpoint, const char *path)
         (error = portolan_on_error(endpoint, notice, NULL)) < 0 ||
         (error = portolan_address(endpoint, address)) < 0)
         return error;
-    signal(SIGTERM, end);
-    signal(SIGINT, end);
+    memset(&ending, 0, sizeof ending);
+    ending.sa_handler = end;
+    sigaction(SIGTERM, &ending, NULL);
+    sigaction(SIGINT, &ending, NULL);
     if ((file = fopen(path, "w")) == NULL)
         return -errno;
     for (i = 0; i < sizeof address; i++)

@@ -392,7 +392,7 @@ impl Neighbours {
             }
             Heard::Refusal => {
                 self.close(socket);
-                refused("it shares no memory")
+                refused("it shares no memory with this endpoint")
             }
             // It has ended, or calls us.
             Heard::Later | Heard::End => {
@@ -402,7 +402,9 @@ impl Neighbours {
             }
             Heard::Call(..) | Heard::Nonsense => {
                 self.close(socket);
-                refused("what it says at its unix socket makes no sense")
+                refused(
+                    "its answer at its unix socket cannot be read, or no descriptor is left here (ulimit -n)",
+                )
             }
         }
     }

@@ -394,7 +394,8 @@ int64_t portolan_size(const portolan_endpoint *endpoint);
 int64_t portolan_restarts(portolan_endpoint *endpoint, uint32_t rank);
 
 /* Writes to `text` which link carries messages to a rank: "self", "shm", "udp",
- * "xdp" or "dead", then ": " and the reason. The text is cut to `text_bytes`
+ * "xdp", "dead", or "undecided" (of this host, and nothing was sent yet), then ": " and the
+ * reason. The text is cut to `text_bytes`
  * including the final 0. Returns the length of the whole text without that 0.
  * -ENXIO  no such rank */
 int portolan_lane(portolan_endpoint *endpoint, uint32_t rank, char *text, size_t text_bytes);

@@ -66,4 +66,37 @@ mod near {
         heard_by(open(), by_udp());
         heard_by(by_udp(), open());
     }
+
+    #[test]
+    fn who_is_removed_and_added_again_at_once_shares_memory_each_time() {
+        let over = AtomicU32::new(0);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|all| {
+            all.spawn(|| {
+                let b = open();
+                let binding = Binding::to(|context, m| {
+                    // It may be removed by then.
+                    let _ = context.reply(&[], m.payload);
+                });
+                b.bind(PORT, binding).unwrap();
+                tell.send(b.address()).unwrap();
+                until(&[&b], || over.load(Ordering::Relaxed) > 0);
+            });
+            let address = told.recv().unwrap();
+            let a = open();
+            let heard = listen(&a);
+            for round in 1..=200 {
+                let there = a.add_peer(&address).unwrap();
+                a.send(there, PORT, &[1]).unwrap();
+                assert_eq!(a.lane(there).unwrap().0, "shm", "in round {round}");
+                // Every third is removed before it has answered.
+                if round % 3 > 0 {
+                    let before = heard.count.load(Ordering::Relaxed);
+                    until(&[&a], || heard.count.load(Ordering::Relaxed) > before);
+                }
+                a.remove_peer(there).unwrap();
+            }
+            over.store(1, Ordering::Relaxed);
+        });
+    }
 }

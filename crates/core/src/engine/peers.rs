@@ -72,6 +72,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// # Errors
     /// [`NotNear`].
     pub fn let_near(&mut self, it: &NewPeer) -> Result<(u32, bool), NotNear> {
+        if let Some((rank, Lane::Shm(_))) = self.lane_of(it.id) {
+            // It has removed us, though we have not read that.
+            self.gone(rank, Death::Removed);
+        }
         let Some(net) = &mut self.net else {
             return Err(NotNear::Never);
         };
@@ -151,6 +155,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
+    /// The number of a peer that lives, and how it is reached.
+    fn lane_of(&mut self, id: EndpointId) -> Option<(u32, Lane)> {
+        let rank = self.net.as_mut()?.tables().view().peer_of(id)?.0 + 1;
+        Some((rank, self.core.lanes.get(rank)?))
+    }
+
     /// How a peer's key names it.
     pub fn identity(&mut self, rank: u32) -> Option<(EndpointId, Life)> {
         self.net
@@ -200,6 +210,17 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub(super) fn part_near(&mut self, rank: u32, index: u16, why: Death) {
         if let Some(shm) = &mut self.shm {
             shm.part(index);
+        }
+        let state = self.net.as_mut().map(|net| {
+            let view = net.tables().view();
+            view.peer_state(peer_of(rank))
+        });
+        if why == Death::Removed && state == Some(PeerState::Up) {
+            // It has come again by the network before we have read that.
+            self.core.mark_dead(rank, why);
+            self.begin_rank(rank, false, CAME);
+            self.core.emit_to_all(Event::PeerCome { rank }, 0);
+            return;
         }
         self.lose_near(rank, why);
     }

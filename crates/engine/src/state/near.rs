@@ -189,8 +189,8 @@ impl State {
         if let Err(e) = self.engine.map_near(index, (memory, bell), us) {
             log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
             self.engine.forget_near(index);
-            self.engine
-                .pass_by(rank, "what it hands over is no memory of this version");
+            let why = format!("the memory that it hands over cannot be used: {e}");
+            self.engine.pass_by(rank, &why);
             return;
         }
         self.meet(rank, index, process);
@@ -202,6 +202,7 @@ impl State {
         if let Some(near) = &mut self.near {
             near.processes.push((index, process));
         }
+        log::info!("rank {}: memory is shared with rank {rank}", self.core.rank);
         self.engine.meet(rank, index);
         // Whoever sleeps relies on nobody's writing to our memory.
         self.sleep.rouse();
