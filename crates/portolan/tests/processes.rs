@@ -18,8 +18,7 @@ use portolan_boot::launch::{
     Event as Told, JobSpec, OnDeath, Place, Running, SharedMemory, Starter, Wanted,
 };
 use portolan_boot::{HostPort, How, LinkChoice};
-use portolan_link::shm::{Segment, SegmentConfig, lines_of};
-use portolan_sys::memory;
+use portolan_link::shm::{Segment, SegmentConfig};
 
 const PART: &str = "PORTOLAN_TEST_PART";
 /// Of a segment for three ranks: pair rings, at its end, and lines of each.
@@ -259,11 +258,10 @@ fn scribbled() {
         }
         _ => {
             ep.wait_until(|| got.load(Ordering::Relaxed) > 0).unwrap();
-            let memory = segment_here();
-            let lines = lines_of(&memory);
+            let words = segment_here();
             while is_dead(0).is_none() || is_dead(1).is_none() {
-                for line in &lines[lines.len() - RINGS * RING_LINES..] {
-                    (0..8).for_each(|word| line.word(word).store(GARBAGE, Ordering::Relaxed));
+                for word in &words[words.len() - RINGS * RING_LINES * 8..] {
+                    word.store(GARBAGE, Ordering::Relaxed);
                 }
                 wait(50);
             }
@@ -273,17 +271,18 @@ fn scribbled() {
     std::process::exit(0);
 }
 
-/// The memory that the ranks of this host share.
-fn segment_here() -> memory::SharedMemory {
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let found = open.map(|entry| entry.path()).find(|path| {
-        std::fs::read_link(path).is_ok_and(|to| to.starts_with("/memfd:portolan (deleted)"))
-    });
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(found.unwrap());
-    memory::SharedMemory::from_fd(file.unwrap().into(), None).unwrap()
+/// The memory that the ranks of this host share, where the endpoint has mapped it.
+fn segment_here() -> &'static [AtomicU64] {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps
+        .lines()
+        .find(|line| line.ends_with("/memfd:portolan (deleted)"));
+    let (range, _) = line.unwrap().split_once(' ').unwrap();
+    let (start, end) = range.split_once('-').unwrap();
+    let [start, end] = [start, end].map(|it| usize::from_str_radix(it, 16).unwrap());
+    // SAFETY: it is mapped as long as the endpoint is open, which this process never closes,
+    // and all that is in it are words that others may write.
+    unsafe { std::slice::from_raw_parts(start as *const AtomicU64, (end - start) / 8) }
 }
 
 /// Rank 0 forks, again and again, with messages under way in both directions.
