@@ -8,6 +8,7 @@ pub mod lingering;
 pub mod pmi;
 pub mod slurm;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -152,6 +154,14 @@ pub fn example(name: &str) -> String {
 
 /// A C program of this tree, built against the static library of this build.
 pub fn c_program(source: &str) -> String {
+    static BUILT: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    // Once for all tests of a process: one would write what another runs.
+    let mut built = BUILT.lock().unwrap();
+    let program = built.entry(source.to_owned());
+    program.or_insert_with(|| build_c(source)).clone()
+}
+
+fn build_c(source: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let name = format!("c-{}", source.replace('/', "-"));
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);

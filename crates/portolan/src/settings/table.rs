@@ -314,7 +314,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "any text",
         TEXT,
-        "without a launcher: those of a user on a host that name one group share a queue of its network card; empty for the launcher's job, else the user",
+        "without portolan run: endpoints of a user on a host that name one group share a queue of its network card; empty for the launcher's job, else the user",
     ),
     row(
         "congestion",
