@@ -291,6 +291,7 @@ int portolan_open(portolan_endpoint **endpoint, const portolan_options *options,
  * -EINVAL        a setting, here or in the environment, has an impossible value, or the
  *                file or the network that it names cannot be used
  * -EADDRINUSE, -EADDRNOTAVAIL, -EACCES  the UDP port cannot be bound
+ * -EHOSTUNREACH  link=xdp is asked for, and there is no host port
  * -ENOMEM        too little memory, or too little may be locked
  * others         the errno of the system call that `why` names */
 int portolan_open_standalone(portolan_endpoint **endpoint, const portolan_options *options,

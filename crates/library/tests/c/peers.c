@@ -79,7 +79,7 @@ static void what_cannot_be_opened(void)
         const char *setting;
         int error;
     } wrong[] = {
-        {"no_such=1", -EINVAL},     {"link=xdp", -EINVAL},     {"peers_max=0", -EINVAL},
+        {"no_such=1", -EINVAL},     {"link=tcp", -EINVAL},     {"peers_max=0", -EINVAL},
         {"unknown_peers=maybe", -EINVAL}, {"interface=none0", -EINVAL}, {"port", -EINVAL},
         {"job_secret_file=/none", -EINVAL}, {"address=192.0.2.1", -EINVAL},
     };
