@@ -74,9 +74,13 @@ fn every_call_and_its_edges_alone() {
 fn endpoints_outside_of_a_job() {
     for language in languages() {
         let program = build("peers", language);
-        let mut command = Command::new(program);
-        command.env_remove(portolan_boot::JOB_VARIABLE);
-        assert_eq!(succeeds(&mut command), "peers: all is well\n");
+        for link in [None, Some("udp")] {
+            let mut command = Command::new(&program);
+            command.env_remove(portolan_boot::JOB_VARIABLE);
+            command.env_remove("PORTOLAN_LINK");
+            command.envs(link.map(|link| ("PORTOLAN_LINK", link)));
+            assert_eq!(succeeds(&mut command), "peers: all is well\n");
+        }
     }
 }
 
