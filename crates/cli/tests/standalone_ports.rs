@@ -83,7 +83,11 @@ fn packets(said: &Said, link: &str) -> [u64; 2] {
 /// Host ports that the service of a host has given and that are held.
 fn given(lab: &TestLab, host: &str) -> usize {
     let state = format!("/run/portolan/lab/{}/{host}.run/node/node.state", lab.0);
-    let state: serde_json::Value = serde_json::from_slice(&fs::read(state).unwrap()).unwrap();
+    let Ok(state) = fs::read(state) else {
+        // The service has ended, and has left nothing.
+        return 0;
+    };
+    let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
     state["given"].as_array().unwrap().len()
 }
 

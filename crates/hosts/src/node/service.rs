@@ -82,6 +82,8 @@ pub struct Service {
     interfaces: Interfaces,
     /// When the next interface is left.
     leaves: Option<Duration>,
+    /// Somebody was refused.
+    refused: bool,
 }
 
 /// Why somebody gets no queue, where it may be that of a job that the service has
@@ -146,6 +148,7 @@ impl Service {
             next: FIRST_CALLER,
             interfaces,
             leaves: None,
+            refused: false,
         })
     }
 
@@ -181,7 +184,12 @@ impl Service {
             self.look();
             self.closer.close();
         }
-        self.files.remove_socket();
+        if on_demand && self.book.is_empty() {
+            // Nobody looks after what an endpoint has started.
+            self.files.remove();
+        } else {
+            self.files.remove_socket();
+        }
         if self.book.is_empty() {
             self.interfaces.keep(|_| false, Duration::ZERO);
         }
@@ -206,7 +214,7 @@ impl Service {
 
     /// Whether a service that `began` then is of no use to anybody.
     fn is_unused(&self, began: Instant) -> bool {
-        let came = self.book.has_given() || began.elapsed() >= SILENCE_MAX;
+        let came = self.book.has_given() || self.refused || began.elapsed() >= SILENCE_MAX;
         came && self.callers.is_empty() && self.book.is_empty()
     }
 
@@ -352,6 +360,7 @@ impl Service {
 
     /// Answers who is there; who does not take it is sent away.
     fn answer(&mut self, number: u64, what: &Answer) {
+        self.refused |= matches!(what, Answer::Refused(_));
         if let Some(caller) = self.callers.get(&number)
             && answer(caller.socket.as_fd(), what, &[]).is_err()
         {

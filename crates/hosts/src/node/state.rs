@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -77,7 +77,11 @@ impl Files {
         }
         let file = file::open_lock(&self.lock)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(file)),
+            // The one that had it may have removed it meanwhile.
+            Ok(()) => {
+                let now = fs::metadata(&self.lock).map(|it| it.ino());
+                Ok((now.ok() == Some(file.metadata()?.ino())).then_some(file))
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
