@@ -248,6 +248,14 @@ impl ShmLane {
         self.link.set_awaited(index, false);
     }
 
+    /// The memory of one that never heard its number is mapped: it writes nothing.
+    pub fn abandon(&mut self, index: u16) {
+        self.unbegin(index);
+        self.rx.set_parted(index);
+        // The mapping goes, and the number is free, once nothing waits in the inbox.
+        self.leaving.push(index);
+    }
+
     /// A peer outside of a job is dead to us: it is told, if it lives, and its number and its
     /// memory are given back when it writes nothing more.
     pub fn part(&mut self, index: u16) {

@@ -160,6 +160,11 @@ fn handed(descriptors: Vec<OwnedFd>, us: [u8; 2]) -> Option<Handed> {
     })
 }
 
+fn refuse(caller: BorrowedFd<'_>, why: NotNear) -> io::Result<()> {
+    let for_good = u8::from(why == NotNear::Never);
+    socket::send(caller, &[NO, VERSION, for_good], &[], false)
+}
+
 impl Neighbours {
     /// Listens as the endpoint at `own`, whose memory and doorbell these are. Who has
     /// another `secret` (a hash of one) is refused.
@@ -206,8 +211,7 @@ impl Neighbours {
     }
 
     /// Calls the endpoint `to`, which is `rank` to the caller and gets the number `index`.
-    /// It need not be there before
-    /// `until`, ns of the monotonic clock.
+    /// It need not be there before `until`, ns of the monotonic clock.
     pub fn call(&mut self, rank: u32, to: Who, index: u16, until: u64) {
         self.calls.push(Call {
             rank,
@@ -244,10 +248,7 @@ impl Neighbours {
                 let answer = [ANSWER, VERSION, low, high];
                 socket::send(socket.as_fd(), &answer, &ours, false)
             }
-            Err(why) => {
-                let for_good = u8::from(why == NotNear::Never);
-                socket::send(socket.as_fd(), &[NO, VERSION, for_good], &[], false)
-            }
+            Err(why) => refuse(socket.as_fd(), why),
         };
         self.closer.take(socket);
         self.closer.close();
@@ -327,12 +328,12 @@ impl Neighbours {
             match receive(socket.as_fd()) {
                 Heard::Nothing => self.unheard.push_back(socket),
                 Heard::Call(secret, ..) if secret != self.secret => {
-                    let _ = socket::send(socket.as_fd(), &[NO, VERSION, 1], &[], false);
+                    let _ = refuse(socket.as_fd(), NotNear::Never);
                     self.close(socket);
                 }
                 Heard::Call(_, from, handed) => {
                     if self.calls_first(who(&from.key)) {
-                        let _ = socket::send(socket.as_fd(), &[NO, VERSION, 0], &[], false);
+                        let _ = refuse(socket.as_fd(), NotNear::NotNow);
                         self.close(socket);
                         continue;
                     }
@@ -344,7 +345,7 @@ impl Neighbours {
                 }
                 Heard::Nonsense => {
                     // Or there was no descriptor left for what it has handed over.
-                    let _ = socket::send(socket.as_fd(), &[NO, VERSION, 1], &[], false);
+                    let _ = refuse(socket.as_fd(), NotNear::Never);
                     self.close(socket);
                 }
                 _ => self.close(socket),

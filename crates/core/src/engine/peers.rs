@@ -55,7 +55,6 @@ impl<N: Network, C: Clock> Engine<N, C> {
             view.relocate(peer, it.to, it.mode);
             view.revive(peer, it.to, it.mode);
             if self.core.lanes.dead(rank).is_some() {
-                self.departed.retain(|(other, _)| *other != rank);
                 self.begin_rank(rank, near, ADDED);
             }
             return Some(rank);
@@ -88,7 +87,6 @@ impl<N: Network, C: Clock> Engine<N, C> {
             let rank = peer.0 + 1;
             if self.core.lanes.dead(rank).is_some() {
                 view.revive(peer, it.to, it.mode);
-                self.departed.retain(|(other, _)| *other != rank);
                 self.begin_rank(rank, true, CAME);
             }
             return Ok((rank, false));
@@ -150,8 +148,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// It will never know what it is called: nothing comes from it.
     pub fn unmap_near(&mut self, index: u16) {
         if let Some(shm) = &mut self.shm {
-            shm.unbegin(index);
-            shm.link.disconnect(index);
+            shm.abandon(index);
         }
     }
 
@@ -274,7 +271,6 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return;
         };
         self.keep_places();
-        self.departed.retain(|(other, _)| *other != rank);
         self.begin_rank(rank, false, CAME);
         self.core.emit_to_all(Event::PeerCome { rank }, 0);
         let now = self.clock.now();
@@ -393,6 +389,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Somebody has a number from now on.
     fn begin_rank(&mut self, rank: u32, near: bool, reason: &str) {
         let peer = peer_of(rank);
+        self.departed.retain(|(other, _)| *other != rank);
         if self.core.lanes.get(rank).is_none() {
             self.core.lanes.grow(rank + 1, reason);
             self.core.grow(rank + 1);

@@ -83,6 +83,11 @@ impl ShmRx {
         self.used[index as usize]
     }
 
+    /// Nothing comes from a peer.
+    pub fn set_parted(&mut self, index: u16) {
+        self.parted[index as usize] = 0b11;
+    }
+
     /// Whether a peer has said that nothing more comes.
     pub fn has_parted(&self, index: u16) -> bool {
         self.parted[index as usize] == 0b11

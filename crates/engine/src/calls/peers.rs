@@ -1,10 +1,8 @@
 //! Peers of an endpoint outside of a job.
 
-use portolan_core::{Misuse, NewPeer};
-use portolan_proto::NetAddress;
+use portolan_core::Misuse;
 use portolan_wire::KeyAddress;
 
-use crate::neighbours::who;
 use crate::space::Space;
 
 /// Why a peer was not added.
@@ -44,17 +42,7 @@ impl Space {
         }
         let mut s = self.enter_open()?;
         let near = s.is_near(address.host);
-        let (id, life) = who(&address.key);
-        let it = NewPeer {
-            id,
-            life,
-            public_key: Some(address.key),
-            to: NetAddress {
-                ip: address.ip,
-                port: address.port,
-            },
-            mode: s.own_network.congestion_towards(address.ip),
-        };
+        let it = s.new_peer(address);
         let added = s.add_peer(&it, near);
         s.end();
         added.ok_or(AddPeerError::Full)

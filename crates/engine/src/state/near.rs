@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 
 use portolan_core::{Death, Lane, NewPeer, NotNear};
+use portolan_link::shm::SegmentError;
 use portolan_proto::NetAddress;
 use portolan_sys::clock::now_ns;
 use portolan_sys::process::Pidfd;
@@ -134,18 +135,8 @@ impl State {
     }
 
     fn take_up(&mut self, call: u64, from: &KeyAddress, handed: Handed) -> Result<(), NotNear> {
-        let (id, life) = who(&from.key);
-        let to = NetAddress {
-            ip: from.ip,
-            port: from.port,
-        };
-        let (rank, is_new) = self.engine.let_near(&NewPeer {
-            id,
-            life,
-            public_key: Some(from.key),
-            to,
-            mode: self.own_network.congestion_towards(from.ip),
-        })?;
+        let new = self.new_peer(from);
+        let (rank, is_new) = self.engine.let_near(&new)?;
         let met = self.take_up_as(rank, call, handed);
         if is_new {
             self.engine.settle_near(rank, met == Ok(true));
@@ -157,17 +148,10 @@ impl State {
     fn take_up_as(&mut self, rank: u32, call: u64, handed: Handed) -> Result<bool, NotNear> {
         self.stop_calling(rank);
         let index = self.engine.expect_near(rank).ok_or(NotNear::Never)?;
-        let Handed {
-            memory,
-            bell,
-            process,
-            us,
-        } = handed;
-        if let Err(e) = self.engine.map_near(index, (memory, bell), us) {
+        let process = self.map(index, handed).map_err(|e| {
             log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
-            self.engine.forget_near(index);
-            return Err(NotNear::Never);
-        }
+            NotNear::Never
+        })?;
         let answered = (self.near.as_mut()).is_some_and(|it| it.neighbours.answer(call, Ok(index)));
         if answered {
             self.meet(rank, index, process);
@@ -180,20 +164,39 @@ impl State {
 
     /// It shares memory with us from now on, whether we still want that or not.
     fn answered(&mut self, rank: u32, index: u16, handed: Handed) {
-        let Handed {
-            memory,
-            bell,
-            process,
-            us,
-        } = handed;
-        if let Err(e) = self.engine.map_near(index, (memory, bell), us) {
-            log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
-            self.engine.forget_near(index);
-            let why = format!("the memory that it hands over cannot be used: {e}");
-            self.engine.pass_by(rank, &why);
-            return;
+        match self.map(index, handed) {
+            Ok(process) => self.meet(rank, index, process),
+            Err(e) => {
+                let why = format!("the memory that it hands over cannot be used: {e}");
+                self.engine.pass_by(rank, &why);
+            }
         }
-        self.meet(rank, index, process);
+    }
+
+    /// Maps what was handed over, under the number that was kept for it. Where that fails the
+    /// number is free again.
+    fn map(&mut self, index: u16, handed: Handed) -> Result<Pidfd, SegmentError> {
+        let memory = (handed.memory, handed.bell);
+        let mapped = self.engine.map_near(index, memory, handed.us);
+        if mapped.is_err() {
+            self.engine.forget_near(index);
+        }
+        mapped.map(|()| handed.process)
+    }
+
+    /// What the protocol is to know of the endpoint at an address.
+    pub fn new_peer(&self, address: &KeyAddress) -> NewPeer {
+        let (id, life) = who(&address.key);
+        NewPeer {
+            id,
+            life,
+            public_key: Some(address.key),
+            to: NetAddress {
+                ip: address.ip,
+                port: address.port,
+            },
+            mode: self.own_network.congestion_towards(address.ip),
+        }
     }
 
     fn meet(&mut self, rank: u32, index: u16, process: Pidfd) {
