@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use portolan_sys::lives::{Lives, Pulse};
 use portolan_sys::memory::{Hidden, MemoryError};
+use portolan_sys::socket::{self, MESSAGE_BYTES_MAX, Received};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,6 @@ use crate::message::{
     Congestion, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table, ToLauncher,
     ToRank, Versions, decode_membership, key_check,
 };
-use portolan_sys::socket::{self, MESSAGE_BYTES_MAX, Received};
 
 /// Ranks that have been given up of which one message tells, at most.
 const GIVEN_UP_MAX: usize = 1024;

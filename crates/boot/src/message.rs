@@ -6,6 +6,7 @@ use std::io;
 use std::net::IpAddr;
 
 use portolan_seal::derive;
+use portolan_sys::socket::MESSAGE_BYTES_MAX;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -13,7 +14,6 @@ use crate::codec;
 use crate::error::Refusal;
 use crate::host_port::HostPortInfo;
 use crate::job::PeerInfo;
-use portolan_sys::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
 pub(crate) const BOOT_VERSION: u32 = 9;

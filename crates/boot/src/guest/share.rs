@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use portolan_sys::closing::{Closer, refuse_descriptors};
 use portolan_sys::process::{Pidfd, peer};
+use portolan_sys::socket::{self, DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Received};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,7 +19,6 @@ use rustix::net::{
 use rustix::process::geteuid;
 
 use super::agent::call::wait;
-use portolan_sys::socket::{self, DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Received};
 
 /// After this long the others of a host are not waited for: they have come to
 /// the first fence, so they are at most descheduled.

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use portolan_sys::memory::Hidden;
+use portolan_sys::socket::{self, DESCRIPTORS_MAX};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::process::Signal;
 
@@ -30,7 +31,6 @@ use crate::message::{
 };
 use crate::ready::ready_now;
 use crate::{LinkChoice, RANK_VARIABLES};
-use portolan_sys::socket::{self, DESCRIPTORS_MAX};
 
 /// Descriptors that go before the doorbells at most: segment, lives, and a host
 /// port's five.

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use portolan_sys::memory::Hidden;
+use portolan_sys::socket;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
@@ -20,7 +21,6 @@ use super::{Place, SharedMemory};
 use crate::host_port::{HostPortInfo, Unbound};
 use crate::message::{How, Table};
 use crate::{JOB_VARIABLE, RESTARTS_VARIABLE};
-use portolan_sys::socket;
 
 /// What the ranks of a host share.
 pub(super) struct HostDescriptors {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::peer;
+use portolan_sys::socket::{self, Received};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -20,7 +21,6 @@ use rustix::net::{
 
 use super::wire::{Answer, Question};
 use crate::host_port::HostPort;
-use portolan_sys::socket::{self, Received};
 
 /// A service that has not answered by then is done without. It answers sooner
 /// also where the kernel is still taking a queue back.

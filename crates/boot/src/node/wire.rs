@@ -4,13 +4,13 @@ use std::io::{self, IoSliceMut};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
+use portolan_sys::socket;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recv, recvmsg};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::codec::{pack, unpack};
 use crate::host_port::HostPortInfo;
-use portolan_sys::socket;
 
 /// Begins every question and every answer; the last byte is the version. What comes
 /// behind it is [packed](crate::codec).

@@ -13,6 +13,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use portolan_sys::pmix::{Client, Failed, Library, LoadError};
+use portolan_sys::socket;
 use portolan_sys::tell::tell;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Signal, getpid, kill_process};
@@ -20,7 +21,6 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::error::FENCE;
 use super::{GETTING, LEAVING, OPENING, PUTTING, PmiError};
 use crate::message::{How, ToRank};
-use portolan_sys::socket;
 
 /// Versions whose declarations are those that are called here.
 const MAJOR_MIN: u32 = 4;

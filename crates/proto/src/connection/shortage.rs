@@ -114,7 +114,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Of the peers that may go, the one that has answered nothing for longest, if that is
     /// long enough.
     pub(crate) fn most_silent(&self, now: u64, may_go: impl Fn(&Peer) -> bool) -> Option<PeerId> {
-        let patience = self.unanswered_ns();
+        let silent_ns_min = self.unanswered_ns();
         let used = (0..self.core.conns_used as usize).map(ConnIndex::new);
         let silent = used.filter_map(|conn| {
             let c = &self.conns[conn];
@@ -125,7 +125,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let for_ns = now.saturating_sub(c.waiting_since.max(c.heard_at));
             let asked = || (self.paths_of(conn)).any(|path| self.paths[path].backoff >= UNANSWERED);
             let may_go = p.state == PeerState::Up && may_go(p);
-            (may_go && for_ns >= patience && asked()).then_some((for_ns, c.peer))
+            (may_go && for_ns >= silent_ns_min && asked()).then_some((for_ns, c.peer))
         });
         silent.max().map(|(_, peer)| peer)
     }

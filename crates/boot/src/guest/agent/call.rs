@@ -11,6 +11,7 @@ use portolan_sys::closing::Closer;
 use portolan_sys::lives::{Lives, Pulse};
 use portolan_sys::memory::Hidden;
 use portolan_sys::process::peer;
+use portolan_sys::socket::{self, Received};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -26,7 +27,6 @@ use super::events::HostCard;
 use crate::codec::decode;
 use crate::frame::{Frames, json};
 use crate::message::{ToRank, Versions};
-use portolan_sys::socket::{self, Received};
 
 /// An agent is there within this time, or not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use portolan_sys::process::Pidfd;
+use portolan_sys::socket;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::How;
 use crate::codec::decode;
 use crate::message::{GaveUp, ToLauncher, ToRank};
-use portolan_sys::socket;
 
 /// What a watched rank has said.
 #[derive(Default)]
