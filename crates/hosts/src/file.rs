@@ -15,6 +15,9 @@ use serde::de::DeserializeOwned;
 use crate::failure::{Failure, Result};
 use crate::print::write_fully;
 
+/// Where running labs and services keep their files. Only root can have made it.
+pub(crate) const FOLDER: &str = "/run/portolan";
+
 /// Longest file of ours that is read: configurations, states, reports.
 pub const BYTES_MAX: u64 = 16 << 20;
 

@@ -44,6 +44,7 @@ use portolan_boot::node::NODE_SOCKET;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
+use crate::file::FOLDER;
 use crate::print::counted;
 #[cfg(test)]
 pub use built::Built;
@@ -353,7 +354,7 @@ impl Lab {
 
     /// Where the node service of a host listens, as it is seen from outside.
     pub fn node_socket(&self, host: u32) -> PathBuf {
-        let socket = Path::new(NODE_SOCKET).strip_prefix(store::ROOT);
+        let socket = Path::new(NODE_SOCKET).strip_prefix(FOLDER);
         self.run_folder(host).join(socket.expect("below it"))
     }
 }

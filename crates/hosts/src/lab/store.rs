@@ -12,9 +12,8 @@ use rustix::mount::{
 
 use super::Lab;
 use crate::failure::{Failure, Result};
-use crate::file;
+use crate::file::{self, FOLDER};
 
-pub(super) const ROOT: &str = "/run/portolan";
 const LABS: &str = "/run/portolan/lab";
 const LOCK: &str = "/run/portolan/lock";
 
@@ -25,7 +24,7 @@ pub(super) fn folder(name: &str) -> PathBuf {
 
 /// What services and labs share.
 pub(super) fn root() -> &'static Path {
-    Path::new(ROOT)
+    Path::new(FOLDER)
 }
 
 /// The place that propagates nowhere.
@@ -102,7 +101,7 @@ impl Lock {
         }
         loop {
             let attempt = || -> io::Result<Option<Self>> {
-                fs::create_dir_all(ROOT)?;
+                fs::create_dir_all(FOLDER)?;
                 let file = file::open_lock(Path::new(LOCK))?;
                 flock(&file, FlockOperation::LockExclusive)?;
                 // Whoever had it may have removed the file with the last lab.
@@ -146,7 +145,7 @@ impl Lock {
         let _ = fs::remove_dir(LABS);
         let _ = fs::remove_file(LOCK);
         // Others may keep things there.
-        let _ = fs::remove_dir(ROOT);
+        let _ = fs::remove_dir(FOLDER);
         Ok(())
     }
 }

@@ -10,9 +10,7 @@ use portolan_sys::ethtool::FlowRules;
 use portolan_sys::net::Interface;
 use rustix::process::geteuid;
 
-/// Where it stands which rules are ours, so that those of one that was killed
-/// are removed: the card keeps them. Root writes where nobody else does.
-const FOLDER: &str = "/run/portolan";
+use crate::file::FOLDER;
 
 /// What holds rules.
 pub trait Card {
@@ -48,6 +46,8 @@ impl Rules {
     pub fn of(interface: &Interface, steered: &[u16]) -> Option<Self> {
         // Whatever fails is found by trying.
         let card = FlowRules::of(&interface.name).ok()??;
+        // There it stands which rules are ours, so that those of one that was killed
+        // are removed: the card keeps them. Root writes where nobody else does.
         let folder = if geteuid().is_root() {
             FOLDER
         } else {

@@ -8,10 +8,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use portolan_boot::node::NODE_FOLDER;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::file;
+use crate::file::{self, FOLDER};
 
 /// A host port that was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,12 +71,19 @@ impl Files {
     /// # Errors
     /// What the kernel answers.
     pub fn lock(&self) -> io::Result<Option<File>> {
-        if let Some(folder) = self.lock.parent().filter(|folder| !folder.exists()) {
-            fs::create_dir_all(folder)?;
-            // All users are to reach the socket, whatever the mask is.
-            fs::set_permissions(folder, Permissions::from_mode(0o755))?;
-        }
-        let file = file::open_lock(&self.lock)?;
+        let make = || {
+            if let Some(folder) = self.lock.parent().filter(|folder| !folder.exists()) {
+                fs::create_dir_all(folder)?;
+                // All users are to reach the socket, whatever the mask is.
+                fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+            }
+            file::open_lock(&self.lock)
+        };
+        // One that ends may remove the folder between two steps.
+        let file = make().or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => make(),
+            _ => Err(error),
+        })?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // The one that had it may have removed it meanwhile.
             Ok(()) => {
@@ -127,7 +135,7 @@ impl Files {
         }
     }
 
-    /// Removes all, and the folder if nobody else uses it.
+    /// Removes all, and the folders that nobody else uses.
     pub fn remove(&self) {
         self.remove_socket();
         let new = self.state.with_extension("state.new");
@@ -136,6 +144,10 @@ impl Files {
         }
         if let Some(folder) = self.lock.parent() {
             let _ = fs::remove_dir(folder);
+            // Any other has its parent from somebody else.
+            if folder == Path::new(NODE_FOLDER) {
+                let _ = fs::remove_dir(FOLDER);
+            }
         }
     }
 }
