@@ -159,6 +159,7 @@ fn watching(lab: &TestLab, host: usize, at: IpAddr) -> Watched {
         send_buffer: 1 << 16,
         ipv6: true,
         ecn: false,
+        icmp_errors: false,
     };
     let socket = lab.within(&format!("h{host}"), || Watched::bind(&options).unwrap());
     socket.report_class(true).unwrap();

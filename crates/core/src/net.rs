@@ -159,6 +159,9 @@ impl<N: Network> NetLane<N> {
                 self.link.mis_steered(&link_address(to));
             }
         }
+        self.link.take_unreachable(|quote| {
+            tx.tables.view().port_unreachable(now, quote);
+        });
         let due = tx.tables.view().next_timeout();
         if due.is_some_and(|at| at <= now) {
             if let Some(count) = tx.tables.view().wanted_connections() {

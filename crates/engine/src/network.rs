@@ -20,8 +20,8 @@ pub(crate) enum First {
 macro_rules! either {
     ($network:expr, $link:ident => $call:expr) => {
         match $network {
-            Self::Udp($link) => $call,
-            Self::Xdp($link) => $call,
+            First::Udp($link) => $call,
+            First::Xdp($link) => $call,
         }
     };
 }
@@ -176,6 +176,14 @@ impl Network for Links {
             moved = moved.and_then(|moved| Ok(moved + more?));
         }
         moved
+    }
+
+    #[inline]
+    fn take_unreachable(&mut self, mut sink: impl FnMut(&[u8])) {
+        either!(&mut self.first, link => link.take_unreachable(&mut sink));
+        for other in &mut self.further {
+            other.link.take_unreachable(&mut sink);
+        }
     }
 
     #[inline]

@@ -10,6 +10,7 @@ mod capacity;
 mod direct;
 mod receive;
 mod send;
+mod unreachable;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,6 +45,9 @@ pub struct UdpConfig {
     /// the own address's interface, or without one from the largest MTU of
     /// all interfaces but the loopback.
     pub frame_max: Option<usize>,
+    /// Whether closed ports are told of ([`Udp::take_unreachable`]).
+    /// Default false.
+    pub icmp_errors: bool,
     /// Features to leave alone: `gso`, `gro`, `mmsg`, `ecn` and `ipv6` count.
     pub disabled: Disabled,
 }
@@ -57,6 +61,7 @@ impl Default for UdpConfig {
             receive_buffer: 212_992,
             send_buffer: 212_992,
             frame_max: None,
+            icmp_errors: false,
             disabled: Disabled::default(),
         }
     }
@@ -74,6 +79,7 @@ impl UdpConfig {
             send_buffer: self.send_buffer,
             ipv6: !self.disabled.ipv6,
             ecn: !self.disabled.ecn,
+            icmp_errors: self.icmp_errors,
         }
     }
 }

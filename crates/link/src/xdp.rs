@@ -302,6 +302,12 @@ impl Xdp {
         Some(now.min(self.frame_max))
     }
 
+    /// As [`Udp::take_unreachable`]: also what left past the kernel comes back to
+    /// its socket.
+    pub fn take_unreachable(&mut self, sink: impl FnMut(&[u8])) {
+        self.udp.take_unreachable(sink);
+    }
+
     /// From now on packets with these connection numbers of `peer` are let
     /// through, and with no others; those of other peers stay as they are.
     /// Before the first call all are.

@@ -270,6 +270,7 @@ fn frames_leave_with_the_mark_that_they_ask_for() {
                 send_buffer: 212_992,
                 ipv6: true,
                 ecn: false,
+                icmp_errors: false,
             })
             .unwrap();
             receiver.report_class(true).unwrap();

@@ -142,6 +142,8 @@ fn standalone_config(
     {
         config.spin_passes = 0;
     }
+    // No launcher tells of deaths.
+    config.udp.icmp_errors = true;
     let proto = &mut config.proto;
     proto.introduces = true;
     proto.strangers = settings.choice("unknown_peers", &[("accept", true), ("refuse", false)])?;

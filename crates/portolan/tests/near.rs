@@ -221,6 +221,33 @@ fn descriptors() -> usize {
 }
 
 #[test]
+fn a_killed_process_that_is_reached_by_udp_is_noticed_by_its_port() {
+    let silence = Duration::from_secs(40);
+    let config = Config::default().set("interface", "lo").set("link", "udp");
+    let silence_ms = silence.as_millis().to_string();
+    let ep = Endpoint::open_standalone(config.set("silence_ms", &silence_ms)).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&told);
+    ep.on_error(move |_, event: &Event| to.lock().unwrap().push(*event))
+        .unwrap();
+    let heard = count(&ep);
+    let (mut child, _said) = child(&ep);
+    until(&ep, || heard.load(Ordering::Relaxed) > 0);
+    let come = told.lock().unwrap()[0];
+    let Event::PeerCome { rank } = come else {
+        panic!("{come:?}");
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let killed = Instant::now();
+    ep.send(rank, PORT, &[1]).unwrap();
+    until(&ep, || told.lock().unwrap().len() > 1);
+    let why = Death::Silent;
+    assert_eq!(told.lock().unwrap()[1], Event::PeerDead { rank, why });
+    assert!(killed.elapsed() < silence / 2, "{:?}", killed.elapsed());
+}
+
+#[test]
 fn killed_processes_are_noticed_and_leave_nothing() {
     let ep = open();
     let told = Arc::new(Mutex::new(Vec::new()));

@@ -198,7 +198,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         } else if silent_for >= self.patience(conn) {
             // One that is given up sooner may live: it is nobody's fault.
-            let why = if silent_for < config.silence_ns {
+            let why = if silent_for < config.silence_ns && self.is_closing(conn) {
                 DeathReason::Closed
             } else {
                 DeathReason::Silent
@@ -254,16 +254,24 @@ impl<S: Seal> Endpoint<'_, S> {
     /// How long a peer that is waited for may be silent, ns. A close that was
     /// said often enough fails to be answered only by one that has gone: of two
     /// that close at once, the one whose close is acknowledged first does not
-    /// wait to see its own acknowledgement arrive.
+    /// wait to see its own acknowledgement arrive. Neither does one answer whose
+    /// port is closed.
     fn patience(&self, conn: ConnIndex) -> u64 {
         let silence = self.core.config.silence_ns;
         let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
-        let closing = self.core.closing || self.is_parting(conn);
-        if closing && self.paths_of(conn).any(unanswered) {
-            silence / CLOSE_PARTS
-        } else {
-            silence
-        }
+        let gone =
+            self.is_closed(conn) || self.is_closing(conn) && self.paths_of(conn).any(unanswered);
+        if gone { silence / CLOSE_PARTS } else { silence }
+    }
+
+    fn is_closing(&self, conn: ConnIndex) -> bool {
+        self.core.closing || self.is_parting(conn)
+    }
+
+    /// Whether all that we send to the peer comes back.
+    fn is_closed(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
+        c.closed.is_lasting(c.heard_at, self.core.config.silence_ns)
     }
 
     /// Part of a message is here, and the rest is to come from the peer.
@@ -324,6 +332,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let peer = self.conns[conn].peer;
         let stopped = self.conns[conn].stops.are_stopped();
         let incomplete = stopped || self.is_incomplete(conn) || awaits(peer);
+        let closed = self.is_closed(conn);
         let state = self.peers[peer].state;
         let connecting = matches!(state, PeerState::New | PeerState::Connecting);
         let c = &mut self.conns[conn];
@@ -340,7 +349,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         } else if quiet < silence / 2 {
             c.keepalive_at = c.heard_at.saturating_add(silence / 2);
-        } else if quiet < silence {
+        } else if quiet < silence && !closed {
             c.keepalive_at = now.saturating_add((silence / KEEPALIVES).max(1));
             // By all paths: nothing flies that would show that one has failed.
             for path in self.paths_of(conn) {

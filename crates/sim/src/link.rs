@@ -66,6 +66,7 @@ impl SimLinks {
         let net = self.net.lock();
         let waits = |place| net.waiting(place) + net.waiting_by(Way::Kernel, place) > 0;
         (0..self.networks).any(|network| waits(network * self.ranks + self.rank))
+            || net.has_unreachable(self.rank)
     }
 }
 
@@ -119,6 +120,13 @@ impl EngineNetwork for SimLinks {
             shown += 1;
         }
         Ok(shown)
+    }
+
+    fn take_unreachable(&mut self, mut sink: impl FnMut(&[u8])) {
+        let quotes = self.net.lock().take_unreachable(self.rank);
+        for quote in quotes {
+            sink(&quote);
+        }
     }
 
     fn sizes_now(&self) -> impl Iterator<Item = (u8, usize)> {

@@ -41,6 +41,8 @@ const SILENCE_NS: u64 = 500 * MS;
 
 /// After which one that was never there is given up, ns.
 const CONNECT_NS: u64 = 3 * SILENCE_NS;
+/// One in so many passes somebody lies about closed ports.
+const LIES: u64 = 8;
 /// How often a node looks into its memory, ns.
 const NEAR_LOOK_NS: u64 = 300_000;
 
@@ -374,7 +376,10 @@ impl Meeting {
         for it in node.peers.values() {
             self.lasting.remove(&it.id);
         }
-        if !kill {
+        if kill {
+            // Whom it has just removed it cannot say any more.
+            self.removals.insert((node.life, None));
+        } else {
             node.engine.core.begin_close();
             node.engine.close_lanes();
             node.engine.end();
@@ -553,9 +558,13 @@ impl Meeting {
     fn pass(&mut self, at: usize) {
         let now = self.now;
         let Some(node) = &mut self.nodes[at] else {
-            self.net.lock().clear_inbox(at);
+            self.net.lock().refuse_inbox(at);
             return;
         };
+        // Somebody on the way says that packets find nobody that do.
+        if mix(self.seed ^ now).is_multiple_of(LIES) {
+            self.net.lock().quote_inbox(at);
+        }
         let lane = node.engine.net.as_ref().expect("there is one");
         let shm = node.engine.shm.as_ref();
         let is_quiet = !lane.link.has_packets() && shm.is_none_or(|shm| shm.link.is_quiet());
@@ -620,8 +629,8 @@ impl Meeting {
                     };
                     self.lasting.remove(&it.id);
                     assert!(why != Death::Restarted, "another key is another peer");
-                    if why == Death::Nobody {
-                        // It had to go for others.
+                    if matches!(why, Death::Nobody | Death::Silent) {
+                        // It had to go for others, or is taken for gone.
                         self.removals.insert((node.life, it.life));
                     }
                     if let (Death::Removed, Some(life)) = (why, it.life) {

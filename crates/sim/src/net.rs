@@ -86,6 +86,9 @@ struct Pair {
     from_port: SourcePort,
 }
 
+/// Bytes of a packet that an ICMP error quotes.
+const QUOTE_BYTES: usize = 28;
+
 /// A packet that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
@@ -170,6 +173,8 @@ pub struct Network {
     pub inbox_max: usize,
     /// What came past the kernel, and through it.
     inboxes: Vec<[VecDeque<Arrival>; 2]>,
+    /// Beginnings of packets of each node that found nobody.
+    unreachable: Vec<Vec<Vec<u8>>>,
     steering: Vec<Steering>,
     /// Ways of equal cost from each host to the others' switch, one host's after
     /// the other's; and how many each has, 0: there is but one switch.
@@ -201,6 +206,7 @@ impl Network {
             down: vec![Pipe::FREE; nodes],
             inbox_max: usize::MAX,
             inboxes: vec![[VecDeque::new(), VecDeque::new()]; nodes],
+            unreachable: vec![Vec::new(); nodes],
             steering: vec![Steering::FAST; nodes],
             ways: Vec::new(),
             ways_each: 0,
@@ -504,7 +510,33 @@ impl Network {
 
     /// Empties a node's inboxes: its process is gone.
     pub fn clear_inbox(&mut self, node: usize) {
+        self.unreachable[node].clear();
         self.inboxes[node].iter_mut().for_each(VecDeque::clear);
+    }
+
+    /// Nobody listens at a node: what has come there is quoted to its senders.
+    pub fn refuse_inbox(&mut self, node: usize) {
+        self.quote_inbox(node);
+        self.inboxes[node].iter_mut().for_each(VecDeque::clear);
+    }
+
+    /// What has come to a node is quoted to its senders, as by somebody who lies.
+    pub fn quote_inbox(&mut self, node: usize) {
+        for packet in self.inboxes[node].iter().flatten() {
+            let quote = packet.bytes[..packet.bytes.len().min(QUOTE_BYTES)].to_vec();
+            self.unreachable[packet.from].push(quote);
+        }
+    }
+
+    /// Whether a node is to be told of packets that found nobody.
+    #[must_use]
+    pub fn has_unreachable(&self, node: usize) -> bool {
+        !self.unreachable[node].is_empty()
+    }
+
+    /// The beginnings of packets of a node that found nobody since the last call.
+    pub fn take_unreachable(&mut self, node: usize) -> Vec<Vec<u8>> {
+        core::mem::take(&mut self.unreachable[node])
     }
 
     /// Packets on their way.

@@ -5,6 +5,7 @@
 //! rustix does not know, and share one encoding of addresses.
 
 mod abi;
+mod icmp;
 mod neighbour;
 mod netlink;
 mod receive;
@@ -17,6 +18,7 @@ mod subnet;
 
 pub(crate) use abi::MSG_DONTWAIT;
 pub use abi::RawAddress;
+pub use icmp::IcmpError;
 pub use neighbour::{Change, Changes, Neighbour};
 pub use netlink::Netlink;
 pub use receive::Received;

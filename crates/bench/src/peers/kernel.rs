@@ -59,6 +59,7 @@ impl BoundUdp {
             send_buffer: 4 << 20,
             ipv6: local.is_ipv6(),
             ecn: false,
+            icmp_errors: false,
         })
         .map_err(|error| Failure::new(error.to_string()))?;
         let plain = net::UdpSocket::bind((local, 0)).context(format!("binding UDP at {local}"))?;

@@ -21,6 +21,10 @@ pub trait Network {
     /// [`LinkError::Broken`].
     fn rx_burst(&mut self, max: usize, sink: impl FnMut(RxFrame<'_>)) -> Result<usize, LinkError>;
 
+    /// Shows the beginning of each packet that came back: nobody listens where it
+    /// was sent to.
+    fn take_unreachable(&mut self, _sink: impl FnMut(&[u8])) {}
+
     /// The largest packets that their interfaces take now, bytes.
     fn sizes_now(&self) -> impl Iterator<Item = (u8, usize)>;
 

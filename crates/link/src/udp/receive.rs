@@ -1,11 +1,13 @@
 //! Receiving bursts: by which call, how many messages to ask for, and taking
 //! coalesced ones apart.
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
 
 use portolan_sys::net::{Received, UdpSocket};
 use portolan_sys::raw::Errno;
 
+use super::unreachable::may_be_earlier;
 use super::{Udp, UdpCounters, broken};
 use crate::{LinkAddress, LinkError, RxFrame};
 
@@ -65,6 +67,8 @@ pub(super) fn probe_gro(socket: &UdpSocket) -> bool {
 #[derive(Debug)]
 pub(super) struct Port {
     pub socket: UdpSocket,
+    /// A call has failed, maybe because of a packet that came back.
+    pub failed: Cell<bool>,
     /// Calls in a row that gave as many messages as they asked for.
     dense_calls: u32,
 }
@@ -73,6 +77,7 @@ impl Port {
     pub const fn new(socket: UdpSocket) -> Self {
         Self {
             socket,
+            failed: Cell::new(false),
             dense_calls: 0,
         }
     }
@@ -242,7 +247,7 @@ impl Reader {
                     return Ok(1);
                 }
                 Err(Errno::AGAIN) => return Ok(0),
-                Err(_) => {}
+                Err(_) => port.failed.set(true),
             }
         }
         let mut retried = false;
@@ -266,8 +271,9 @@ impl Reader {
             match result {
                 // An ICMP error that some sent packet brought back: read, it
                 // is gone, and it says nothing of what waits here.
-                Err(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) if !retried => {
+                Err(errno) if !retried && may_be_earlier(errno) => {
                     retried = true;
+                    port.failed.set(true);
                 }
                 // A filter that came later than the probe may refuse this call
                 // alone.
@@ -275,6 +281,8 @@ impl Reader {
                     self.mmsg = false;
                     wanted = 1;
                 }
+                // Errors come as fast as they are read.
+                Err(errno) if errno != Errno::ACCESS && may_be_earlier(errno) => return Ok(0),
                 result => return result,
             }
         }

@@ -1,12 +1,15 @@
 //! Sending bursts: which frames share a unit, which units share a call, and
 //! what the kernel's refusals mean.
 
+use std::cell::Cell;
 use std::io::IoSlice;
 
-use portolan_sys::net::{RawAddress, SEGMENTS_MAX, SendUnit, UNITS_MAX, UdpSocket};
+use portolan_sys::net::{RawAddress, SEGMENTS_MAX, SendUnit, UNITS_MAX};
 use portolan_sys::raw::Errno;
 
 use super::Udp;
+use super::receive::Port;
+use super::unreachable::may_be_earlier;
 use crate::{LinkAddress, LinkError, TxFrame};
 
 /// Most bytes in one segmented unit; IP's length field ends at 65,535.
@@ -56,9 +59,15 @@ fn refusal(errno: Errno) -> LinkError {
 
 /// Makes the call again once if it reported an earlier packet's ICMP error,
 /// which says nothing of this packet and is cleared by being read.
-fn past_queued_error<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+fn past_queued_error<T>(
+    failed: &Cell<bool>,
+    mut call: impl FnMut() -> Result<T, Errno>,
+) -> Result<T, Errno> {
     match call() {
-        Err(Errno::CONNREFUSED) => call(),
+        Err(errno) if may_be_earlier(errno) => {
+            failed.set(true);
+            call()
+        }
         result => result,
     }
 }
@@ -95,9 +104,9 @@ impl Udp {
         let bytes = frame.bytes;
         self.counters.tx_calls += 1;
         self.note_way(&frame.to);
-        let socket = self.way(&frame.to);
+        let Port { socket, failed, .. } = self.way(&frame.to);
         let result = if self.mark(frame) == socket.marks_ecn() {
-            past_queued_error(|| socket.send_to(&to, bytes))
+            past_queued_error(failed, || socket.send_to(&to, bytes))
         } else {
             let parts = &[IoSlice::new(bytes)];
             let unit = SendUnit {
@@ -106,7 +115,7 @@ impl Udp {
                 segment: 0,
                 ecn: self.mark(frame),
             };
-            past_queued_error(|| socket.send_unit(&unit))
+            past_queued_error(failed, || socket.send_unit(&unit))
         };
         result.map_err(refusal)?;
         self.count_sent(std::slice::from_ref(frame));
@@ -131,8 +140,8 @@ impl Udp {
         };
         self.counters.tx_calls += 1;
         self.note_way(&first.to);
-        let socket = self.way(&first.to);
-        match past_queued_error(|| socket.send_unit(&unit)) {
+        let Port { socket, failed, .. } = self.way(&first.to);
+        match past_queued_error(failed, || socket.send_unit(&unit)) {
             Ok(()) => {
                 self.count_sent(frames);
                 Ok(frames.len())
@@ -179,7 +188,9 @@ impl Udp {
             start += len;
         }
         self.counters.tx_calls += 1;
-        match past_queued_error(|| self.main.socket.send_many(&units[..unit_count])) {
+        let units = &units[..unit_count];
+        let Port { socket, failed, .. } = &self.main;
+        match past_queued_error(failed, || socket.send_many(units)) {
             Ok(sent) => {
                 let mut taken = 0;
                 for len in &lens[..sent.min(unit_count)] {
@@ -221,10 +232,10 @@ impl Udp {
 
     /// The socket by which packets leave for `to`.
     #[inline]
-    fn way(&self, to: &LinkAddress) -> &UdpSocket {
+    fn way(&self, to: &LinkAddress) -> &Port {
         match &self.direct {
-            Some(direct) if direct.to == *to => &direct.port.socket,
-            _ => &self.main.socket,
+            Some(direct) if direct.to == *to => &direct.port,
+            _ => &self.main,
         }
     }
 
@@ -305,9 +316,11 @@ mod tests {
         assert_eq!(refusal(Errno::NETUNREACH), LinkError::Unreachable(101));
         assert_eq!(refusal(Errno::BADF), LinkError::Broken(9));
         let mut answers = [Err(Errno::CONNREFUSED), Ok(3)].into_iter();
-        assert_eq!(past_queued_error(|| answers.next().unwrap()), Ok(3));
+        let failed = Cell::new(false);
+        let result = past_queued_error(&failed, || answers.next().unwrap());
+        assert_eq!((result, failed.get()), (Ok(3), true));
         let mut answers = [Err(Errno::CONNREFUSED); 2].into_iter();
-        let result: Result<(), Errno> = past_queued_error(|| answers.next().unwrap());
+        let result: Result<(), Errno> = past_queued_error(&failed, || answers.next().unwrap());
         assert_eq!(result, Err(Errno::CONNREFUSED));
     }
 }

@@ -2,6 +2,7 @@
 
 mod reassembly;
 mod rx;
+mod unreachable;
 
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{
@@ -18,6 +19,7 @@ use crate::tables::{DETOURS, PEER_BITS, PeerState};
 
 pub(crate) use reassembly::Took;
 pub use rx::{Rx, Spare};
+pub(crate) use unreachable::Closed;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Takes a packet from the network, decrypting it in place. `ce`: it

@@ -7,6 +7,7 @@ use crate::base::{
     ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, PATHS_MAX, PathIndex, PeerId,
     indexed,
 };
+use crate::receive::Closed;
 
 /// Packets in a row that came by a detour before the peer hears it: one now and
 /// then takes it on purpose.
@@ -45,6 +46,8 @@ pub struct Conn {
     pub(crate) queued_replies: u32,
     /// A packet verified at this time.
     pub(crate) heard_at: u64,
+    /// Whether what we send to the peer comes back.
+    pub(crate) closed: Closed,
     /// Since when something waits for the peer; `u64::MAX`: nothing does.
     pub(crate) waiting_since: u64,
     pub(crate) waiting_told: bool,
@@ -155,6 +158,7 @@ impl Default for Conn {
             queued: 0,
             queued_replies: 0,
             heard_at: 0,
+            closed: Closed::NO,
             waiting_since: u64::MAX,
             waiting_told: false,
             used_at: 0,

@@ -22,6 +22,7 @@ pub(super) const UDP_GRO: i32 = 104;
 
 pub(super) const MSG_TRUNC: i32 = 0x20;
 pub(crate) const MSG_DONTWAIT: i32 = 0x40;
+pub(super) const MSG_ERRQUEUE: i32 = 0x2000;
 pub(super) const MSG_NOSIGNAL: i32 = 0x4000;
 
 /// ECN field of the traffic class (RFC 3168, section 5).
@@ -64,6 +65,18 @@ pub(super) const CONTROL_HEADER: usize = 16;
 /// one begins (`CMSG_SPACE`).
 pub(super) const fn control_space(data: usize) -> usize {
     CONTROL_HEADER + data.next_multiple_of(8)
+}
+
+/// The control messages in `rest`: level, kind and bytes of each.
+pub(super) fn control_messages(mut rest: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
+    core::iter::from_fn(move || {
+        let (head, _) = rest.split_first_chunk::<CONTROL_HEADER>()?;
+        let word = |at: usize| i32::from_ne_bytes([0, 1, 2, 3].map(|i| head[at + i]));
+        let len = usize::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| head[i]));
+        let data = rest.get(CONTROL_HEADER..len)?;
+        rest = rest.get(control_space(data.len())..).unwrap_or_default();
+        Some((word(8), word(12), data))
+    })
 }
 
 /// A socket address as the kernel reads and writes it (`sockaddr_in` or

@@ -5,8 +5,9 @@ use std::os::fd::AsRawFd;
 
 use super::UdpSocket;
 use super::abi::{
-    CONTROL_HEADER, ECN_CE, ECN_MASK, IP_TOS, IPV6_TCLASS, IoVec, MMsgHdr, MSG_DONTWAIT, MSG_TRUNC,
-    MsgHdr, RawAddress, SO_RXQ_OVFL, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_UDP, UDP_GRO, control_space,
+    ECN_CE, ECN_MASK, IP_TOS, IPV6_TCLASS, IoVec, MMsgHdr, MSG_DONTWAIT, MSG_TRUNC, MsgHdr,
+    RawAddress, SO_RXQ_OVFL, SOL_IP, SOL_IPV6, SOL_SOCKET, SOL_UDP, UDP_GRO, control_messages,
+    control_space,
 };
 use crate::raw::{Errno, number, syscall};
 
@@ -104,19 +105,13 @@ impl Slot {
     }
 }
 
-/// Walks the control messages in `rest`.
-fn read_control(mut rest: &[u8], received: &mut Received) {
-    while let Some((head, _)) = rest.split_first_chunk::<CONTROL_HEADER>() {
-        let word = |at: usize| i32::from_ne_bytes([0, 1, 2, 3].map(|i| head[at + i]));
-        let len = usize::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| head[i]));
-        if len < CONTROL_HEADER || len > rest.len() {
-            return;
-        }
-        let data = &rest[CONTROL_HEADER..len];
+/// What control messages say.
+fn read_control(control: &[u8], received: &mut Received) {
+    for (level, kind, data) in control_messages(control) {
         let number = data
             .first_chunk::<4>()
             .map(|bytes| i32::from_ne_bytes(*bytes));
-        match (word(8), word(12)) {
+        match (level, kind) {
             // IPv4 sends one byte, IPv6 an int; the field is in the low byte.
             (SOL_IP, IP_TOS) => {
                 received.class = data.first().copied().unwrap_or(0);
@@ -132,9 +127,6 @@ fn read_control(mut rest: &[u8], received: &mut Received) {
             (SOL_SOCKET, SO_RXQ_OVFL) => received.dropped = number.map(|count| count as u32),
             _ => {}
         }
-        rest = rest
-            .get(control_space(len - CONTROL_HEADER)..)
-            .unwrap_or_default();
     }
 }
 
@@ -255,6 +247,7 @@ impl UdpSocket {
 
 #[cfg(test)]
 mod tests {
+    use super::super::abi::CONTROL_HEADER;
     use super::*;
 
     fn message(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {

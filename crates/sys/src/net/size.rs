@@ -64,6 +64,7 @@ mod tests {
             send_buffer: 4_096,
             ipv6: true,
             ecn: false,
+            icmp_errors: false,
         });
         let socket = socket.unwrap();
         let all = interfaces().unwrap();

@@ -7,9 +7,10 @@ use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
 use super::abi::{
-    ECN_ECT0, ECN_MASK, RawAddress, SO_PRIORITY, SO_RXQ_OVFL, SOL_SOCKET, SOL_UDP, UDP_GRO,
-    UDP_SEGMENT, unmapped,
+    ECN_ECT0, ECN_MASK, RawAddress, SO_PRIORITY, SO_RXQ_OVFL, SOL_IP, SOL_IPV6, SOL_SOCKET,
+    SOL_UDP, UDP_GRO, UDP_SEGMENT, unmapped,
 };
+use super::icmp::{IP_RECVERR, IPV6_RECVERR};
 use crate::raw::{Errno, number, syscall};
 
 /// What a socket is opened with.
@@ -30,6 +31,9 @@ pub struct SocketOptions {
     pub ipv6: bool,
     /// Whether packets leave as ECT(0) unless said otherwise for each.
     pub ecn: bool,
+    /// Whether ICMP errors are kept for
+    /// [`UdpSocket::take_icmp_error`].
+    pub icmp_errors: bool,
 }
 
 /// Why no socket could be opened.
@@ -108,13 +112,15 @@ impl UdpSocket {
         // The class stays too: another would take the priority along, by which
         // the XDP program knows the socket of a host port.
         let class = check("IP_TOS", sockopt::ip_tos(&fd))?;
-        Ok(Self {
+        let socket = Self {
             fd,
             v6,
             ecn: options.ecn,
             marks: class & ECN_MASK == ECN_ECT0,
             connected: false,
-        })
+        };
+        socket.set_icmp_errors(options)?;
+        Ok(socket)
     }
 
     fn bind_v4(ip: Ipv4Addr, options: &SocketOptions) -> Result<Self, BindError> {
@@ -235,7 +241,19 @@ impl UdpSocket {
         if options.ecn {
             check("IP_TOS", sockopt::set_ip_tos(fd, ECN_ECT0))?;
         }
-        check("SO_RXQ_OVFL", self.set_option(SOL_SOCKET, SO_RXQ_OVFL, 1))
+        check("SO_RXQ_OVFL", self.set_option(SOL_SOCKET, SO_RXQ_OVFL, 1))?;
+        self.set_icmp_errors(options)
+    }
+
+    /// A socket for both families needs both options.
+    fn set_icmp_errors(&self, options: &SocketOptions) -> Result<(), BindError> {
+        if options.icmp_errors {
+            check("IP_RECVERR", self.set_option(SOL_IP, IP_RECVERR, 1))?;
+            if self.v6 {
+                check("IPV6_RECVERR", self.set_option(SOL_IPV6, IPV6_RECVERR, 1))?;
+            }
+        }
+        Ok(())
     }
 
     fn bind_to(&self, at: SocketAddr) -> Result<(), BindError> {

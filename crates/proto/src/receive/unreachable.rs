@@ -1,0 +1,76 @@
+//! Packets that came back, because nobody listens where they were sent to.
+
+use portolan_seal::Seal;
+use portolan_wire::{Header, PacketNo, PacketType};
+
+use crate::base::{ConnIndex, PathIndex};
+use crate::endpoint::Endpoint;
+use crate::tables::{Listed, PeerState};
+
+/// The peer's port is closed, if packets come back for as long as this part of the
+/// silence: one that is opened again soon is not.
+const LASTING_PARTS: u64 = 20;
+
+/// Since when what we send to a peer comes back, and when something did last; ns,
+/// `u64::MAX` if nothing has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Closed {
+    since: u64,
+    last: u64,
+}
+
+impl Closed {
+    pub const NO: Self = Self {
+        since: u64::MAX,
+        last: u64::MAX,
+    };
+
+    /// Whether that has gone on for long, and the peer was not heard meanwhile.
+    pub const fn is_lasting(&self, heard_at: u64, silence: u64) -> bool {
+        let long = silence / LASTING_PARTS;
+        self.since != u64::MAX && self.since >= heard_at && self.last - self.since >= long
+    }
+}
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// A packet came back: an ICMP error says that its receiver's port is closed,
+    /// and quotes its beginning. Anybody can send such an error, but who does not
+    /// see our packets has to guess the connection's number, and that of a packet
+    /// that was not answered yet. So one is a hint, which brings an early sign of life, and a
+    /// peer is given up sooner only if they keep coming and it is silent all that
+    /// time.
+    #[cold]
+    pub fn port_unreachable(&mut self, now: u64, quote: &[u8]) {
+        let Ok(header) = Header::parse(quote) else {
+            return;
+        };
+        if header.kind != PacketType::Data || !self.core.search_tokens.spend(now) {
+            return;
+        }
+        let is_of = |path: PathIndex| {
+            let p = &self.paths[path];
+            let number = PacketNo(p.next_number).nearest(header.number).0;
+            (p.acked_to..p.next_number).contains(&number)
+        };
+        let mut all = (0..self.core.conns_used as usize).map(ConnIndex::new);
+        // Peers choose their numbers, so two may have chosen the same.
+        let found = all.find_map(|conn| {
+            let c = &self.conns[conn];
+            let may_be = c.listed != Listed::Free
+                && c.kept.connection_theirs == header.connection
+                && self.peers[c.peer].state == PeerState::Up;
+            let path = self.path_of(conn, header.path).filter(|_| may_be)?;
+            is_of(path).then_some((conn, path))
+        });
+        let Some((conn, path)) = found else {
+            return;
+        };
+        let c = &mut self.conns[conn];
+        if c.closed.since == u64::MAX || c.closed.since < c.heard_at {
+            c.closed.since = now;
+            self.path_mut(path).ping_owed = true;
+            self.make_ready(conn);
+        }
+        self.conns[conn].closed.last = now;
+    }
+}
