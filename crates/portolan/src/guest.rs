@@ -52,9 +52,7 @@ const OTHERS: u32 = 0o077;
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
     /// The file cannot be opened or read.
-    #[error(
-        "job_secret_file: {path} cannot be read: {error}; every host of the job needs it there"
-    )]
+    #[error("job_secret_file: {path} cannot be read: {error}; it is needed on every host")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -67,7 +65,7 @@ pub enum SecretFileError {
     NotAFile(PathBuf),
     /// It belongs to another user than the one who runs this process.
     #[error(
-        "job_secret_file: {path} belongs to user {uid}, not to the one who runs this job: chown it"
+        "job_secret_file: {path} belongs to user {uid}, not to the one who runs this program: chown it"
     )]
     Owner {
         /// The file.

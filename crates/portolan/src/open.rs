@@ -77,7 +77,7 @@ pub enum OpenError {
     #[error("{0}")]
     SecretFile(SecretFileError),
     /// `PORTOLAN_DISABLE` names a feature that does not exist.
-    #[error("PORTOLAN_DISABLE: {0}")]
+    #[error(transparent)]
     Disable(UnknownFeature),
     /// The endpoint cannot be made. For example, its UDP port is in use, memory or
     /// descriptors are short, or a system call failed.

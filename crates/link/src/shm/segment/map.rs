@@ -72,13 +72,13 @@ impl Map {
     }
 
     /// Whether we have a memory of our own, and others come and go.
-    const fn is_alone(&self) -> bool {
+    const fn is_of_own(&self) -> bool {
         self.layout.areas != self.layout.endpoints
     }
 
     /// What comes from a number that no endpoint has.
     pub fn unknown(&self, index: u16) -> Unknown {
-        match self.is_alone() {
+        match self.is_of_own() {
             true if self.awaited.contains(&index) => Unknown::Early,
             true => Unknown::Late,
             false => Unknown::Corrupt,
