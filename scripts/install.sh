@@ -34,7 +34,7 @@ docdir=${DOCDIR:-$datadir/doc/portolan}
 exampledir=${EXAMPLEDIR:-$docdir/examples}
 strip=${STRIP:-strip}
 # All in one library.
-interfaces=(portolan atoll)
+interfaces=(portolan atoll bsp)
 manifest=$datadir/portolan/installed
 umask 022
 export LC_ALL=C
@@ -74,7 +74,7 @@ check_built() {
     [ "$built" = "portolan $version" ] || refuse "$RELEASE/portolan is $built, and Cargo.toml has $version"
     up_to_date "$RELEASE/portolan" "$RELEASE/portolan.d"
     up_to_date "$RELEASE/libportolan_library.a" "$RELEASE/libportolan_library.d"
-    for lib in libportolan.a libportolan.so libatoll.so; do
+    for lib in libportolan.a libportolan.so libatoll.so libbsp.so; do
         not_older "$RELEASE/$lib" crates/library/Makefile
     done
     not_older "$RELEASE/libportolan.a" "$RELEASE/libportolan_library.a"
@@ -160,6 +160,7 @@ install_libraries() {
     # The compiler's own form of the code is of use to Rust's linker alone.
     put_built 644 "$RELEASE/libportolan.a" "$libdir/libportolan.a" --strip-debug -R .llvmbc -R .llvmcmd
     put 644 "$RELEASE/libatoll.so" "$libdir/libatoll.so"
+    put 644 "$RELEASE/libbsp.so" "$libdir/libbsp.so"
     for lib in "${interfaces[@]}"; do
         filled "crates/$lib/$lib.pc.in" | put 644 - "$libdir/pkgconfig/$lib.pc"
         sed -e "s|@NAME@|$lib|g" -e "s|@UP@|$up|g" -e "s|@LIB@|${libdir#"$PREFIX"/}|g" -e "s|@VERSION@|$version|g" etc/cmake-config.in |

@@ -47,8 +47,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     // An interface: a thin translation of the native one, and no way round it.
     ("portolan-atoll", &["portolan"]),
+    ("portolan-bsp", &["portolan"]),
     // All interfaces for C in one library: nothing but its tests uses it.
-    ("portolan-library", &["portolan", "atoll"]),
+    ("portolan-library", &["portolan", "atoll", "bsp"]),
     ("portolan-hosts", &["sys", "link", "boot"]),
     (
         "portolan-bench",

@@ -3,4 +3,4 @@
 //! made of this crate, and each interface has a version node of its own in the latter
 //! (`portolan.map`). `docs/architecture.md` says how a new interface comes in.
 
-pub use {atoll, portolan};
+pub use {atoll, bsp, portolan};

@@ -22,11 +22,12 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [Source; 4] = [
+const SOURCES: [Source; 5] = [
     source!("portolan", "portolan.h"),
     source!("portolan", "portolan_matched.h"),
     source!("portolan", "portolan_onesided.h"),
     source!("atoll", "atoll.h"),
+    source!("bsp", "bsp.h"),
 ];
 
 /// Adds the pages of all headers.

@@ -30,6 +30,8 @@ impl SpaceId {
     pub const PROGRAM: Self = Self(0);
     /// ATOLL's interface.
     pub const ATOLL: Self = Self(1);
+    /// BSPlib's interface.
+    pub const BSP: Self = Self(2);
     /// Free for libraries that others write.
     pub const OTHERS: [Self; 2] = [Self(7), Self(8)];
 
@@ -110,6 +112,7 @@ impl std::fmt::Display for SpaceId {
         match *self {
             Self::PROGRAM => f.write_str("the program"),
             Self::ATOLL => f.write_str("ATOLL"),
+            Self::BSP => f.write_str("BSPlib"),
             Self(number) => write!(f, "space {number}"),
         }
     }

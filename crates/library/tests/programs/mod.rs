@@ -1,7 +1,7 @@
 //! What tests of C interfaces have in common: the library that programs are
 //! linked with, and jobs of two processes that run them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -49,13 +49,15 @@ pub fn library() -> PathBuf {
         .expect("cargo builds the static library with the crate")
 }
 
-/// Two processes of one program.
-struct Pair<'a> {
+/// Processes of one program.
+struct Programs<'a> {
     program: &'a Path,
     mode: &'a str,
+    /// Where their errors go, if it is not where ours go.
+    errors: Option<&'a File>,
 }
 
-impl Starter for Pair<'_> {
+impl Starter for Programs<'_> {
     fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<SharedMemory> {
         let other = |e: &dyn std::fmt::Display| io::Error::other(e.to_string());
         let segment = Segment::create(ranks, &SegmentConfig::default()).map_err(|e| other(&e))?;
@@ -71,6 +73,9 @@ impl Starter for Pair<'_> {
         command.arg(self.mode).stdin(Stdio::null());
         // On a busy machine a close may take long.
         command.env("PORTOLAN_CLOSE_MS", "60000");
+        if let Some(errors) = self.errors {
+            command.stderr(errors.try_clone().unwrap());
+        }
         command
     }
 
@@ -81,16 +86,32 @@ impl Starter for Pair<'_> {
 /// processes must end well.
 pub fn run_pair(program: &Path, mode: &str) {
     for link in [LinkChoice::Auto, LinkChoice::Udp] {
-        let spec = JobSpec {
-            link,
-            ..JobSpec::new(vec![2])
-        };
-        let mut starter = Pair { program, mode };
-        let mut told = Vec::new();
-        let mut tell = |event| told.push(event);
-        let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
-        let code = job.wait(&mut starter, &mut tell).unwrap();
+        let (code, told) = run(program, mode, 2, link, None);
         let name = program.display();
-        assert_eq!(code, 0, "{name} {mode} over {link:?}: {told:?}");
+        assert_eq!(code, 0, "{name} {mode} over {link:?}: {told}");
     }
+}
+
+/// Runs a program as a job of so many; gives its exit code, and what the launcher told.
+pub fn run(
+    program: &Path,
+    mode: &str,
+    ranks: u32,
+    link: LinkChoice,
+    errors: Option<&File>,
+) -> (i32, String) {
+    let spec = JobSpec {
+        link,
+        ..JobSpec::new(vec![ranks])
+    };
+    let mut starter = Programs {
+        program,
+        mode,
+        errors,
+    };
+    let mut told = Vec::new();
+    let mut tell = |event| told.push(event);
+    let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
+    let code = job.wait(&mut starter, &mut tell).unwrap();
+    (code, format!("{told:?}"))
 }

@@ -1,0 +1,422 @@
+//! The functions of `bsp.h`: each checks its arguments, and calls this process. What
+//! pointers must be, the header says. Sizes are `int` in the standard's functions, and
+//! `size_t` in those that end in `_64`.
+
+use std::ffi::{CStr, c_char, c_double, c_int, c_void};
+
+use crate::exchange::Wanted;
+use crate::process::{self, Process, abort, with};
+
+/// A number of bytes, or an offset.
+fn size<T>(call: &str, what: &str, number: T) -> u64
+where
+    T: Copy + std::fmt::Display + TryInto<u64>,
+{
+    let negative = |_| abort(call, &format!("{what} is {number}: give 0 or more"));
+    number.try_into().unwrap_or_else(negative)
+}
+
+fn peer<T>(call: &str, it: &Process, pid: T) -> u32
+where
+    T: Copy + std::fmt::Display + TryInto<u32>,
+{
+    match pid.try_into() {
+        Ok(pid) if pid < it.size => pid,
+        _ => abort(call, &format!("there is no process {pid}, of {}", it.size)),
+    }
+}
+
+/// The bytes that a caller names.
+///
+/// # Safety
+/// So many may be read at `start`.
+unsafe fn bytes<'a>(call: &str, start: *const c_void, count: u64) -> &'a [u8] {
+    if count == 0 {
+        return &[];
+    }
+    if start.is_null() || isize::try_from(count).is_err() {
+        abort(call, &format!("{count} bytes cannot be at {start:p}"));
+    }
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(start.cast(), count as usize) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_init(spmd: Option<extern "C" fn()>, _argc: c_int, _argv: *mut *mut c_char) {
+    if process::rank("bsp_init") == 0 {
+        return;
+    }
+    match spmd {
+        Some(spmd) => spmd(),
+        None => abort("bsp_init", "it was given no function"),
+    }
+    std::process::exit(0);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_begin(most: c_int) {
+    process::begin(most.into());
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_end() {
+    process::end();
+}
+
+/// # Safety
+/// `text` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_abort_text(text: *const c_char) -> ! {
+    // SAFETY: promised by the caller.
+    let text = unsafe { CStr::from_ptr(text) };
+    abort("bsp_abort", text.to_string_lossy().trim_end());
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_nprocs() -> c_int {
+    process::nprocs() as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_pid() -> c_int {
+    with("bsp_pid", |it| it.me) as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_time() -> c_double {
+    with("bsp_time", |it| it.seconds())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_sync() {
+    with("bsp_sync", |it| it.sync("bsp_sync", false));
+}
+
+fn push_reg(start: *const c_void, bytes: u64) {
+    const CALL: &str = "bsp_push_reg";
+    if start.is_null() && bytes > 0 {
+        abort(CALL, &format!("NULL has no {bytes} bytes: give 0 with it"));
+    }
+    with(CALL, |it| it.push(start.addr(), bytes));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_push_reg(start: *const c_void, bytes: c_int) {
+    push_reg(start, size("bsp_push_reg", "the size", bytes));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_push_reg_64(start: *const c_void, bytes: usize) {
+    push_reg(start, bytes as u64);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn bsp_pop_reg(start: *const c_void) {
+    const CALL: &str = "bsp_pop_reg";
+    if !with(CALL, |it| it.areas.pop(start.addr())) {
+        abort(CALL, "the area is not registered");
+    }
+}
+
+/// # Safety
+/// So many bytes may be read at `from`.
+unsafe fn put<P>(call: &str, pid: P, from: *const c_void, to: *mut c_void, at: u64, count: u64)
+where
+    P: Copy + std::fmt::Display + TryInto<u32>,
+{
+    if count == 0 {
+        return;
+    }
+    with(call, |it| {
+        let pid = peer(call, it, pid);
+        // SAFETY: promised by the caller.
+        let bytes = unsafe { bytes(call, from, count) };
+        it.put(call, pid, bytes, to.addr(), at);
+    });
+}
+
+/// # Safety
+/// So many bytes may be written at `into` until the superstep's end.
+unsafe fn get<P>(call: &str, pid: P, from: *const c_void, at: u64, into: *mut c_void, count: u64)
+where
+    P: Copy + std::fmt::Display + TryInto<u32>,
+{
+    if count == 0 {
+        return;
+    }
+    if into.is_null() || isize::try_from(count).is_err() {
+        abort(call, &format!("{count} bytes cannot be at {into:p}"));
+    }
+    with(call, |it| {
+        let pid = peer(call, it, pid);
+        let wanted = Wanted {
+            into: into.cast(),
+            bytes: count as usize,
+        };
+        it.get(call, pid, from.addr(), at, wanted);
+    });
+}
+
+macro_rules! accesses {
+    ($($put:ident, $put_64:ident, $get:ident, $get_64:ident;)*) => {$(
+        /// # Safety
+        /// As the header says.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $put(
+            pid: c_int,
+            from: *const c_void,
+            to: *mut c_void,
+            at: c_int,
+            count: c_int,
+        ) {
+            const CALL: &str = stringify!($put);
+            let (at, count) = (size(CALL, "the offset", at), size(CALL, "the size", count));
+            // SAFETY: promised by the caller.
+            unsafe { put(CALL, pid, from, to, at, count) };
+        }
+
+        /// # Safety
+        /// As the header says.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $put_64(
+            pid: u32,
+            from: *const c_void,
+            to: *mut c_void,
+            at: usize,
+            count: usize,
+        ) {
+            // SAFETY: promised by the caller.
+            unsafe { put(stringify!($put), pid, from, to, at as u64, count as u64) };
+        }
+
+        /// # Safety
+        /// As the header says.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $get(
+            pid: c_int,
+            from: *const c_void,
+            at: c_int,
+            into: *mut c_void,
+            count: c_int,
+        ) {
+            const CALL: &str = stringify!($get);
+            let (at, count) = (size(CALL, "the offset", at), size(CALL, "the size", count));
+            // SAFETY: promised by the caller.
+            unsafe { get(CALL, pid, from, at, into, count) };
+        }
+
+        /// # Safety
+        /// As the header says.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $get_64(
+            pid: u32,
+            from: *const c_void,
+            at: usize,
+            into: *mut c_void,
+            count: usize,
+        ) {
+            // SAFETY: promised by the caller.
+            unsafe { get(stringify!($get), pid, from, at as u64, into, count as u64) };
+        }
+    )*};
+}
+
+accesses! {
+    bsp_put, bsp_put_64, bsp_get, bsp_get_64;
+    bsp_hpput, bsp_hpput_64, bsp_hpget, bsp_hpget_64;
+}
+
+/// # Safety
+/// `bytes` points to a number.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_set_tagsize(bytes: *mut c_int) {
+    const CALL: &str = "bsp_set_tagsize";
+    // SAFETY: promised by the caller.
+    let wanted = size(CALL, "the size", unsafe { *bytes });
+    let before = with(CALL, |it| it.set_tag_bytes(wanted));
+    let before = c_int::try_from(before).unwrap_or(c_int::MAX);
+    // SAFETY: as above.
+    unsafe { *bytes = before };
+}
+
+/// # Safety
+/// `bytes` points to a number.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_set_tagsize_64(bytes: *mut usize) {
+    // SAFETY: promised by the caller.
+    unsafe { *bytes = with("bsp_set_tagsize", |it| it.set_tag_bytes(*bytes as u64)) as usize };
+}
+
+/// # Safety
+/// A tag may be read at `tag`, and so many bytes at `payload`.
+unsafe fn send<P>(pid: P, tag: *const c_void, payload: *const c_void, count: u64)
+where
+    P: Copy + std::fmt::Display + TryInto<u32>,
+{
+    const CALL: &str = "bsp_send";
+    with(CALL, |it| {
+        let pid = peer(CALL, it, pid);
+        // SAFETY: promised by the caller.
+        let (tag, payload) = unsafe {
+            (
+                bytes(CALL, tag, it.tag_bytes()),
+                bytes(CALL, payload, count),
+            )
+        };
+        it.send(pid, tag, payload);
+    });
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_send(
+    pid: c_int,
+    tag: *const c_void,
+    payload: *const c_void,
+    count: c_int,
+) {
+    // SAFETY: promised by the caller.
+    unsafe { send(pid, tag, payload, size("bsp_send", "the size", count)) };
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_send_64(
+    pid: u32,
+    tag: *const c_void,
+    payload: *const c_void,
+    count: usize,
+) {
+    // SAFETY: promised by the caller.
+    unsafe { send(pid, tag, payload, count as u64) };
+}
+
+/// A number as the caller's type has it.
+fn fitting<T: TryFrom<u64>>(call: &str, number: u64) -> T {
+    let too_large = |_| abort(call, &format!("{number} does not fit: use {call}_64"));
+    T::try_from(number).unwrap_or_else(too_large)
+}
+
+/// # Safety
+/// `messages` and `bytes` may be written; `bytes` may be null.
+unsafe fn qsize<M: TryFrom<u64>, B: TryFrom<u64>>(messages: *mut M, bytes: *mut B) {
+    const CALL: &str = "bsp_qsize";
+    let (count, all) = with(CALL, |it| it.queue.size());
+    // SAFETY: promised by the caller.
+    unsafe {
+        *messages = fitting(CALL, count);
+        if !bytes.is_null() {
+            *bytes = fitting(CALL, all);
+        }
+    }
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_qsize(messages: *mut c_int, bytes: *mut c_int) {
+    // SAFETY: promised by the caller.
+    unsafe { qsize(messages, bytes) };
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_qsize_64(messages: *mut u32, bytes: *mut usize) {
+    // SAFETY: promised by the caller.
+    unsafe { qsize(messages, bytes) };
+}
+
+/// # Safety
+/// A tag may be written at `tag`; gives the payload's length.
+unsafe fn get_tag(tag: *mut c_void) -> Option<u64> {
+    with("bsp_get_tag", |it| {
+        let (its, payload) = it.queue.peek()?;
+        // SAFETY: promised by the caller.
+        unsafe { its.as_ptr().copy_to(tag.cast(), its.len()) };
+        Some(payload.len() as u64)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_get_tag(status: *mut c_int, tag: *mut c_void) {
+    // SAFETY: promised by the caller.
+    unsafe { *status = get_tag(tag).map_or(-1, |bytes| fitting("bsp_get_tag", bytes)) };
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_get_tag_64(status: *mut usize, tag: *mut c_void) {
+    // SAFETY: promised by the caller.
+    unsafe { *status = get_tag(tag).map_or(usize::MAX, |bytes| bytes as usize) };
+}
+
+/// # Safety
+/// So many bytes may be written at `into`.
+unsafe fn take(into: *mut c_void, room: u64) {
+    const CALL: &str = "bsp_move";
+    with(CALL, |it| {
+        let Some((_, payload)) = it.queue.peek() else {
+            abort(CALL, "there is no message left");
+        };
+        let count = payload
+            .len()
+            .min(usize::try_from(room).unwrap_or(usize::MAX));
+        // SAFETY: promised by the caller.
+        unsafe { payload.as_ptr().copy_to(into.cast(), count) };
+        it.queue.advance();
+    });
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_move(into: *mut c_void, room: c_int) {
+    // SAFETY: promised by the caller.
+    unsafe { take(into, size("bsp_move", "the room", room)) };
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_move_64(into: *mut c_void, room: usize) {
+    // SAFETY: promised by the caller.
+    unsafe { take(into, room as u64) };
+}
+
+/// # Safety
+/// Pointers may be written at `tag` and `payload`; gives the payload's length.
+unsafe fn hpmove(tag: *mut *mut c_void, payload: *mut *mut c_void) -> Option<u64> {
+    with("bsp_hpmove", |it| {
+        let (its, bytes) = it.queue.peek()?;
+        let length = bytes.len() as u64;
+        // SAFETY: promised by the caller; what is pointed to stays until the next sync.
+        unsafe {
+            *tag = its.as_ptr().cast_mut().cast();
+            *payload = bytes.as_ptr().cast_mut().cast();
+        }
+        it.queue.advance();
+        Some(length)
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_hpmove(tag: *mut *mut c_void, payload: *mut *mut c_void) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { hpmove(tag, payload) }.map_or(-1, |bytes| fitting("bsp_hpmove", bytes))
+}
+
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_hpmove_64(tag: *mut *mut c_void, payload: *mut *mut c_void) -> usize {
+    // SAFETY: promised by the caller.
+    unsafe { hpmove(tag, payload) }.map_or(usize::MAX, |bytes| bytes as usize)
+}

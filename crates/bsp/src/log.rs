@@ -1,0 +1,358 @@
+//! What a process puts to another, gets from it and sends to it in a superstep, in the
+//! order of its calls, as one run of bytes: first what each call was, then the bytes that
+//! they carry, one behind the other.
+//!
+//! A call is a byte, then up to three numbers (LEB128) that it does not share with the
+//! call before: slot, distance from where that one ended (zigzag), length. So scattered
+//! puts of 8 bytes in an area of 1 MiB take 4 bytes each beside their own.
+
+const KIND: u8 = 3;
+const PUT: u8 = 0;
+const GET: u8 = 1;
+const MESSAGE: u8 = 2;
+/// The slot is that of the put or get before.
+const SAME_SLOT: u8 = 4;
+/// It begins where the put or get before ended.
+const ADJACENT: u8 = 8;
+/// It is as long as the call before.
+const SAME_LENGTH: u8 = 16;
+
+/// What a call shares with the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shared {
+    slot: u32,
+    end: u64,
+    bytes: u64,
+}
+
+/// A log that is written.
+#[derive(Debug, Default)]
+pub struct Log {
+    calls: Vec<u8>,
+    data: Vec<u8>,
+    /// A put that the next may continue: slot, offset, length.
+    open: Option<(u32, u64, u64)>,
+    shared: Shared,
+}
+
+/// A call, as its receiver reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call<'a> {
+    Put {
+        slot: u32,
+        offset: u64,
+        bytes: &'a [u8],
+    },
+    Get {
+        slot: u32,
+        offset: u64,
+        bytes: u64,
+    },
+    Message {
+        tag: &'a [u8],
+        payload: &'a [u8],
+    },
+}
+
+fn push_number(to: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        to.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    to.push(number as u8);
+}
+
+impl Log {
+    /// Room for `bytes` that the caller is to fill, which are put to a place.
+    #[inline]
+    pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8]) {
+        match &mut self.open {
+            Some((its, start, length)) if *its == slot && *start + *length == offset => {
+                *length += bytes.len() as u64;
+            }
+            _ => {
+                self.close();
+                self.open = Some((slot, offset, bytes.len() as u64));
+            }
+        }
+        self.data.extend_from_slice(bytes);
+    }
+
+    pub fn get(&mut self, slot: u32, offset: u64, bytes: u64) {
+        self.close();
+        self.place(GET, slot, offset, bytes);
+    }
+
+    /// A message; all of a superstep have tags of one length.
+    pub fn message(&mut self, tag: &[u8], payload: &[u8]) {
+        self.close();
+        let same = self.shared.bytes == payload.len() as u64;
+        self.calls
+            .push(MESSAGE | if same { SAME_LENGTH } else { 0 });
+        if !same {
+            push_number(&mut self.calls, payload.len() as u64);
+            self.shared.bytes = payload.len() as u64;
+        }
+        self.data.extend_from_slice(tag);
+        self.data.extend_from_slice(payload);
+    }
+
+    fn close(&mut self) {
+        if let Some((slot, offset, bytes)) = self.open.take() {
+            self.place(PUT, slot, offset, bytes);
+        }
+    }
+
+    fn place(&mut self, kind: u8, slot: u32, offset: u64, bytes: u64) {
+        let before = self.shared;
+        let flag = |flag, on| if on { flag } else { 0 };
+        self.calls.push(
+            kind | flag(SAME_SLOT, slot == before.slot)
+                | flag(ADJACENT, offset == before.end)
+                | flag(SAME_LENGTH, bytes == before.bytes),
+        );
+        if slot != before.slot {
+            push_number(&mut self.calls, slot.into());
+        }
+        if offset != before.end {
+            let distance = offset.wrapping_sub(before.end) as i64;
+            let zigzag = (distance << 1) ^ (distance >> 63);
+            push_number(&mut self.calls, zigzag as u64);
+        }
+        if bytes != before.bytes {
+            push_number(&mut self.calls, bytes);
+        }
+        self.shared = Shared {
+            slot,
+            end: offset.wrapping_add(bytes),
+            bytes,
+        };
+    }
+
+    /// All of it, behind `before`, and how many bytes of that are calls. Begins anew.
+    pub fn take(&mut self, before: Vec<u8>) -> (Vec<u8>, u64) {
+        self.close();
+        let mut all = before;
+        all.reserve(self.calls.len() + self.data.len());
+        all.extend_from_slice(&self.calls);
+        all.extend_from_slice(&self.data);
+        let calls = self.calls.len() as u64;
+        self.calls.clear();
+        self.data.clear();
+        self.shared = Shared::default();
+        (all, calls)
+    }
+
+    /// Bytes that [`Self::take`] would give now.
+    pub fn len(&mut self) -> usize {
+        self.close();
+        self.calls.len() + self.data.len()
+    }
+}
+
+/// Its bytes are no log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Reads a log.
+#[derive(Clone, Debug)]
+pub struct Calls<'a> {
+    calls: &'a [u8],
+    data: &'a [u8],
+    tag_bytes: u64,
+    shared: Shared,
+}
+
+impl<'a> Calls<'a> {
+    /// The first `calls` bytes of `log` are calls.
+    pub fn new(log: &'a [u8], calls: u64, tag_bytes: u64) -> Result<Self, Malformed> {
+        let at = usize::try_from(calls).map_err(|_| Malformed)?;
+        let (calls, data) = log.split_at_checked(at).ok_or(Malformed)?;
+        Ok(Self {
+            calls,
+            data,
+            tag_bytes,
+            shared: Shared::default(),
+        })
+    }
+
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let (first, rest) = self.calls.split_first().ok_or(Malformed)?;
+        self.calls = rest;
+        Ok(*first)
+    }
+
+    fn number(&mut self) -> Result<u64, Malformed> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                return Err(Malformed);
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(Malformed)
+    }
+
+    fn bytes(&mut self, count: u64) -> Result<&'a [u8], Malformed> {
+        let count = usize::try_from(count).map_err(|_| Malformed)?;
+        let (taken, rest) = self.data.split_at_checked(count).ok_or(Malformed)?;
+        self.data = rest;
+        Ok(taken)
+    }
+
+    /// The next call; none at the end.
+    pub fn read(&mut self) -> Result<Option<Call<'a>>, Malformed> {
+        if self.calls.is_empty() {
+            return if self.data.is_empty() {
+                Ok(None)
+            } else {
+                Err(Malformed)
+            };
+        }
+        let first = self.byte()?;
+        if first >= SAME_LENGTH << 1 {
+            return Err(Malformed);
+        }
+        let has = |flag| first & flag != 0;
+        let kind = first & KIND;
+        if kind == MESSAGE {
+            if has(SAME_SLOT | ADJACENT) {
+                return Err(Malformed);
+            }
+            if !has(SAME_LENGTH) {
+                self.shared.bytes = self.number()?;
+            }
+            let tag = self.bytes(self.tag_bytes)?;
+            let payload = self.bytes(self.shared.bytes)?;
+            return Ok(Some(Call::Message { tag, payload }));
+        }
+        let mut it = self.shared;
+        if !has(SAME_SLOT) {
+            it.slot = u32::try_from(self.number()?).map_err(|_| Malformed)?;
+        }
+        if !has(ADJACENT) {
+            let zigzag = self.number()?;
+            let distance = (zigzag >> 1) ^ (zigzag & 1).wrapping_neg();
+            it.end = it.end.wrapping_add(distance);
+        }
+        if !has(SAME_LENGTH) {
+            it.bytes = self.number()?;
+        }
+        let (slot, offset, bytes) = (it.slot, it.end, it.bytes);
+        it.end = it.end.wrapping_add(bytes);
+        self.shared = it;
+        match kind {
+            PUT => {
+                let bytes = self.bytes(bytes)?;
+                Ok(Some(Call::Put {
+                    slot,
+                    offset,
+                    bytes,
+                }))
+            }
+            GET => Ok(Some(Call::Get {
+                slot,
+                offset,
+                bytes,
+            })),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(log: &[u8], calls: u64, tag_bytes: u64) -> Result<Vec<Call<'_>>, Malformed> {
+        let mut all = Vec::new();
+        let mut calls = Calls::new(log, calls, tag_bytes)?;
+        while let Some(call) = calls.read()? {
+            all.push(call);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn what_was_called_is_read() {
+        let mut log = Log::default();
+        log.put(3, 8, b"abcd");
+        log.put(3, 12, b"efgh");
+        log.put(3, 0, b"12345678");
+        log.get(5, u64::MAX - 9, 8);
+        log.message(b"t", b"payload");
+        log.message(b"u", b"PAYLOAD");
+        log.put(0, 1 << 40, b"");
+        assert_eq!(log.len(), log.clone_len());
+        let (bytes, calls) = log.take(Vec::new());
+        let put = |slot, offset, bytes| Call::Put {
+            slot,
+            offset,
+            bytes,
+        };
+        let message = |tag, payload| Call::Message { tag, payload };
+        let expected = [
+            put(3, 8, b"abcdefgh".as_slice()),
+            put(3, 0, b"12345678"),
+            Call::Get {
+                slot: 5,
+                offset: u64::MAX - 9,
+                bytes: 8,
+            },
+            message(b"t".as_slice(), b"payload".as_slice()),
+            message(b"u", b"PAYLOAD"),
+            put(0, 1 << 40, b""),
+        ];
+        assert_eq!(read(&bytes, calls, 1).unwrap(), expected);
+        // It begins anew.
+        assert_eq!(log.take(Vec::new()), (Vec::new(), 0));
+    }
+
+    impl Log {
+        fn clone_len(&self) -> usize {
+            self.calls.len() + self.data.len()
+        }
+    }
+
+    #[test]
+    fn a_scattered_put_costs_few_bytes_more() {
+        let mut log = Log::default();
+        let mut at = 1_u64;
+        for _ in 0..1000 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            log.put(7, (at >> 33) % 100_000 * 8, &[1; 8]);
+        }
+        assert!(log.len() <= 1000 * 12 + 10, "{}", log.len());
+        let (bytes, calls) = log.take(Vec::new());
+        assert_eq!(read(&bytes, calls, 0).unwrap().len(), 1000);
+    }
+
+    #[test]
+    fn what_is_no_log_is_refused() {
+        let mut log = Log::default();
+        log.put(300, 70_000, b"abc");
+        log.message(b"", b"x");
+        let (bytes, calls) = log.take(Vec::new());
+        for cut in 0..bytes.len() {
+            assert_eq!(read(&bytes[..cut], calls, 0), Err(Malformed), "{cut}");
+        }
+        assert_eq!(read(&bytes, calls + 1, 0), Err(Malformed));
+        assert_eq!(
+            read(&[bytes.clone(), vec![0]].concat(), calls, 0),
+            Err(Malformed)
+        );
+        assert_eq!(read(&bytes, u64::MAX, 0), Err(Malformed));
+        // Any bytes end.
+        for seed in 0..20_000_u64 {
+            let noise: Vec<u8> = (0..40)
+                .map(|i| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(i) >> 8) as u8)
+                .collect();
+            let _ = read(&noise, seed % 41, seed % 3);
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Random programs on several processes, beside an obviously correct twin: parts arrive in
+//! any order, and processes run ahead of each other.
+
+use std::collections::BTreeMap;
+
+use crate::areas::{Area, Areas};
+use crate::exchange::{Arrived, Common, Exchange, Part, Wanted, Wire};
+use crate::failure::Failure;
+use crate::log::Log;
+use crate::queue::Queue;
+
+const AREAS: usize = 3;
+const STEPS: u64 = 12;
+
+/// A small generator (xorshift64*).
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
+    }
+}
+
+/// What a process calls in a superstep.
+#[derive(Clone, Debug)]
+enum Op {
+    Put {
+        to: usize,
+        area: usize,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    Get {
+        from: usize,
+        area: usize,
+        offset: usize,
+        /// Area and offset here.
+        into: (usize, usize),
+        bytes: usize,
+    },
+    Send {
+        to: usize,
+        tag: Vec<u8>,
+        payload: Vec<u8>,
+    },
+}
+
+type Memory = Vec<Vec<u8>>;
+
+/// Memories and sorted queues after a superstep.
+#[derive(Clone, Debug)]
+struct State {
+    memories: Vec<Memory>,
+    queues: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
+}
+
+/// The twin: a superstep as the standard has it.
+fn twin(before: &State, ops: &[Vec<Op>]) -> State {
+    let mut after = before.memories.clone();
+    let mut queues = vec![Vec::new(); ops.len()];
+    for (me, own) in ops.iter().enumerate() {
+        // Of results that overlap any may be the last.
+        for (whose, op) in (0..ops.len()).flat_map(|whose| own.iter().map(move |op| (whose, op))) {
+            if let Op::Get {
+                from,
+                area,
+                offset,
+                into,
+                bytes,
+            } = op
+                && *from == whose
+            {
+                let read = &before.memories[whose][*area][*offset..][..*bytes];
+                after[me][into.0][into.1..][..*bytes].copy_from_slice(read);
+            }
+        }
+    }
+    for ops in ops {
+        for op in ops {
+            match op {
+                Op::Put {
+                    to,
+                    area,
+                    offset,
+                    bytes,
+                } => after[*to][*area][*offset..][..bytes.len()].copy_from_slice(bytes),
+                Op::Send { to, tag, payload } => queues[*to].push((tag.clone(), payload.clone())),
+                Op::Get { .. } => {}
+            }
+        }
+    }
+    queues.iter_mut().for_each(|queue| queue.sort());
+    State {
+        memories: after,
+        queues,
+    }
+}
+
+/// What was sent, and what is expected: from, to, part, step.
+#[derive(Default)]
+struct Net {
+    sent: BTreeMap<(u32, u32, u8, u64), Vec<u8>>,
+    expected: BTreeMap<(u32, u32, u8, u64), u64>,
+}
+
+struct Link<'a> {
+    net: &'a mut Net,
+    me: u32,
+}
+
+impl Wire for Link<'_> {
+    fn send(&mut self, to: u32, part: Part, step: u64, bytes: Vec<u8>) -> Result<(), Failure> {
+        let before = self.net.sent.insert((self.me, to, part as u8, step), bytes);
+        assert!(before.is_none() && to != self.me, "each part goes once");
+        Ok(())
+    }
+
+    fn expect(&mut self, from: u32, part: Part, step: u64, bytes: u64) -> Result<(), Failure> {
+        let key = (from, self.me, part as u8, step);
+        assert!(self.net.expected.insert(key, bytes).is_none());
+        Ok(())
+    }
+}
+
+struct Process {
+    memory: Memory,
+    areas: Areas,
+    queue: Queue,
+    step: u64,
+    wanted: Vec<Vec<Wanted>>,
+    exchange: Option<Exchange>,
+}
+
+struct Run {
+    rng: Rng,
+    size: usize,
+    sizes: Vec<usize>,
+    tag_bytes: u64,
+    net: Net,
+    processes: Vec<Process>,
+    /// Of each superstep, by process.
+    ops: Vec<Vec<Option<Vec<Op>>>>,
+    states: Vec<State>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng(seed * 2 + 1);
+        for _ in 0..8 {
+            rng.below(2);
+        }
+        let size = 1 + rng.below(9) as usize;
+        let long = rng.below(4) == 0;
+        let sizes: Vec<usize> = (0..AREAS)
+            .map(|_| 1 + rng.below(if long { 20_000 } else { 60 }) as usize)
+            .collect();
+        let memories: Vec<Memory> = (0..size)
+            .map(|me| sizes.iter().map(|bytes| vec![me as u8; *bytes]).collect())
+            .collect();
+        let processes = (memories.iter().cloned())
+            .map(|mut memory| {
+                let mut areas = Areas::default();
+                for area in &mut memory {
+                    areas.push(Area {
+                        start: area.as_mut_ptr().addr(),
+                        bytes: area.len() as u64,
+                    });
+                }
+                areas.apply();
+                Process {
+                    memory,
+                    areas,
+                    queue: Queue::default(),
+                    step: 0,
+                    wanted: Vec::new(),
+                    exchange: None,
+                }
+            })
+            .collect();
+        let queues = vec![Vec::new(); size];
+        Self {
+            tag_bytes: rng.below(10),
+            rng,
+            size,
+            sizes,
+            net: Net::default(),
+            processes,
+            ops: vec![vec![None; size]; STEPS as usize],
+            states: vec![State { memories, queues }],
+        }
+    }
+
+    fn place(&mut self) -> (usize, usize, usize) {
+        let area = self.rng.below(AREAS as u64) as usize;
+        let offset = self.rng.below(self.sizes[area] as u64) as usize;
+        let bytes = self.rng.below((self.sizes[area] - offset) as u64 + 1) as usize;
+        (area, offset, bytes)
+    }
+
+    fn op(&mut self) -> Op {
+        let other = self.rng.below(self.size as u64) as usize;
+        let (area, offset, bytes) = self.place();
+        let fill = self.rng.below(256) as u8;
+        match self.rng.below(4) {
+            0 | 1 => Op::Put {
+                to: other,
+                area,
+                offset,
+                bytes: vec![fill; bytes],
+            },
+            2 => {
+                let (own, at, room) = self.place();
+                Op::Get {
+                    from: other,
+                    area,
+                    offset,
+                    into: (own, at),
+                    bytes: bytes.min(room),
+                }
+            }
+            _ => Op::Send {
+                to: other,
+                tag: vec![fill; self.tag_bytes as usize],
+                payload: vec![fill ^ 0xff; bytes],
+            },
+        }
+    }
+
+    /// A process calls, and begins to end its superstep.
+    fn begin(&mut self, me: usize) {
+        let count = self.rng.below(12);
+        let ops: Vec<Op> = (0..count).map(|_| self.op()).collect();
+        let it = &mut self.processes[me];
+        let start = |it: &Process, area: usize| it.memory[area].as_ptr().addr();
+        let mut logs: Vec<Log> = (0..self.size).map(|_| Log::default()).collect();
+        let mut asked = vec![0; self.size];
+        it.wanted = (0..self.size).map(|_| Vec::new()).collect();
+        for op in &ops {
+            match op {
+                Op::Put {
+                    to,
+                    area,
+                    offset,
+                    bytes,
+                } => {
+                    let slot = it.areas.find(start(it, *area)).unwrap();
+                    logs[*to].put(slot, *offset as u64, bytes);
+                }
+                Op::Get {
+                    from,
+                    area,
+                    offset,
+                    into,
+                    bytes,
+                } => {
+                    let slot = it.areas.find(start(it, *area)).unwrap();
+                    logs[*from].get(slot, *offset as u64, *bytes as u64);
+                    asked[*from] += *bytes as u64;
+                    it.wanted[*from].push(Wanted {
+                        into: it.memory[into.0][into.1..].as_mut_ptr(),
+                        bytes: *bytes,
+                    });
+                }
+                Op::Send { to, tag, payload } => logs[*to].message(tag, payload),
+            }
+        }
+        let common = Common {
+            step: it.step,
+            changes: it.areas.changes(),
+            tag_bytes: self.tag_bytes,
+            ends: false,
+        };
+        let mut link = Link {
+            net: &mut self.net,
+            me: me as u32,
+        };
+        let begun = Exchange::begin(
+            me as u32,
+            common,
+            self.tag_bytes,
+            &mut logs,
+            &asked,
+            &it.areas,
+            &mut link,
+        );
+        it.exchange = Some(begun.unwrap());
+        let step = it.step as usize;
+        self.ops[step][me] = Some(ops);
+        if self.ops[step].iter().all(Option::is_some) {
+            let ops: Vec<Vec<Op>> = self.ops[step].iter().flatten().cloned().collect();
+            self.states.push(twin(&self.states[step], &ops));
+        }
+    }
+
+    /// Something arrives at a process; false if nothing can.
+    fn arrive(&mut self, me: usize) -> bool {
+        let ready: Vec<_> = (self.net.expected.keys())
+            .filter(|key| key.1 as usize == me && self.net.sent.contains_key(key))
+            .copied()
+            .collect();
+        if ready.is_empty() {
+            return false;
+        }
+        let key = ready[self.rng.below(ready.len() as u64) as usize];
+        let most = self.net.expected.remove(&key).unwrap();
+        let bytes = self.net.sent.remove(&key).unwrap();
+        let part = match key.2 {
+            0 => Part::Head,
+            1 => Part::Log,
+            _ => Part::Results,
+        };
+        assert!(part == Part::Head || bytes.len() as u64 == most);
+        let arrived = Arrived {
+            from: key.0,
+            part,
+            bytes,
+        };
+        let it = &mut self.processes[me];
+        let mut link = Link {
+            net: &mut self.net,
+            me: me as u32,
+        };
+        let exchange = it.exchange.as_mut().unwrap();
+        exchange.take(arrived, &it.areas, &mut link).unwrap();
+        true
+    }
+
+    fn finish(&mut self, me: usize) {
+        let it = &mut self.processes[me];
+        let exchange = it.exchange.take().unwrap();
+        // SAFETY: the memories are this run's, and nobody else uses them now.
+        unsafe { exchange.finish(&it.wanted, &it.areas, &mut it.queue) }.unwrap();
+        it.step += 1;
+        let expected = &self.states[it.step as usize];
+        assert_eq!(it.memory, expected.memories[me], "memory of {me}");
+        let mut queue = Vec::new();
+        while let Some((tag, payload)) = it.queue.peek() {
+            queue.push((tag.to_vec(), payload.to_vec()));
+            it.queue.advance();
+        }
+        queue.sort();
+        assert_eq!(queue, expected.queues[me], "queue of {me}");
+    }
+
+    fn go(mut self) {
+        while self.processes.iter().any(|it| it.step < STEPS) {
+            let me = self.rng.below(self.size as u64) as usize;
+            let it = &self.processes[me];
+            match &it.exchange {
+                None if it.step < STEPS => self.begin(me),
+                Some(exchange) if exchange.is_complete() => self.finish(me),
+                Some(_) => _ = self.arrive(me),
+                None => {}
+            }
+        }
+        assert!(self.net.sent.is_empty() && self.net.expected.is_empty());
+    }
+}
+
+#[test]
+fn random_programs_do_what_their_twins_do() {
+    for seed in 0..400 {
+        Run::new(seed).go();
+    }
+}
+
+#[test]
+fn a_head_that_makes_no_sense_is_refused() {
+    let mut runs = (0..).map(Run::new);
+    let mut run = runs.find(|run| run.size > 1).unwrap();
+    for cut in [0, 7, 47, 49] {
+        let mut net = Net::default();
+        let mut link = Link {
+            net: &mut net,
+            me: 0,
+        };
+        let mut logs: Vec<Log> = (0..run.size).map(|_| Log::default()).collect();
+        let areas = &run.processes[0].areas;
+        let (common, asked) = (Common::default(), vec![0; run.size]);
+        let mut exchange =
+            Exchange::begin(0, common, 0, &mut logs, &asked, areas, &mut link).unwrap();
+        let mut bytes = link.net.sent.values().next().unwrap().clone();
+        bytes.resize(cut, 0);
+        let arrived = Arrived {
+            from: 1,
+            part: Part::Head,
+            bytes,
+        };
+        let refused = exchange.take(arrived, areas, &mut link);
+        assert_eq!(refused, Err(Failure::Malformed { who: 1 }), "{cut}");
+    }
+    // Any bytes are refused, or wait for others.
+    for seed in 0..2000 {
+        let mut net = Net::default();
+        let mut link = Link {
+            net: &mut net,
+            me: 0,
+        };
+        let mut logs: Vec<Log> = (0..run.size).map(|_| Log::default()).collect();
+        let areas = &run.processes[0].areas;
+        let (common, asked) = (Common::default(), vec![0; run.size]);
+        let mut exchange =
+            Exchange::begin(0, common, 0, &mut logs, &asked, areas, &mut link).unwrap();
+        for from in 1..run.size as u32 {
+            let mut bytes = link.net.sent.values().next().unwrap().clone();
+            let (at, noise) = (run.rng.below(48) as usize, run.rng.below(256) as u8);
+            bytes[at] ^= noise;
+            if seed % 2 == 0 {
+                bytes.extend((0..run.rng.below(40)).map(|i| (i * seed) as u8));
+                let log = bytes.len() as u64 - 48;
+                bytes[32..40].copy_from_slice(&log.to_le_bytes());
+                bytes[40..48].copy_from_slice(&run.rng.below(log + 1).to_le_bytes());
+            }
+            let arrived = Arrived {
+                from,
+                part: Part::Head,
+                bytes,
+            };
+            if exchange.take(arrived, areas, &mut link).is_err() {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! BSPlib from C programs: `tests/bsp`, checked as C99 and C++17, and run as jobs of
+//! several processes, over shared memory and over UDP.
+
+mod programs;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use portolan_boot::LinkChoice;
+use programs::{SYSTEM, library, run, run_pair, succeeds, with_cxx};
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn build(name: &str) -> PathBuf {
+    build_source(name, &folder().join(format!("tests/bsp/{name}.c")))
+}
+
+fn build_source(name: &str, source: &Path) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-{name}"));
+    let flags = [
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        "-I",
+        &format!("{}/../bsp/include", folder().display()),
+    ];
+    if with_cxx() {
+        let mut check = Command::new("g++");
+        check.args(["-x", "c++", "-std=c++17", "-fsyntax-only"]);
+        succeeds(check.args(flags).arg(source));
+    }
+    let mut command = Command::new("cc");
+    command.args(["-std=c99", "-O1", "-g"]).args(flags);
+    command.arg(source).arg("-o").arg(&program);
+    command.arg(library()).args(SYSTEM);
+    if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
+        command.args(flags.split_whitespace());
+    }
+    succeeds(&mut command);
+    program
+}
+
+#[test]
+fn calls_do_what_the_standard_says() {
+    let program = build("semantics");
+    run_pair(&program, "");
+    for link in [LinkChoice::Auto, LinkChoice::Udp] {
+        for ranks in [1, 3, 5] {
+            let (code, told) = run(&program, "", ranks, link, None);
+            assert_eq!(code, 0, "{ranks} processes over {link:?}: {told}");
+        }
+    }
+}
+
+/// The program in the document.
+#[test]
+fn the_page_has_a_program_that_runs() {
+    let text = fs::read_to_string(folder().join("../../docs/bsp.md")).unwrap();
+    let (_, program) = text.split_once("\n```c\n").expect("it has one");
+    let (program, _) = program.split_once("\n```\n").expect("it ends");
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page-bsp.c");
+    fs::write(&source, format!("{program}\n")).unwrap();
+    let (code, told) = run(
+        &build_source("page", &source),
+        "",
+        4,
+        LinkChoice::Auto,
+        None,
+    );
+    assert_eq!(code, 0, "{told}");
+}
+
+/// With sizes and numbers of processes that have no sign.
+#[test]
+fn programs_may_have_unsigned_sizes() {
+    let (code, told) = run(&build("unsigned"), "", 3, LinkChoice::Auto, None);
+    assert_eq!(code, 0, "{told}");
+}
+
+#[test]
+fn programs_begin_with_all_with_fewer_and_by_init() {
+    let program = build("begin");
+    for mode in ["all", "fewer", "one", "init"] {
+        let (code, told) = run(&program, mode, 3, LinkChoice::Auto, None);
+        assert_eq!(code, 0, "{mode}: {told}");
+    }
+}
+
+/// What is refused, and a part of what is said of it.
+const MISUSES: [(&str, &str); 38] = [
+    ("before", "bsp: bsp_sync: it comes before bsp_begin"),
+    ("pid-before", "bsp_pid: it comes before bsp_begin"),
+    ("none", "bsp_begin: 0 processes: give 1 or more"),
+    ("minus", "bsp_begin: -3 processes: give 1 or more"),
+    ("init-null", "bsp_init: it was given no function"),
+    ("twice", "bsp_begin: it is called once"),
+    ("init-late", "bsp_init: it comes before bsp_begin, and once"),
+    ("abort", "of 3, bsp_abort: that was all: 7\n"),
+    ("abort-one", "bsp: process 1 of 3, bsp_abort: one of them\n"),
+    (
+        "push-negative",
+        "bsp_push_reg: the size is -1: give 0 or more",
+    ),
+    (
+        "push-null",
+        "bsp_push_reg: NULL has no 1 bytes: give 0 with it",
+    ),
+    ("pop-unknown", "bsp_pop_reg: the area is not registered"),
+    ("put-unknown", "bsp_put: the area is not registered"),
+    (
+        "put-early",
+        "bsp_put: the area is registered from the next bsp_sync on",
+    ),
+    ("put-nobody", "bsp_put: there is no process 3, of 3"),
+    ("get-nobody", "bsp_get: there is no process -1, of 3"),
+    ("put-offset", "bsp_put: the offset is -1: give 0 or more"),
+    ("put-size", "bsp_put: the size is -1: give 0 or more"),
+    ("put-null", "bsp_put: 1 bytes cannot be at 0x0"),
+    ("get-null", "bsp_get: 1 bytes cannot be at 0x0"),
+    (
+        "put-beyond",
+        "bsp: process 2 of 3, bsp_sync: superstep 1: process 1 puts 3 bytes at offset 14 of an \
+         area of process 2: its area has 16 bytes\n",
+    ),
+    (
+        "get-beyond",
+        "process 1 gets 1 bytes at offset 17 of an area of process 2: its area has 16 bytes\n",
+    ),
+    (
+        "get-absent",
+        "process 0 gets 1 bytes at offset 0 of an area of process 2: it has registered NULL there",
+    ),
+    ("send-nobody", "bsp_send: there is no process 17, of 3"),
+    ("send-size", "bsp_send: the size is -1: give 0 or more"),
+    ("tagsize", "bsp_set_tagsize: the size is -1: give 0 or more"),
+    ("move-empty", "bsp_move: there is no message left"),
+    (
+        "pushes",
+        "bsp: process 0 of 3, bsp_sync: superstep 1: all processes must have the same number of \
+         bsp_push_reg: process 2 has 1, process 0 has 0\n",
+    ),
+    (
+        "pops",
+        "all processes must have the same number of bsp_pop_reg: process 1 has 0, process 0 has 1\n",
+    ),
+    (
+        "tagsizes",
+        "all processes must have the same size in bsp_set_tagsize: process 1 has 8, process 0 \
+         has 4\n",
+    ),
+    (
+        "ends",
+        "bsp: process 0 of 3, bsp_sync: superstep 1: process 1 has called bsp_end and process 0 \
+         has not\n",
+    ),
+    ("exits", ""),
+    ("dies", ""),
+    ("after", "bsp_sync: it comes after bsp_end"),
+    ("again", "bsp_begin: it is called once"),
+    ("nprocs-after", "bsp_nprocs: the program is over"),
+    ("", ""),
+    ("nothing", ""),
+];
+
+/// Those that are none.
+const USES: [&str; 2] = ["", "nothing"];
+
+static MISUSE: LazyLock<PathBuf> = LazyLock::new(|| build("misuse"));
+
+#[test]
+fn what_is_refused_ends_all_and_says_why() {
+    for (mode, text) in MISUSES {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-said-{mode}"));
+        let file = File::create(&path).unwrap();
+        let (code, told) = run(&MISUSE, mode, 3, LinkChoice::Auto, Some(&file));
+        let said = fs::read_to_string(&path).unwrap();
+        assert_eq!(code == 0, USES.contains(&mode), "{mode}: {told}: {said}");
+        assert!(said.contains(text), "{mode}: {said}");
+        if USES.contains(&mode) {
+            assert_eq!(said, "", "{mode}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+/* How a program begins and ends: the first word says how. */
+#include "test.h"
+
+static int wanted;
+
+static void spmd(void)
+{
+    bsp_begin(wanted);
+    CHECK(bsp_nprocs() == (wanted < 3 ? wanted : 3));
+    CHECK(bsp_pid() < wanted);
+    bsp_sync();
+    bsp_end();
+}
+
+int main(int argc, char *argv[])
+{
+    const char *how = argc > 1 ? argv[1] : "";
+
+    if (strcmp(how, "init") == 0) {
+        wanted = 3;
+        bsp_init(spmd, argc, argv);
+        /* Process 0 alone comes here. */
+        if (bsp_nprocs() != 3)
+            return 3;
+        spmd();
+        puts("only one");
+        return 0;
+    }
+    wanted = strcmp(how, "fewer") == 0 ? 2 : strcmp(how, "one") == 0 ? 1 : 100;
+    if (bsp_nprocs() != 3)
+        return 3;
+    spmd();
+    return 0;
+}

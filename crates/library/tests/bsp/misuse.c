@@ -1,0 +1,119 @@
+/* What is refused: the first word says what. There are three processes. */
+#include "test.h"
+
+static int me;
+static char area[16], other[16];
+
+static int is(const char *how, const char *name)
+{
+    return strcmp(how, name) == 0;
+}
+
+static void early(const char *how)
+{
+    char *none = NULL;
+
+    if (is(how, "before"))
+        bsp_sync();
+    if (is(how, "pid-before"))
+        printf("%d\n", bsp_pid());
+    if (is(how, "none"))
+        bsp_begin(0);
+    if (is(how, "minus"))
+        bsp_begin(-3);
+    if (is(how, "init-null"))
+        bsp_init(NULL, 0, &none);
+}
+
+static void spmd(const char *how)
+{
+    int number = -1;
+
+    if (is(how, "twice"))
+        bsp_begin(3);
+    if (is(how, "init-late"))
+        bsp_init(NULL, 0, NULL);
+    if (is(how, "abort"))
+        bsp_abort("%s %d\n", "that was all:", 7);
+    if (is(how, "abort-one") && me == 1)
+        bsp_abort("one of them");
+    if (is(how, "push-negative"))
+        bsp_push_reg(area, -1);
+    if (is(how, "push-null"))
+        bsp_push_reg(NULL, 1);
+    if (is(how, "pop-unknown"))
+        bsp_pop_reg(other);
+    if (is(how, "put-unknown"))
+        bsp_put(0, "x", other, 0, 1);
+    if (is(how, "put-early")) {
+        bsp_push_reg(other, sizeof other);
+        bsp_put(0, "x", other, 0, 1);
+    }
+    if (is(how, "put-nobody"))
+        bsp_put(3, "x", area, 0, 1);
+    if (is(how, "get-nobody"))
+        bsp_get(-1, area, 0, other, 1);
+    if (is(how, "put-offset"))
+        bsp_put(0, "x", area, -1, 1);
+    if (is(how, "put-size"))
+        bsp_put(0, "x", area, 0, -1);
+    if (is(how, "put-null"))
+        bsp_put(0, NULL, area, 0, 1);
+    if (is(how, "get-null"))
+        bsp_get(0, area, 0, NULL, 1);
+    if (is(how, "put-beyond") && me == 1)
+        bsp_put(2, "xyz", area, 14, 3);
+    if (is(how, "get-beyond") && me == 1)
+        bsp_get(2, area, 17, other, 1);
+    if (is(how, "get-absent")) {
+        bsp_push_reg(me == 2 ? NULL : other, me == 2 ? 0 : 8);
+        bsp_sync();
+        if (me == 0)
+            bsp_get(2, other, 0, area, 1);
+    }
+    if (is(how, "send-nobody"))
+        bsp_send(17, NULL, "x", 1);
+    if (is(how, "send-size"))
+        bsp_send(0, NULL, "x", -1);
+    if (is(how, "tagsize"))
+        bsp_set_tagsize(&number);
+    if (is(how, "move-empty"))
+        bsp_move(area, 1);
+    if (is(how, "pushes") && me == 2)
+        bsp_push_reg(other, 1);
+    if (is(how, "pops") && me == 0)
+        bsp_pop_reg(area);
+    if (is(how, "tagsizes")) {
+        number = me == 1 ? 8 : 4;
+        bsp_set_tagsize(&number);
+    }
+    if (is(how, "ends") && me == 1) {
+        bsp_end();
+        return;
+    }
+    if (is(how, "exits") && me == 1)
+        exit(0);
+    if (is(how, "dies") && me == 1)
+        abort();
+    bsp_sync();
+    bsp_end();
+    if (is(how, "after"))
+        bsp_sync();
+    if (is(how, "again"))
+        bsp_begin(3);
+    if (is(how, "nprocs-after"))
+        printf("%d\n", bsp_nprocs());
+}
+
+int main(int argc, char *argv[])
+{
+    const char *how = argc > 1 ? argv[1] : "";
+
+    early(how);
+    bsp_begin(3);
+    me = bsp_pid();
+    bsp_push_reg(area, sizeof area);
+    bsp_sync();
+    spmd(how);
+    return 0;
+}
