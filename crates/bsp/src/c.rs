@@ -119,9 +119,15 @@ extern "C" fn bsp_pop_reg(start: *const c_void) {
 }
 
 /// # Safety
-/// So many bytes may be read at `from`.
-unsafe fn put<P>(call: &str, pid: P, from: *const c_void, to: *mut c_void, at: u64, count: u64)
-where
+/// So many bytes may be read at `from`; if `lent`, until the superstep's end.
+unsafe fn put<P>(
+    call: &str,
+    pid: P,
+    from: *const c_void,
+    to: *mut c_void,
+    (at, count): (u64, u64),
+    lent: bool,
+) where
     P: Copy + std::fmt::Display + TryInto<u32>,
 {
     if count == 0 {
@@ -131,7 +137,12 @@ where
         let pid = peer(call, it, pid);
         // SAFETY: promised by the caller.
         let bytes = unsafe { bytes(call, from, count) };
-        it.put(call, pid, bytes, to.addr(), at);
+        if lent {
+            // SAFETY: as well.
+            unsafe { it.hpput(call, pid, bytes, to.addr(), at) };
+        } else {
+            it.put(call, pid, bytes, to.addr(), at);
+        }
     });
 }
 
@@ -158,7 +169,7 @@ where
 }
 
 macro_rules! accesses {
-    ($($put:ident, $put_64:ident, $get:ident, $get_64:ident;)*) => {$(
+    ($($put:ident, $put_64:ident, $lent:literal, $get:ident, $get_64:ident;)*) => {$(
         /// # Safety
         /// As the header says.
         #[unsafe(no_mangle)]
@@ -172,7 +183,7 @@ macro_rules! accesses {
             const CALL: &str = stringify!($put);
             let (at, count) = (size(CALL, "the offset", at), size(CALL, "the size", count));
             // SAFETY: promised by the caller.
-            unsafe { put(CALL, pid, from, to, at, count) };
+            unsafe { put(CALL, pid, from, to, (at, count), $lent) };
         }
 
         /// # Safety
@@ -186,7 +197,7 @@ macro_rules! accesses {
             count: usize,
         ) {
             // SAFETY: promised by the caller.
-            unsafe { put(stringify!($put), pid, from, to, at as u64, count as u64) };
+            unsafe { put(stringify!($put), pid, from, to, (at as u64, count as u64), $lent) };
         }
 
         /// # Safety
@@ -222,8 +233,8 @@ macro_rules! accesses {
 }
 
 accesses! {
-    bsp_put, bsp_put_64, bsp_get, bsp_get_64;
-    bsp_hpput, bsp_hpput_64, bsp_hpget, bsp_hpget_64;
+    bsp_put, bsp_put_64, false, bsp_get, bsp_get_64;
+    bsp_hpput, bsp_hpput_64, true, bsp_hpget, bsp_hpget_64;
 }
 
 /// # Safety

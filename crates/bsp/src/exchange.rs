@@ -3,11 +3,14 @@
 //! Heads of all are the barrier, and nothing else synchronises.
 //!
 //! Who has all logs answers the gets in them, then knows that nobody reads its memory any
-//! more: so the results of its own gets and then the puts of others are written.
+//! more: so the results of its own gets and then the puts of others are written. The bytes
+//! of long puts are received straight in their places, once the results of gets are there.
+
+use portolan::{Buffer, Gather, Scatter};
 
 use crate::areas::{Areas, Changes};
 use crate::failure::Failure;
-use crate::log::{Call, Calls, Log};
+use crate::log::{Call, Calls, Log, Piece, Written};
 use crate::queue::Queue;
 
 /// Bytes of a head.
@@ -15,8 +18,11 @@ const HEAD_BYTES: usize = 48;
 /// Most bytes of a head with its log.
 pub const FIRST_BYTES: usize = 4096;
 
+/// Pieces that travel in one message.
+const PIECES_MAX: usize = 1024;
+
 /// What travels in a superstep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// A head, maybe with its log.
     Head,
@@ -24,15 +30,31 @@ pub enum Part {
     Log,
     /// The results of gets, in the order of their calls.
     Results,
+    /// Bytes of long puts, up to 1,024 of them, in the order of their calls.
+    Pieces(u32),
 }
 
 /// What carries the parts, in order or not, each once.
 pub trait Wire {
     /// Sends a part; never waits for its receiver.
-    fn send(&mut self, to: u32, part: Part, step: u64, bytes: Vec<u8>) -> Result<(), Failure>;
+    /// `lent`: the program's memory is among it.
+    fn send(
+        &mut self,
+        to: u32,
+        part: Part,
+        step: u64,
+        bytes: Gather,
+        lent: bool,
+    ) -> Result<(), Failure>;
 
-    /// A part is expected, of `bytes` bytes; a head of at most so many.
-    fn expect(&mut self, from: u32, part: Part, step: u64, bytes: u64) -> Result<(), Failure>;
+    /// A part is expected, as long as `room`; a head is at most as long.
+    fn expect(&mut self, from: u32, part: Part, step: u64, room: Scatter) -> Result<(), Failure>;
+
+    /// Memory of so many bytes.
+    fn room(&mut self, from: u32, bytes: u64) -> Result<Vec<u8>, Failure>;
+
+    /// Takes memory that is not needed any more.
+    fn keep(&mut self, memory: Vec<u8>);
 }
 
 /// Something that was expected has come.
@@ -40,6 +62,7 @@ pub trait Wire {
 pub struct Arrived {
     pub from: u32,
     pub part: Part,
+    /// Nothing, where it went straight to its places.
     pub bytes: Vec<u8>,
 }
 
@@ -122,9 +145,13 @@ struct Peer {
     /// Bytes of the log's beginning that are the head.
     before: usize,
     results: Vec<u8>,
+    /// Where its pieces go to.
+    places: Vec<Wanted>,
+    /// Pieces that were received elsewhere, since some overlap: by message.
+    staged: Vec<Vec<u8>>,
 }
 
-/// Where the result of a get goes to.
+/// Memory that is to be written: by the result of a get, or by a piece.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub into: *mut u8,
@@ -142,10 +169,18 @@ pub struct Exchange {
     /// Of the messages of this superstep.
     tag_bytes: u64,
     peers: Vec<Peer>,
+    /// Of this process to itself.
+    own: Vec<Piece>,
+    /// What is got from each process.
+    wanted: Vec<Vec<Wanted>>,
     /// Parts that have not come.
     heads: usize,
     logs: usize,
     results: usize,
+    /// Messages of pieces; none is expected before all places are known.
+    pieces: Option<usize>,
+    /// Pieces are written when all are here.
+    staged: bool,
     /// All have alike what they must.
     compared: bool,
     /// The gets of all have been answered.
@@ -153,14 +188,18 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Begins with the logs of process `me`, one for each process; `asked` are the bytes
-    /// that it gets from each.
-    pub fn begin(
+    /// Begins with the logs of process `me`, one for each process, and what it gets from
+    /// each.
+    ///
+    /// # Safety
+    /// Until it is finished, what is wanted may be written, registered areas may be read
+    /// and written, and pieces that are lent stay as they are.
+    pub unsafe fn begin(
         me: u32,
         common: Common,
         tag_bytes: u64,
         logs: &mut [Log],
-        asked: &[u64],
+        wanted: Vec<Vec<Wanted>>,
         areas: &Areas,
         wire: &mut impl Wire,
     ) -> Result<Self, Failure> {
@@ -168,54 +207,73 @@ impl Exchange {
         let step = common.step;
         let others = || (1..size).map(|k| (me + k) % size);
         for other in others() {
-            wire.expect(other, Part::Head, step, FIRST_BYTES as u64)?;
+            let room = wire.room(other, FIRST_BYTES as u64)?;
+            wire.expect(other, Part::Head, step, room.into())?;
         }
         let mut it = Self {
             me,
             common,
             tag_bytes,
             peers: logs.iter().map(|_| Peer::default()).collect(),
+            own: Vec::new(),
+            wanted,
             heads: logs.len(),
             logs: logs.len(),
             results: 0,
+            pieces: None,
+            staged: false,
             compared: false,
             served: false,
         };
         // Each begins with the process after it.
         for to in others() {
-            let (head, mut bytes) = it.head(&mut logs[to as usize]);
+            let written = logs[to as usize].take();
+            let head = it.head(&written);
+            let Written {
+                calls,
+                data,
+                pieces,
+            } = written;
+            let mut first = head.to_bytes().to_vec();
             if head.is_whole() {
-                wire.send(to, Part::Head, step, bytes)?;
+                first.extend_from_slice(&calls);
+                first.extend_from_slice(&data);
+                wire.send(to, Part::Head, step, first.into(), false)?;
+                // Its memory may be written to again.
+                logs[to as usize].renew(data);
             } else {
-                let log = bytes.split_off(HEAD_BYTES);
-                wire.send(to, Part::Head, step, bytes)?;
-                wire.send(to, Part::Log, step, log)?;
+                wire.send(to, Part::Head, step, first.into(), false)?;
+                let log = Gather::from(calls).and(data);
+                wire.send(to, Part::Log, step, log, false)?;
             }
-            if asked[to as usize] > 0 {
+            for (message, (pieces, lent)) in (0..).zip(messages(pieces)) {
+                wire.send(to, Part::Pieces(message), step, pieces, lent)?;
+            }
+            let asked: usize = it.wanted[to as usize].iter().map(|it| it.bytes).sum();
+            if asked > 0 {
                 it.results += 1;
-                wire.expect(to, Part::Results, step, asked[to as usize])?;
+                let room = wire.room(to, asked as u64)?;
+                wire.expect(to, Part::Results, step, room.into())?;
             }
         }
-        let (head, bytes) = it.head(&mut logs[me as usize]);
+        let written = logs[me as usize].take();
+        let head = it.head(&written);
+        it.own = written.pieces;
         let own = &mut it.peers[me as usize];
-        (own.head, own.log, own.before) = (Some(head), bytes, HEAD_BYTES);
+        own.head = Some(head);
+        own.log = [written.calls, written.data].concat();
         it.heads -= 1;
         it.logs -= 1;
         it.go_on(areas, wire)?;
         Ok(it)
     }
 
-    /// A log, behind its head.
-    fn head(&self, log: &mut Log) -> (Head, Vec<u8>) {
-        let length = log.len() as u64;
-        let (mut bytes, calls) = log.take(vec![0; HEAD_BYTES]);
-        let head = Head {
+    fn head(&self, log: &Written) -> Head {
+        Head {
             common: self.common,
-            log: length,
-            calls,
-        };
-        bytes[..HEAD_BYTES].copy_from_slice(&head.to_bytes());
-        (head, bytes)
+            log: (log.calls.len() + log.data.len()) as u64,
+            calls: log.calls.len() as u64,
+        }
     }
 
     /// Takes what has come.
@@ -241,7 +299,8 @@ impl Exchange {
                     (peer.log, peer.before) = (bytes, HEAD_BYTES);
                     self.logs -= 1;
                 } else {
-                    wire.expect(from, Part::Log, self.common.step, head.log)?;
+                    let room = wire.room(from, head.log)?;
+                    wire.expect(from, Part::Log, self.common.step, room.into())?;
                 }
             }
             Part::Log => {
@@ -255,6 +314,12 @@ impl Exchange {
                 peer.results = bytes;
                 self.results -= 1;
             }
+            Part::Pieces(message) => {
+                if !bytes.is_empty() {
+                    peer.staged[message as usize] = bytes;
+                }
+                self.pieces = self.pieces.map(|left| left - 1);
+            }
         }
         self.go_on(areas, wire)
     }
@@ -267,6 +332,11 @@ impl Exchange {
         if self.logs == 0 && !self.served {
             self.served = true;
             self.serve(areas, wire)?;
+        }
+        if self.served && self.heads == 0 && self.results == 0 && self.pieces.is_none() {
+            self.store_results()?;
+            self.store_puts(areas)?;
+            self.expect_pieces(wire)?;
         }
         Ok(())
     }
@@ -320,6 +390,7 @@ impl Exchange {
             let mut results = Vec::new();
             let mut calls = self.calls(who)?;
             let malformed = |_| Failure::Malformed { who };
+            let mut places = Vec::new();
             while let Some(call) = calls.read().map_err(malformed)? {
                 let (verb, slot, offset, bytes) = match call {
                     Call::Put {
@@ -332,6 +403,11 @@ impl Exchange {
                         offset,
                         bytes,
                     } => ("gets", slot, offset, bytes),
+                    Call::Piece {
+                        slot,
+                        offset,
+                        bytes,
+                    } => ("puts", slot, offset, bytes),
                     Call::Message { .. } => continue,
                 };
                 let outside = |why| Failure::Outside {
@@ -343,6 +419,12 @@ impl Exchange {
                     why,
                 };
                 let place = areas.place(slot, offset, bytes).map_err(outside)?;
+                if matches!(call, Call::Piece { .. }) {
+                    places.push(Wanted {
+                        into: place,
+                        bytes: bytes as usize,
+                    });
+                }
                 if matches!(call, Call::Get { .. }) {
                     let at = results.len();
                     results.resize(at + bytes as usize, 0);
@@ -353,77 +435,180 @@ impl Exchange {
                     }
                 }
             }
+            self.peers[who as usize].places = places;
             if who == me {
                 self.peers[me as usize].results = results;
             } else if !results.is_empty() {
-                wire.send(who, Part::Results, self.common.step, results)?;
+                let results = results.into();
+                wire.send(who, Part::Results, self.common.step, results, false)?;
             }
         }
         Ok(())
     }
 
-    /// Whether all has come that this process needs.
-    pub const fn is_complete(&self) -> bool {
-        self.heads == 0 && self.served && self.results == 0
-    }
-
-    /// Writes the results of gets, `wanted` from each process, then what others have put;
-    /// and fills the queue.
-    ///
-    /// # Safety
-    /// What is wanted may be written, and so may registered areas.
-    pub unsafe fn finish(
-        self,
-        wanted: &[Vec<Wanted>],
-        areas: &Areas,
-        queue: &mut Queue,
-    ) -> Result<(), Failure> {
-        for ((who, peer), wanted) in (0..).zip(&self.peers).zip(wanted) {
+    /// Writes the results of gets.
+    fn store_results(&self) -> Result<(), Failure> {
+        for ((who, peer), wanted) in (0..).zip(&self.peers).zip(&self.wanted) {
             let mut rest = &peer.results[..];
             for it in wanted {
-                let (result, after) =
-                    (rest.split_at_checked(it.bytes)).ok_or(Failure::Malformed { who })?;
+                let cut = rest.split_at_checked(it.bytes);
+                let (result, after) = cut.ok_or(Failure::Malformed { who })?;
                 rest = after;
-                // SAFETY: promised by the caller.
+                // SAFETY: promised where this began.
                 unsafe { result.as_ptr().copy_to(it.into, it.bytes) };
             }
         }
+        Ok(())
+    }
+
+    /// Writes what others have put, but for pieces.
+    fn store_puts(&self, areas: &Areas) -> Result<(), Failure> {
+        for who in 0..self.peers.len() as u32 {
+            let mut calls = self.calls(who)?;
+            while let Ok(Some(call)) = calls.read() {
+                if let Call::Put {
+                    slot,
+                    offset,
+                    bytes,
+                } = call
+                    && let Ok(place) = areas.place(slot, offset, bytes.len() as u64)
+                {
+                    // SAFETY: promised where this began.
+                    unsafe { bytes.as_ptr().copy_to(place, bytes.len()) };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the pieces of this process to itself.
+    fn store_own(&self) {
+        let places = &self.peers[self.me as usize].places;
+        for (place, piece) in places.iter().zip(&self.own) {
+            // SAFETY: promised where this began; they may overlap.
+            unsafe { piece.start().copy_to(place.into, place.bytes) };
+        }
+    }
+
+    /// Receives the bytes of long puts: in their places, unless some overlap, which must
+    /// look as if one came after the other.
+    fn expect_pieces(&mut self, wire: &mut impl Wire) -> Result<(), Failure> {
+        let staged = self.overlap();
+        let (me, step) = (self.me, self.common.step);
+        let mut count = 0;
+        for (from, peer) in (0..).zip(&mut self.peers).filter(|(from, _)| *from != me) {
+            for (message, places) in (0..).zip(peer.places.chunks(PIECES_MAX)) {
+                count += 1;
+                let room = if staged {
+                    peer.staged.push(Vec::new());
+                    let bytes: usize = places.iter().map(|it| it.bytes).sum();
+                    wire.room(from, bytes as u64)?.into()
+                } else {
+                    in_place(places)
+                };
+                wire.expect(from, Part::Pieces(message), step, room)?;
+            }
+        }
+        self.pieces = Some(count);
+        self.staged = staged;
+        if !staged {
+            self.store_own();
+        }
+        Ok(())
+    }
+
+    /// Whether places of pieces overlap.
+    fn overlap(&self) -> bool {
+        let all = self.peers.iter().flat_map(|peer| &peer.places);
+        let mut ends: Vec<_> = all.map(|it| (it.into.addr(), it.bytes)).collect();
+        ends.sort_unstable();
+        let mut pairs = ends.iter().zip(ends.iter().skip(1));
+        pairs.any(|((start, bytes), (next, _))| start + bytes > *next)
+    }
+
+    /// Whether all has come that this process needs.
+    pub const fn is_complete(&self) -> bool {
+        matches!(self.pieces, Some(0))
+    }
+
+    /// Writes the pieces that are left, and fills the queue. Gives back the lists of what was
+    /// wanted.
+    pub fn finish(
+        self,
+        queue: &mut Queue,
+        wire: &mut impl Wire,
+    ) -> Result<Vec<Vec<Wanted>>, Failure> {
         queue.begin(self.tag_bytes as usize);
         let mut messages = (0, 0);
         for who in 0..self.peers.len() as u32 {
             let mut calls = self.calls(who)?;
             while let Ok(Some(call)) = calls.read() {
-                match call {
-                    Call::Put {
-                        slot,
-                        offset,
-                        bytes,
-                    } => {
-                        if let Ok(place) = areas.place(slot, offset, bytes.len() as u64) {
-                            // SAFETY: promised by the caller.
-                            unsafe { bytes.as_ptr().copy_to(place, bytes.len()) };
-                        }
-                    }
-                    Call::Message { tag, payload } => {
-                        messages.0 += 1;
-                        messages.1 += tag.len() + payload.len();
-                    }
-                    Call::Get { .. } => {}
-                }
-            }
-        }
-        if messages.0 == 0 {
-            return Ok(());
-        }
-        queue.reserve(messages.0, messages.1);
-        for who in 0..self.peers.len() as u32 {
-            let mut calls = self.calls(who)?;
-            while let Ok(Some(call)) = calls.read() {
                 if let Call::Message { tag, payload } = call {
-                    queue.push(tag, payload);
+                    messages.0 += 1;
+                    messages.1 += tag.len() + payload.len();
                 }
             }
         }
-        Ok(())
+        for (who, peer) in (0..).zip(&self.peers) {
+            if who == self.me && self.staged {
+                self.store_own();
+            }
+            for (places, bytes) in peer.places.chunks(PIECES_MAX).zip(&peer.staged) {
+                let mut rest = &bytes[..];
+                for it in places {
+                    let (piece, after) = rest.split_at(it.bytes);
+                    rest = after;
+                    // SAFETY: promised where this began.
+                    unsafe { piece.as_ptr().copy_to(it.into, it.bytes) };
+                }
+            }
+        }
+        if messages.0 > 0 {
+            queue.reserve(messages.0, messages.1);
+            for who in 0..self.peers.len() as u32 {
+                let mut calls = self.calls(who)?;
+                while let Ok(Some(call)) = calls.read() {
+                    if let Call::Message { tag, payload } = call {
+                        queue.push(tag, payload);
+                    }
+                }
+            }
+        }
+        for peer in self.peers {
+            wire.keep(peer.log);
+            wire.keep(peer.results);
+            peer.staged.into_iter().for_each(|memory| wire.keep(memory));
+        }
+        Ok(self.wanted)
     }
+}
+
+/// The messages that pieces travel in, and whether some are lent.
+fn messages(pieces: Vec<Piece>) -> impl Iterator<Item = (Gather, bool)> {
+    let mut pieces = pieces.into_iter().peekable();
+    std::iter::from_fn(move || {
+        pieces.peek()?;
+        let mut lent = false;
+        let gathers = pieces.by_ref().take(PIECES_MAX).map(|piece| match piece {
+            Piece::Copied(bytes) => Gather::from(bytes),
+            Piece::Lent(start, bytes) => {
+                lent = true;
+                // SAFETY: promised where the exchange began.
+                unsafe { Gather::lent(start, bytes) }
+            }
+        });
+        let all = gathers.reduce(Gather::and)?;
+        Some((all, lent))
+    })
+}
+
+/// Places, to be received in.
+fn in_place(places: &[Wanted]) -> Scatter {
+    let buffers = places.iter().map(|it| {
+        // SAFETY: promised where the exchange began.
+        Scatter::from(unsafe { Buffer::lent(it.into, it.bytes) })
+    });
+    buffers
+        .reduce(Scatter::and)
+        .unwrap_or_else(|| Vec::new().into())
 }

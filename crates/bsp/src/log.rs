@@ -1,6 +1,7 @@
 //! What a process puts to another, gets from it and sends to it in a superstep, in the
 //! order of its calls, as one run of bytes: first what each call was, then the bytes that
-//! they carry, one behind the other.
+//! they carry, one behind the other. Long puts are not in there: the log says only where
+//! they go to, and their bytes travel as [pieces](Piece) of their own.
 //!
 //! A call is a byte, then up to three numbers (LEB128) that it does not share with the
 //! call before: slot, distance from where that one ended (zigzag), length. So scattered
@@ -10,6 +11,7 @@ const KIND: u8 = 3;
 const PUT: u8 = 0;
 const GET: u8 = 1;
 const MESSAGE: u8 = 2;
+const PIECE: u8 = 3;
 /// The slot is that of the put or get before.
 const SAME_SLOT: u8 = 4;
 /// It begins where the put or get before ended.
@@ -25,11 +27,51 @@ struct Shared {
     bytes: u64,
 }
 
+/// The shortest put whose bytes are not in the log.
+pub const PIECE_MIN: usize = 4096;
+
+/// The bytes of a long put.
+#[derive(Debug)]
+pub enum Piece {
+    /// As they were at the call.
+    Copied(Vec<u8>),
+    /// As they are: the program leaves them alone until the superstep's end.
+    Lent(*const u8, usize),
+}
+
+// SAFETY: an address; who made it has promised that it may be read.
+unsafe impl Send for Piece {}
+
+impl Piece {
+    pub const fn start(&self) -> *const u8 {
+        match self {
+            Self::Copied(bytes) => bytes.as_ptr(),
+            Self::Lent(start, _) => *start,
+        }
+    }
+
+    pub const fn bytes(&self) -> usize {
+        match self {
+            Self::Copied(bytes) => bytes.len(),
+            Self::Lent(_, bytes) => *bytes,
+        }
+    }
+}
+
+/// What a log was written to.
+#[derive(Debug, Default)]
+pub struct Written {
+    pub calls: Vec<u8>,
+    pub data: Vec<u8>,
+    pub pieces: Vec<Piece>,
+}
+
 /// A log that is written.
 #[derive(Debug, Default)]
 pub struct Log {
     calls: Vec<u8>,
     data: Vec<u8>,
+    pieces: Vec<Piece>,
     /// A put that the next may continue: slot, offset, length.
     open: Option<(u32, u64, u64)>,
     shared: Shared,
@@ -52,6 +94,12 @@ pub enum Call<'a> {
         tag: &'a [u8],
         payload: &'a [u8],
     },
+    /// A put whose bytes are the next piece.
+    Piece {
+        slot: u32,
+        offset: u64,
+        bytes: u64,
+    },
 }
 
 fn push_number(to: &mut Vec<u8>, mut number: u64) {
@@ -63,9 +111,13 @@ fn push_number(to: &mut Vec<u8>, mut number: u64) {
 }
 
 impl Log {
-    /// Room for `bytes` that the caller is to fill, which are put to a place.
+    /// A put, which copies.
     #[inline]
     pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8]) {
+        if bytes.len() >= PIECE_MIN {
+            self.piece(slot, offset, Piece::Copied(bytes.to_vec()));
+            return;
+        }
         match &mut self.open {
             Some((its, start, length)) if *its == slot && *start + *length == offset => {
                 *length += bytes.len() as u64;
@@ -76,6 +128,13 @@ impl Log {
             }
         }
         self.data.extend_from_slice(bytes);
+    }
+
+    /// A long put.
+    pub fn piece(&mut self, slot: u32, offset: u64, piece: Piece) {
+        self.close();
+        self.place(PIECE, slot, offset, piece.bytes() as u64);
+        self.pieces.push(piece);
     }
 
     pub fn get(&mut self, slot: u32, offset: u64, bytes: u64) {
@@ -129,24 +188,23 @@ impl Log {
         };
     }
 
-    /// All of it, behind `before`, and how many bytes of that are calls. Begins anew.
-    pub fn take(&mut self, before: Vec<u8>) -> (Vec<u8>, u64) {
+    /// All of it. Begins anew.
+    pub fn take(&mut self) -> Written {
         self.close();
-        let mut all = before;
-        all.reserve(self.calls.len() + self.data.len());
-        all.extend_from_slice(&self.calls);
-        all.extend_from_slice(&self.data);
-        let calls = self.calls.len() as u64;
-        self.calls.clear();
-        self.data.clear();
         self.shared = Shared::default();
-        (all, calls)
+        Written {
+            calls: std::mem::take(&mut self.calls),
+            data: std::mem::take(&mut self.data),
+            pieces: std::mem::take(&mut self.pieces),
+        }
     }
 
-    /// Bytes that [`Self::take`] would give now.
-    pub fn len(&mut self) -> usize {
-        self.close();
-        self.calls.len() + self.data.len()
+    /// Takes memory, to be written to again.
+    pub fn renew(&mut self, mut memory: Vec<u8>) {
+        if self.data.capacity() == 0 {
+            memory.clear();
+            self.data = memory;
+        }
     }
 }
 
@@ -260,7 +318,11 @@ impl<'a> Calls<'a> {
                 offset,
                 bytes,
             })),
-            _ => Err(Malformed),
+            _ => Ok(Some(Call::Piece {
+                slot,
+                offset,
+                bytes,
+            })),
         }
     }
 }
@@ -288,8 +350,10 @@ mod tests {
         log.message(b"t", b"payload");
         log.message(b"u", b"PAYLOAD");
         log.put(0, 1 << 40, b"");
-        assert_eq!(log.len(), log.clone_len());
-        let (bytes, calls) = log.take(Vec::new());
+        log.put(1, 5, &[7; PIECE_MIN]);
+        log.put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1]);
+        let (bytes, calls, pieces) = taken(&mut log);
+        assert_eq!(pieces, 1);
         let put = |slot, offset, bytes| Call::Put {
             slot,
             offset,
@@ -307,16 +371,26 @@ mod tests {
             message(b"t".as_slice(), b"payload".as_slice()),
             message(b"u", b"PAYLOAD"),
             put(0, 1 << 40, b""),
+            Call::Piece {
+                slot: 1,
+                offset: 5,
+                bytes: PIECE_MIN as u64,
+            },
+            put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1]),
         ];
         assert_eq!(read(&bytes, calls, 1).unwrap(), expected);
         // It begins anew.
-        assert_eq!(log.take(Vec::new()), (Vec::new(), 0));
+        assert_eq!(taken(&mut log), (Vec::new(), 0, 0));
     }
 
-    impl Log {
-        fn clone_len(&self) -> usize {
-            self.calls.len() + self.data.len()
-        }
+    fn taken(log: &mut Log) -> (Vec<u8>, u64, usize) {
+        let Written {
+            calls,
+            data,
+            pieces,
+        } = log.take();
+        let count = calls.len() as u64;
+        ([calls, data].concat(), count, pieces.len())
     }
 
     #[test]
@@ -327,8 +401,8 @@ mod tests {
             at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             log.put(7, (at >> 33) % 100_000 * 8, &[1; 8]);
         }
-        assert!(log.len() <= 1000 * 12 + 10, "{}", log.len());
-        let (bytes, calls) = log.take(Vec::new());
+        let (bytes, calls, _) = taken(&mut log);
+        assert!(bytes.len() <= 1000 * 12 + 10, "{}", bytes.len());
         assert_eq!(read(&bytes, calls, 0).unwrap().len(), 1000);
     }
 
@@ -337,7 +411,7 @@ mod tests {
         let mut log = Log::default();
         log.put(300, 70_000, b"abc");
         log.message(b"", b"x");
-        let (bytes, calls) = log.take(Vec::new());
+        let (bytes, calls, _) = taken(&mut log);
         for cut in 0..bytes.len() {
             assert_eq!(read(&bytes[..cut], calls, 0), Err(Malformed), "{cut}");
         }

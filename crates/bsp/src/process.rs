@@ -8,7 +8,7 @@ use portolan::{Config, Endpoint, SpaceId, Threads};
 use crate::areas::{Area, Areas};
 use crate::exchange::{Common, Exchange, Wanted};
 use crate::failure::Failure;
-use crate::log::Log;
+use crate::log::{Log, PIECE_MIN, Piece};
 use crate::queue::Queue;
 use crate::wire::Engine;
 
@@ -27,7 +27,6 @@ pub struct Process {
     pub areas: Areas,
     logs: Vec<Log>,
     wanted: Vec<Vec<Wanted>>,
-    asked: Vec<u64>,
     pub queue: Queue,
     tags: Tags,
     began: Instant,
@@ -136,7 +135,6 @@ pub fn begin(most: i64) {
         areas: Areas::default(),
         logs: each().map(|_| Log::default()).collect(),
         wanted: each().map(|_| Vec::new()).collect(),
-        asked: each().map(|_| 0).collect(),
         queue: Queue::default(),
         tags: Tags::default(),
         began: Instant::now(),
@@ -188,12 +186,23 @@ impl Process {
         self.logs[to as usize].put(slot, offset, bytes);
     }
 
+    /// A put whose bytes are read until the superstep ends, if that saves a copy.
+    ///
+    /// # Safety
+    /// They may be, and stay as they are.
+    pub unsafe fn hpput(&mut self, call: &str, to: u32, bytes: &[u8], start: usize, offset: u64) {
+        if bytes.len() < PIECE_MIN {
+            return self.put(call, to, bytes, start, offset);
+        }
+        let slot = self.slot(call, start);
+        let piece = Piece::Lent(bytes.as_ptr(), bytes.len());
+        self.logs[to as usize].piece(slot, offset, piece);
+    }
+
     pub fn get(&mut self, call: &str, from: u32, start: usize, offset: u64, wanted: Wanted) {
         let slot = self.slot(call, start);
-        let bytes = wanted.bytes as u64;
-        self.logs[from as usize].get(slot, offset, bytes);
+        self.logs[from as usize].get(slot, offset, wanted.bytes as u64);
         self.wanted[from as usize].push(wanted);
-        self.asked[from as usize] += bytes;
     }
 
     pub fn send(&mut self, to: u32, tag: &[u8], payload: &[u8]) {
@@ -228,27 +237,29 @@ impl Process {
             tag_bytes: self.tags.set,
             ends,
         };
-        let mut exchange = Exchange::begin(
-            self.me,
-            common,
-            self.tags.sent,
-            &mut self.logs,
-            &self.asked,
-            &self.areas,
-            &mut self.wire,
-        )?;
+        // SAFETY: the program's memory until the superstep's end, or until it is popped.
+        let begun = unsafe {
+            Exchange::begin(
+                self.me,
+                common,
+                self.tags.sent,
+                &mut self.logs,
+                std::mem::take(&mut self.wanted),
+                &self.areas,
+                &mut self.wire,
+            )
+        };
+        let mut exchange = begun?;
         while !exchange.is_complete() {
             let arrived = self.wire.next()?;
             exchange.take(arrived, &self.areas, &mut self.wire)?;
         }
-        // SAFETY: the program's memory until the superstep's end, or until it is popped.
-        unsafe { exchange.finish(&self.wanted, &self.areas, &mut self.queue)? };
+        self.wanted = exchange.finish(&mut self.queue, &mut self.wire)?;
         self.wanted.iter_mut().for_each(Vec::clear);
-        self.asked.fill(0);
         self.areas.apply();
         self.tags.sent = self.tags.set;
         self.step += 1;
-        self.wire.tidy()
+        self.wire.settle()
     }
 
     /// What all find out the first says, and the others are ended by its end.

@@ -2,33 +2,48 @@
 //! is pulled by its receiver.
 
 use portolan::{
-    Completion, Endpoint, Misuse, Notify, OpError, QueueId, Selector, SendError, TaggedOptions,
-    WaitError,
+    Completion, Endpoint, Gather, Misuse, Notify, OpError, QueueId, Scatter, Selector, SendError,
+    TaggedOptions, WaitError,
 };
 
 use crate::exchange::{Arrived, Part, Wire};
 use crate::failure::Failure;
 
 /// Bits of a tag that name the part; the superstep stands above.
-const PART_BITS: u32 = 2;
+const PART_BITS: u32 = 24;
+/// What is not the number of a message of pieces.
+const KINDS: u64 = 3;
 
-const fn tag(part: Part, step: u64) -> u64 {
-    step << PART_BITS | part as u64
+fn tag(part: Part, step: u64) -> u64 {
+    let part = match part {
+        Part::Head => 0,
+        Part::Log => 1,
+        Part::Results => 2,
+        Part::Pieces(message) => KINDS + u64::from(message),
+    };
+    step << PART_BITS | part
 }
 
-const fn part_of(tag: u64) -> Part {
+fn part_of(tag: u64) -> Part {
     match tag & ((1 << PART_BITS) - 1) {
         0 => Part::Head,
         1 => Part::Log,
-        _ => Part::Results,
+        2 => Part::Results,
+        message => Part::Pieces((message - KINDS) as u32),
     }
 }
+
+/// Memory that is kept to be used again: so many at most.
+const SPARE_MAX: usize = 64;
 
 /// The space of BSPlib on the endpoint of the process.
 pub struct Engine {
     pub endpoint: Endpoint,
     expected: QueueId,
     sent: QueueId,
+    /// Sends of memory that is the program's, which have not ended.
+    lent: usize,
+    spare: Vec<Vec<u8>>,
 }
 
 impl From<Misuse> for Failure {
@@ -42,6 +57,8 @@ impl Engine {
         Ok(Self {
             expected: endpoint.open_queue()?,
             sent: endpoint.open_queue()?,
+            lent: 0,
+            spare: Vec::new(),
             endpoint,
         })
     }
@@ -78,48 +95,90 @@ impl Engine {
         }
     }
 
-    /// Forgets what was sent and has left.
-    pub fn tidy(&mut self) -> Result<(), Failure> {
-        while self.endpoint.next_completion(self.sent)?.is_some() {}
-        Ok(())
+    /// Waits until nobody reads the program's memory any more, and forgets what has left.
+    pub fn settle(&mut self) -> Result<(), Failure> {
+        loop {
+            let ended = if self.lent > 0 {
+                match self.endpoint.wait_completion(self.sent, None) {
+                    Ok(ended) => ended,
+                    Err(WaitError::PeerDead { .. }) => continue,
+                    Err(e) => return Err(Failure::Endpoint(e.to_string())),
+                }
+            } else {
+                match self.endpoint.next_completion(self.sent)? {
+                    Some(ended) => ended,
+                    None => return Ok(()),
+                }
+            };
+            self.lent -= ended.completion.context as usize;
+        }
+    }
+}
+
+fn notify(queue: QueueId, context: u64) -> Notify {
+    Notify {
+        context,
+        queue: Some(queue),
+        counter: None,
     }
 }
 
 impl Wire for Engine {
-    fn send(&mut self, to: u32, part: Part, step: u64, bytes: Vec<u8>) -> Result<(), Failure> {
+    fn send(
+        &mut self,
+        to: u32,
+        part: Part,
+        step: u64,
+        bytes: Gather,
+        lent: bool,
+    ) -> Result<(), Failure> {
         let options = TaggedOptions {
-            notify: Notify {
-                queue: Some(self.sent),
-                ..Notify::default()
-            },
+            notify: notify(self.sent, lent.into()),
             ..TaggedOptions::default()
         };
         match (self.endpoint).post_send(to, tag(part, step), &options, bytes) {
+            Ok(_) => {
+                self.lent += usize::from(lent);
+                Ok(())
+            }
             // Whoever misses something of it says so.
-            Ok(_) | Err((SendError::PeerDead { .. }, _)) => Ok(()),
+            Err((SendError::PeerDead { .. }, _)) => Ok(()),
             Err((e, _)) => Err(Failure::Endpoint(e.to_string())),
         }
     }
 
-    fn expect(&mut self, from: u32, part: Part, step: u64, bytes: u64) -> Result<(), Failure> {
+    fn expect(&mut self, from: u32, part: Part, step: u64, room: Scatter) -> Result<(), Failure> {
+        let selector = Selector::from(from, tag(part, step));
+        match (self.endpoint).post_receive(&selector, room, notify(self.expected, 0)) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(Failure::Endpoint(e.to_string())),
+        }
+    }
+
+    fn room(&mut self, from: u32, bytes: u64) -> Result<Vec<u8>, Failure> {
         let too_long = |_| Failure::Malformed { who: from };
-        let mut room = Vec::new();
         let bytes = usize::try_from(bytes).map_err(too_long)?;
-        if room.try_reserve_exact(bytes).is_err() {
+        let fits = |memory: &Vec<u8>| memory.capacity() >= bytes;
+        let mut room = match self.spare.iter().rposition(fits) {
+            Some(at) => self.spare.swap_remove(at),
+            None => Vec::new(),
+        };
+        if room
+            .try_reserve_exact(bytes.saturating_sub(room.len()))
+            .is_err()
+        {
             return Err(Failure::Endpoint(format!(
                 "this superstep needs {bytes} bytes for what process {from} puts and sends, and \
                  there is not so much memory: do it in several supersteps"
             )));
         }
         room.resize(bytes, 0);
-        let notify = Notify {
-            queue: Some(self.expected),
-            ..Notify::default()
-        };
-        let selector = Selector::from(from, tag(part, step));
-        match self.endpoint.post_receive(&selector, room, notify) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(Failure::Endpoint(e.to_string())),
+        Ok(room)
+    }
+
+    fn keep(&mut self, memory: Vec<u8>) {
+        if memory.capacity() > 0 && self.spare.len() < SPARE_MAX {
+            self.spare.push(memory);
         }
     }
 }
