@@ -19,7 +19,6 @@ use crate::tables::{DETOURS, PEER_BITS, PeerState};
 
 pub(crate) use reassembly::Took;
 pub use rx::{Rx, Spare};
-pub(crate) use unreachable::Closed;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Takes a packet from the network, decrypting it in place. `ce`: it

@@ -2,12 +2,11 @@
 
 use portolan_wire::{Ack, TAG_BYTES};
 
-use super::{Intervals, Kept, Refusals, RxFlow, Stops};
+use super::{Closed, Intervals, Kept, Refusals, RxFlow, Stops};
 use crate::base::{
     ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, PATHS_MAX, PathIndex, PeerId,
     indexed,
 };
-use crate::receive::Closed;
 
 /// Packets in a row that came by a detour before the peer hears it: one now and
 /// then takes it on purpose.

@@ -1,5 +1,6 @@
 //! The memory that the caller gives: plain tables, linked by indices.
 
+mod closed;
 mod conn;
 mod events;
 mod flow;
@@ -18,6 +19,7 @@ use portolan_wire::{EndpointId, Life};
 use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
 use crate::path::Path;
 
+pub(crate) use closed::Closed;
 pub use conn::Conn;
 pub(crate) use conn::{DETOURS, Listed, TxFlow};
 pub(crate) use events::{Events, PeerEvents};
