@@ -77,6 +77,18 @@ pub struct Common {
     pub ends: bool,
 }
 
+impl Common {
+    /// What must be alike, as messages name it.
+    fn numbers(&self) -> [(&'static str, u64); 4] {
+        [
+            ("number of bsp_push_reg", self.changes.pushes.into()),
+            ("number of bsp_pop_reg", self.changes.pops.into()),
+            ("areas in bsp_pop_reg", self.changes.popped),
+            ("size in bsp_set_tagsize", self.tag_bytes),
+        ]
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     common: Common,
@@ -354,16 +366,10 @@ impl Exchange {
             let (who, other) = if it.ends { (who, other) } else { (other, who) };
             return Err(Failure::Ended { who, other });
         }
-        let numbers: [(&'static str, fn(&Common) -> u64); 4] = [
-            ("number of bsp_push_reg", |it| it.changes.pushes.into()),
-            ("number of bsp_pop_reg", |it| it.changes.pops.into()),
-            ("areas in bsp_pop_reg", |it| it.changes.popped),
-            ("size in bsp_set_tagsize", |it| it.tag_bytes),
-        ];
-        for (what, number) in numbers {
-            let its = number(&first);
-            if let Some((who, it)) = all().find(|(_, it)| number(it) != its) {
-                let theirs = number(&it);
+        for (at, (what, its)) in (0..).zip(first.numbers()) {
+            let of = |it: &Common| it.numbers()[at].1;
+            if let Some((who, it)) = all().find(|(_, it)| of(it) != its) {
+                let theirs = of(&it);
                 return Err(Failure::Differ {
                     what,
                     who,
