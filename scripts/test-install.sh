@@ -77,13 +77,29 @@ cmake_minimum_required(VERSION 3.18)
 project(hello C CXX)
 find_package(portolan 0.1 REQUIRED)
 find_package(atoll REQUIRED)
+find_package(bsp REQUIRED)
 add_executable(hello-shared ../hello.cpp)
 target_link_libraries(hello-shared portolan::portolan)
 add_executable(hello-static ../hello.c)
 target_link_libraries(hello-static portolan::portolan-static)
 add_executable(hello-atoll ../atoll.c)
 target_link_libraries(hello-atoll atoll::atoll)
+add_executable(hello-bsp ../bsp.c)
+target_link_libraries(hello-bsp bsp::bsp)
 CMAKE
+    cat >"$room/programs/bsp.c" <<'C'
+#include <bsp.h>
+#include <stdio.h>
+
+int main(void)
+{
+    bsp_begin(bsp_nprocs());
+    bsp_sync();
+    printf("bsp %d of %d\n", bsp_pid(), bsp_nprocs());
+    bsp_end();
+    return 0;
+}
+C
     cat >"$room/programs/atoll.c" <<'C'
 #include <atoll.h>
 #include <stdio.h>
@@ -106,14 +122,17 @@ try_c() {
     # shellcheck disable=SC2016
     user 'cc -Wall -Werror hello.c $(pkg-config --cflags --libs portolan) -o hello-c
           g++ -Wall -Werror hello.cpp $(pkg-config --cflags --libs portolan) -o hello-cpp
-          cc -Wall -Werror atoll.c $(pkg-config --cflags --libs atoll) -o hello-atoll' || fail "C and C++ by pkg-config"
+          cc -Wall -Werror atoll.c $(pkg-config --cflags --libs atoll) -o hello-atoll
+          cc -Wall -Werror bsp.c $(pkg-config --cflags --libs bsp) -o hello-bsp' || fail "C and C++ by pkg-config"
     says "heard 4 bytes from 0" portolan run -n 2 -- "$room/programs/hello-c"
     says "one of 3, version $version" portolan run -n 3 -- "$room/programs/hello-cpp"
     says "atoll 1 of 2" portolan run -n 2 -- "$room/programs/hello-atoll"
+    says "bsp 2 of 3" portolan run -n 3 -- "$room/programs/hello-bsp"
     user 'cmake -S cmake -B built >log 2>&1 && cmake --build built >>log 2>&1 || { cat log; exit 1; }' || fail "CMake"
     says "one of 2" portolan run -n 2 -- "$room/programs/built/hello-shared"
     says "heard 4 bytes from 1" portolan run -n 2 -- "$room/programs/built/hello-static"
     says "atoll 0 of 2" portolan run -n 2 -- "$room/programs/built/hello-atoll"
+    says "bsp 1 of 2" portolan run -n 2 -- "$room/programs/built/hello-bsp"
     user "cp -r $examples/c c && make -C c >log 2>&1 && cmake -S c -B c/built >log 2>&1 && cmake --build c/built >log 2>&1 || { cat log; exit 1; }" ||
         fail "the examples in C"
     local name
@@ -174,6 +193,7 @@ try_pages() {
     says "start" man portolan-run
     says "life" man 7 portolan
     says "host port" man atoll_init
+    says "superstep" man bsp_sync
 }
 
 try_make() {

@@ -66,12 +66,11 @@ double bsp_time(void);
 /* Ends the superstep. */
 void bsp_sync(void);
 
-/* Prints a message, which is made as by printf(), and ends all processes. */
+/* Prints a text, and ends all processes. */
 void bsp_abort_text(const char *text);
-#ifdef __GNUC__
-__attribute__((format(printf, 1, 2), unused))
-#endif
-static void bsp_abort(const char *format, ...)
+
+/* Does the same with a text that is made as by printf(), and cut after 1,023 bytes. */
+static inline void bsp_abort(const char *format, ...)
 {
     char text[1024];
     va_list arguments;
