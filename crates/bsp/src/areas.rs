@@ -14,10 +14,19 @@ pub struct Area {
 /// What a superstep changes, as all processes must have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
+    /// Calls, also of those that cancel.
     pub pushes: u32,
     pub pops: u32,
     /// Differs, mostly, where other areas were popped.
     pub popped: u64,
+}
+
+impl Changes {
+    fn add_pop(&mut self, what: u64) {
+        self.pops = self.pops.wrapping_add(1);
+        let bits = (what + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.popped = (self.popped ^ bits).rotate_left(9);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -26,9 +35,11 @@ pub struct Areas {
     /// Slots of each address, the newest last.
     by_start: HashMap<usize, Vec<u32>>,
     next: u32,
-    /// What takes effect at the end of the superstep.
-    pushed: Vec<Area>,
+    /// What takes effect at the end of the superstep; of pushes also which of its calls
+    /// they were.
+    pushed: Vec<(u32, Area)>,
     popped: Vec<u32>,
+    changes: Changes,
     /// The last that was looked for.
     recent: Option<(usize, u32)>,
 }
@@ -36,14 +47,18 @@ pub struct Areas {
 impl Areas {
     /// Registers an area at the end of the superstep.
     pub fn push(&mut self, area: Area) {
-        self.pushed.push(area);
+        self.pushed.push((self.changes.pushes, area));
+        self.changes.pushes = self.changes.pushes.wrapping_add(1);
     }
 
     /// Undoes the newest registration of an address that was not undone, at the end of the
     /// superstep; false if there is none.
     pub fn pop(&mut self, start: usize) -> bool {
-        if let Some(at) = self.pushed.iter().rposition(|area| area.start == start) {
-            self.pushed.remove(at);
+        let is_it = |(_, area): &(u32, Area)| area.start == start;
+        if let Some(at) = self.pushed.iter().rposition(is_it) {
+            let (call, _) = self.pushed.remove(at);
+            self.changes
+                .add_pop(u64::from(call) << 32 | u64::from(u32::MAX));
             return true;
         }
         let slots = self.by_start.get(&start);
@@ -54,7 +69,10 @@ impl Areas {
                 .filter(|slot| !self.popped.contains(slot));
             left.next().copied()
         });
-        self.popped.extend(newest);
+        if let Some(slot) = newest {
+            self.popped.push(slot);
+            self.changes.add_pop(slot.into());
+        }
         newest.is_some()
     }
 
@@ -72,7 +90,7 @@ impl Areas {
 
     /// Whether an address is registered from the end of this superstep on.
     pub fn is_pushed(&self, start: usize) -> bool {
-        self.pushed.iter().any(|area| area.start == start)
+        self.pushed.iter().any(|(_, area)| area.start == start)
     }
 
     /// The memory of `bytes` bytes from `offset` on in an area.
@@ -90,21 +108,13 @@ impl Areas {
         }
     }
 
-    pub fn changes(&self) -> Changes {
-        let mix = |sum: u64, slot: &u32| {
-            let it = u64::from(*slot) + 1;
-            sum.wrapping_add(it.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-        };
-        Changes {
-            // More does not fit memory.
-            pushes: self.pushed.len() as u32,
-            pops: self.popped.len() as u32,
-            popped: self.popped.iter().fold(0, mix),
-        }
+    pub const fn changes(&self) -> Changes {
+        self.changes
     }
 
     /// The superstep has ended.
     pub fn apply(&mut self) {
+        self.changes = Changes::default();
         if self.pushed.is_empty() && self.popped.is_empty() {
             return;
         }
@@ -120,7 +130,7 @@ impl Areas {
                 }
             }
         }
-        for area in self.pushed.drain(..) {
+        for (_, area) in self.pushed.drain(..) {
             let slot = self.next;
             self.next = self.next.wrapping_add(1);
             self.slots.insert(slot, area);
@@ -182,12 +192,32 @@ mod tests {
         areas.apply();
         areas.push(Area { bytes: 8, ..A });
         assert!(areas.pop(A.start));
-        assert_eq!(areas.changes(), Changes::default());
+        let changes = areas.changes();
+        assert_eq!((changes.pushes, changes.pops), (1, 1));
         // The one of before.
         assert!(areas.pop(A.start));
-        assert_eq!(areas.changes().pops, 1);
+        assert_eq!(areas.changes().pops, 2);
         areas.apply();
         assert_eq!(areas.find(A.start), None);
+        assert_eq!(areas.changes(), Changes::default());
+    }
+
+    #[test]
+    fn who_pops_another_area_is_found() {
+        let other = Area { start: 0x2000, ..A };
+        let popped = |pushed: [Area; 2], before: bool| {
+            let mut areas = Areas::default();
+            pushed.into_iter().for_each(|area| areas.push(area));
+            if before {
+                areas.apply();
+            }
+            assert!(areas.pop(A.start));
+            areas.changes()
+        };
+        for before in [false, true] {
+            assert_ne!(popped([A, other], before), popped([A, A], before));
+            assert_ne!(popped([A, other], before), popped([other, A], before));
+        }
     }
 
     #[test]

@@ -41,6 +41,24 @@ unsafe fn bytes<'a>(call: &str, start: *const c_void, count: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start.cast(), count as usize) }
 }
 
+/// What a caller's pointer points to.
+///
+/// # Safety
+/// It is null, or so much may be read and written there.
+unsafe fn there<'a, T>(call: &str, what: &str, pointer: *mut T) -> &'a mut T {
+    // SAFETY: promised by the caller.
+    let it = unsafe { pointer.as_mut() };
+    it.unwrap_or_else(|| abort(call, &format!("the pointer to {what} is NULL")))
+}
+
+/// Where so many bytes are to be written.
+fn room(call: &str, into: *mut c_void, count: usize) -> *mut u8 {
+    if count > 0 && into.is_null() {
+        abort(call, &format!("{count} bytes cannot be at NULL"));
+    }
+    into.cast()
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn bsp_init(spmd: Option<extern "C" fn()>, _argc: c_int, _argv: *mut *mut c_char) {
     if process::rank("bsp_init") == 0 {
@@ -243,19 +261,20 @@ accesses! {
 unsafe extern "C" fn bsp_set_tagsize(bytes: *mut c_int) {
     const CALL: &str = "bsp_set_tagsize";
     // SAFETY: promised by the caller.
-    let wanted = size(CALL, "the size", unsafe { *bytes });
+    let bytes = unsafe { there(CALL, "the size", bytes) };
+    let wanted = size(CALL, "the size", *bytes);
     let before = with(CALL, |it| it.set_tag_bytes(wanted));
-    let before = c_int::try_from(before).unwrap_or(c_int::MAX);
-    // SAFETY: as above.
-    unsafe { *bytes = before };
+    *bytes = c_int::try_from(before).unwrap_or(c_int::MAX);
 }
 
 /// # Safety
 /// `bytes` points to a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_set_tagsize_64(bytes: *mut usize) {
+    const CALL: &str = "bsp_set_tagsize";
     // SAFETY: promised by the caller.
-    unsafe { *bytes = with("bsp_set_tagsize", |it| it.set_tag_bytes(*bytes as u64)) as usize };
+    let bytes = unsafe { there(CALL, "the size", bytes) };
+    *bytes = with(CALL, |it| it.set_tag_bytes(*bytes as u64)) as usize;
 }
 
 /// # Safety
@@ -317,8 +336,8 @@ unsafe fn qsize<M: TryFrom<u64>, B: TryFrom<u64>>(messages: *mut M, bytes: *mut 
     let (count, all) = with(CALL, |it| it.queue.size());
     // SAFETY: promised by the caller.
     unsafe {
-        *messages = fitting(CALL, count);
-        if !bytes.is_null() {
+        *there(CALL, "the number of messages", messages) = fitting(CALL, count);
+        if let Some(bytes) = bytes.as_mut() {
             *bytes = fitting(CALL, all);
         }
     }
@@ -345,8 +364,9 @@ unsafe extern "C" fn bsp_qsize_64(messages: *mut u32, bytes: *mut usize) {
 unsafe fn get_tag(tag: *mut c_void) -> Option<u64> {
     with("bsp_get_tag", |it| {
         let (its, payload) = it.queue.peek()?;
+        let into = room("bsp_get_tag", tag, its.len());
         // SAFETY: promised by the caller.
-        unsafe { its.as_ptr().copy_to(tag.cast(), its.len()) };
+        unsafe { its.as_ptr().copy_to(into, its.len()) };
         Some(payload.len() as u64)
     })
 }
@@ -355,21 +375,25 @@ unsafe fn get_tag(tag: *mut c_void) -> Option<u64> {
 /// As the header says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_get_tag(status: *mut c_int, tag: *mut c_void) {
+    const CALL: &str = "bsp_get_tag";
     // SAFETY: promised by the caller.
-    unsafe { *status = get_tag(tag).map_or(-1, |bytes| fitting("bsp_get_tag", bytes)) };
+    let (status, bytes) = unsafe { (there(CALL, "the status", status), get_tag(tag)) };
+    *status = bytes.map_or(-1, |bytes| fitting(CALL, bytes));
 }
 
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_get_tag_64(status: *mut usize, tag: *mut c_void) {
+    const CALL: &str = "bsp_get_tag";
     // SAFETY: promised by the caller.
-    unsafe { *status = get_tag(tag).map_or(usize::MAX, |bytes| bytes as usize) };
+    let (status, bytes) = unsafe { (there(CALL, "the status", status), get_tag(tag)) };
+    *status = bytes.map_or(usize::MAX, |bytes| bytes as usize);
 }
 
 /// # Safety
 /// So many bytes may be written at `into`.
-unsafe fn take(into: *mut c_void, room: u64) {
+unsafe fn take(into: *mut c_void, most: u64) {
     const CALL: &str = "bsp_move";
     with(CALL, |it| {
         let Some((_, payload)) = it.queue.peek() else {
@@ -377,9 +401,10 @@ unsafe fn take(into: *mut c_void, room: u64) {
         };
         let count = payload
             .len()
-            .min(usize::try_from(room).unwrap_or(usize::MAX));
+            .min(usize::try_from(most).unwrap_or(usize::MAX));
+        let into = room(CALL, into, count);
         // SAFETY: promised by the caller.
-        unsafe { payload.as_ptr().copy_to(into.cast(), count) };
+        unsafe { payload.as_ptr().copy_to(into, count) };
         it.queue.advance();
     });
 }
@@ -403,14 +428,20 @@ unsafe extern "C" fn bsp_move_64(into: *mut c_void, room: usize) {
 /// # Safety
 /// Pointers may be written at `tag` and `payload`; gives the payload's length.
 unsafe fn hpmove(tag: *mut *mut c_void, payload: *mut *mut c_void) -> Option<u64> {
-    with("bsp_hpmove", |it| {
+    const CALL: &str = "bsp_hpmove";
+    // SAFETY: promised by the caller.
+    let (tag, payload) = unsafe {
+        (
+            there(CALL, "the tag", tag),
+            there(CALL, "the payload", payload),
+        )
+    };
+    with(CALL, |it| {
         let (its, bytes) = it.queue.peek()?;
         let length = bytes.len() as u64;
-        // SAFETY: promised by the caller; what is pointed to stays until the next sync.
-        unsafe {
-            *tag = its.as_ptr().cast_mut().cast();
-            *payload = bytes.as_ptr().cast_mut().cast();
-        }
+        // What is pointed to stays until the next sync.
+        *tag = its.as_ptr().cast_mut().cast();
+        *payload = bytes.as_ptr().cast_mut().cast();
         it.queue.advance();
         Some(length)
     })

@@ -79,11 +79,10 @@ pub struct Common {
 
 impl Common {
     /// What must be alike, as messages name it.
-    fn numbers(&self) -> [(&'static str, u64); 4] {
+    fn numbers(&self) -> [(&'static str, u64); 3] {
         [
             ("number of bsp_push_reg", self.changes.pushes.into()),
             ("number of bsp_pop_reg", self.changes.pops.into()),
-            ("areas in bsp_pop_reg", self.changes.popped),
             ("size in bsp_set_tagsize", self.tag_bytes),
         ]
     }
@@ -379,7 +378,11 @@ impl Exchange {
                 });
             }
         }
-        Ok(())
+        let popped = |it: &Common| it.changes.popped;
+        match all().find(|(_, it)| popped(it) != popped(&first)) {
+            Some((who, _)) => Err(Failure::Popped { who, other }),
+            None => Ok(()),
+        }
     }
 
     fn calls(&self, of: u32) -> Result<Calls<'_>, Failure> {

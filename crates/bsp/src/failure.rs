@@ -18,6 +18,8 @@ pub enum Failure {
         other: u32,
         its: u64,
     },
+    #[error("process {who} has popped other areas than process {other}")]
+    Popped { who: u32, other: u32 },
     #[error(
         "process {who} {verb} {bytes} bytes at offset {offset} of an area of process {whose}: {why}"
     )]
@@ -36,4 +38,14 @@ pub enum Failure {
     Died { who: u32, why: String },
     #[error("{0}")]
     Endpoint(String),
+}
+
+impl Failure {
+    /// Whether all processes find it out.
+    pub const fn is_known_to_all(&self) -> bool {
+        matches!(
+            self,
+            Self::Ended { .. } | Self::Differ { .. } | Self::Popped { .. }
+        )
+    }
 }

@@ -1,5 +1,6 @@
 //! This process: what it has called in the superstep, and the steps of its life.
 
+use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,9 @@ fn stage() -> MutexGuard<'static, Stage> {
 /// Ends the program, in all processes: they are ended when one ends so.
 pub fn abort(call: &str, why: &str) -> ! {
     let name = NAME.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    eprintln!("bsp: {name}{call}: {why}");
+    // In one piece: others may say something at the same time.
+    let line = format!("bsp: {name}{call}: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
     std::process::exit(ABORTED);
 }
 
@@ -264,7 +267,7 @@ impl Process {
 
     /// What all find out the first says, and the others are ended by its end.
     fn fail(&self, call: &str, failure: &Failure) -> ! {
-        if matches!(failure, Failure::Ended { .. } | Failure::Differ { .. }) && self.me > 0 {
+        if failure.is_known_to_all() && self.me > 0 {
             std::thread::sleep(PATIENCE);
             std::process::exit(ABORTED);
         }

@@ -92,7 +92,7 @@ fn programs_begin_with_all_with_fewer_and_by_init() {
 }
 
 /// What is refused, and a part of what is said of it.
-const MISUSES: [(&str, &str); 38] = [
+const MISUSES: [(&str, &str); 45] = [
     ("before", "bsp: bsp_sync: it comes before bsp_begin"),
     ("pid-before", "bsp_pid: it comes before bsp_begin"),
     ("none", "bsp_begin: 0 processes: give 1 or more"),
@@ -158,6 +158,26 @@ const MISUSES: [(&str, &str); 38] = [
         "bsp: process 0 of 3, bsp_sync: superstep 1: process 1 has called bsp_end and process 0 \
          has not\n",
     ),
+    (
+        "pops-other",
+        "bsp: process 0 of 3, bsp_sync: superstep 1: process 1 has popped other areas than process \
+         0\n",
+    ),
+    (
+        "null-tagsize",
+        "bsp_set_tagsize: the pointer to the size is NULL",
+    ),
+    (
+        "null-qsize",
+        "bsp_qsize: the pointer to the number of messages is NULL",
+    ),
+    (
+        "null-status",
+        "bsp_get_tag: the pointer to the status is NULL",
+    ),
+    ("null-hpmove", "bsp_hpmove: the pointer to the tag is NULL"),
+    ("null-move", "bsp_move: 1 bytes cannot be at NULL"),
+    ("null-tag", "bsp_get_tag: 4 bytes cannot be at NULL"),
     ("exits", ""),
     ("dies", ""),
     ("after", "bsp_sync: it comes after bsp_end"),

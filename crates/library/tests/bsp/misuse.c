@@ -28,6 +28,7 @@ static void early(const char *how)
 static void spmd(const char *how)
 {
     int number = -1;
+    void *none = NULL;
 
     if (is(how, "twice"))
         bsp_begin(3);
@@ -86,6 +87,29 @@ static void spmd(const char *how)
     if (is(how, "tagsizes")) {
         number = me == 1 ? 8 : 4;
         bsp_set_tagsize(&number);
+    }
+    if (is(how, "pops-other")) {
+        bsp_push_reg(other, 1);
+        bsp_push_reg(me == 1 ? area : other, 1);
+        bsp_pop_reg(other);
+    }
+    if (is(how, "null-tagsize"))
+        bsp_set_tagsize(NULL);
+    if (is(how, "null-qsize"))
+        bsp_qsize(NULL, &number);
+    if (is(how, "null-status"))
+        bsp_get_tag(NULL, area);
+    if (is(how, "null-hpmove"))
+        bsp_hpmove(NULL, &none);
+    if (is(how, "null-move") || is(how, "null-tag")) {
+        number = 4;
+        bsp_set_tagsize(&number);
+        bsp_sync();
+        bsp_send(me, "tag", "x", 1);
+        bsp_sync();
+        if (is(how, "null-tag"))
+            bsp_get_tag(&number, NULL);
+        bsp_move(NULL, 1);
     }
     if (is(how, "ends") && me == 1) {
         bsp_end();
