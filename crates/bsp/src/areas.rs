@@ -39,6 +39,8 @@ pub struct Areas {
     /// they were.
     pushed: Vec<(u32, Area)>,
     popped: Vec<u32>,
+    /// How many of those are of an address.
+    popped_at: HashMap<usize, usize>,
     changes: Changes,
     /// The last that was looked for.
     recent: Option<(usize, u32)>,
@@ -61,15 +63,11 @@ impl Areas {
                 .add_pop(u64::from(call) << 32 | u64::from(u32::MAX));
             return true;
         }
-        let slots = self.by_start.get(&start);
-        let newest = slots.and_then(|slots| {
-            let mut left = slots
-                .iter()
-                .rev()
-                .filter(|slot| !self.popped.contains(slot));
-            left.next().copied()
-        });
+        let gone = self.popped_at.entry(start).or_default();
+        let slots = self.by_start.get(&start).map_or(&[][..], |slots| slots);
+        let newest = slots.iter().rev().nth(*gone).copied();
         if let Some(slot) = newest {
+            *gone += 1;
             self.popped.push(slot);
             self.changes.add_pop(slot.into());
         }
@@ -119,12 +117,14 @@ impl Areas {
             return;
         }
         self.recent = None;
+        self.popped_at.clear();
         for slot in self.popped.drain(..) {
             let Some(area) = self.slots.remove(&slot) else {
                 continue;
             };
             if let Some(slots) = self.by_start.get_mut(&area.start) {
-                slots.retain(|other| *other != slot);
+                // They were popped from the newest on.
+                slots.pop();
                 if slots.is_empty() {
                     self.by_start.remove(&area.start);
                 }
@@ -218,6 +218,28 @@ mod tests {
             assert_ne!(popped([A, other], before), popped([A, A], before));
             assert_ne!(popped([A, other], before), popped([other, A], before));
         }
+    }
+
+    #[test]
+    fn many_of_one_address_are_popped_one_by_one() {
+        let mut areas = Areas::default();
+        for bytes in 0..20_000 {
+            areas.push(Area { bytes, ..A });
+        }
+        areas.apply();
+        for _ in 0..19_990 {
+            assert!(areas.pop(A.start));
+        }
+        areas.apply();
+        assert_eq!(areas.find(A.start), Some(9));
+        assert_eq!(areas.place(9, 9, 1), Err(Outside::Beyond(9)));
+        assert_eq!(areas.slots.len(), 10);
+        for _ in 0..10 {
+            assert!(areas.pop(A.start));
+        }
+        assert!(!areas.pop(A.start));
+        areas.apply();
+        assert!(areas.slots.is_empty() && areas.by_start.is_empty());
     }
 
     #[test]

@@ -272,7 +272,9 @@ impl Exchange {
         it.own = written.pieces;
         let own = &mut it.peers[me as usize];
         own.head = Some(head);
-        own.log = [written.calls, written.data].concat();
+        own.log = written.calls;
+        grow(&mut own.log, written.data.len() as u64, me)?;
+        own.log.extend_from_slice(&written.data);
         it.heads -= 1;
         it.logs -= 1;
         it.go_on(areas, wire)?;
@@ -436,6 +438,7 @@ impl Exchange {
                 }
                 if matches!(call, Call::Get { .. }) {
                     let at = results.len();
+                    grow(&mut results, bytes, who)?;
                     results.resize(at + bytes as usize, 0);
                     // SAFETY: so many bytes of a registered area, which is the program's
                     // memory until it is popped.
@@ -590,6 +593,13 @@ impl Exchange {
         }
         Ok(self.wanted)
     }
+}
+
+/// Makes room for so many bytes more, which a process asks for.
+fn grow(memory: &mut Vec<u8>, bytes: u64, who: u32) -> Result<(), Failure> {
+    let more = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let grown = memory.try_reserve(more);
+    grown.map_err(|_| Failure::NoMemory { who, bytes })
 }
 
 /// The messages that pieces travel in, and whether some are lent.

@@ -34,6 +34,11 @@ pub enum Failure {
     },
     #[error("what process {who} sent makes no sense: do all have the same version?")]
     Malformed { who: u32 },
+    #[error(
+        "this superstep needs {bytes} bytes for what process {who} asks, and there is not so much \
+         memory: do it in several supersteps"
+    )]
+    NoMemory { who: u32, bytes: u64 },
     #[error("process {who} is gone: {why}")]
     Died { who: u32, why: String },
     #[error("{0}")]

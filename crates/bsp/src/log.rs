@@ -72,6 +72,8 @@ pub struct Log {
     calls: Vec<u8>,
     data: Vec<u8>,
     pieces: Vec<Piece>,
+    /// For the next piece.
+    room: Vec<u8>,
     /// A put that the next may continue: slot, offset, length.
     open: Option<(u32, u64, u64)>,
     shared: Shared,
@@ -111,11 +113,28 @@ fn push_number(to: &mut Vec<u8>, mut number: u64) {
 }
 
 impl Log {
+    /// Makes room for a copy of so many bytes; false if there is no memory for it.
+    #[inline]
+    pub fn make_room(&mut self, bytes: usize) -> bool {
+        if bytes >= PIECE_MIN {
+            self.room.try_reserve_exact(bytes).is_ok()
+        } else {
+            self.data.try_reserve(bytes).is_ok()
+        }
+    }
+
+    /// The same for a message.
+    pub fn make_room_for_message(&mut self, bytes: usize) -> bool {
+        self.data.try_reserve(bytes).is_ok()
+    }
+
     /// A put, which copies.
     #[inline]
     pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8]) {
         if bytes.len() >= PIECE_MIN {
-            self.piece(slot, offset, Piece::Copied(bytes.to_vec()));
+            let mut copy = std::mem::take(&mut self.room);
+            copy.extend_from_slice(bytes);
+            self.piece(slot, offset, Piece::Copied(copy));
             return;
         }
         match &mut self.open {

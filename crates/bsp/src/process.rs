@@ -60,19 +60,33 @@ fn stage() -> MutexGuard<'static, Stage> {
         Ok(stage) => stage,
         Err(TryLockError::Poisoned(e)) => e.into_inner(),
         Err(TryLockError::WouldBlock) => {
-            eprintln!("bsp: a call while another runs: in another thread, or in an exit handler");
-            std::process::abort();
+            say("a call while another runs: in another thread, or in an exit handler");
+            // SAFETY: it ends the process, without the handlers of which one may call.
+            unsafe { _exit(ABORTED) };
         }
     }
 }
 
 /// Ends the program, in all processes: they are ended when one ends so.
 pub fn abort(call: &str, why: &str) -> ! {
-    let name = NAME.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    // In one piece: others may say something at the same time.
-    let line = format!("bsp: {name}{call}: {why}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    say(&format!("{call}: {why}"));
     std::process::exit(ABORTED);
+}
+
+/// Says something in one piece: others may do so at the same time.
+fn say(text: &str) {
+    let name = NAME.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let line = format!("bsp: {name}{text}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+unsafe extern "C" {
+    fn _exit(code: i32) -> !;
+}
+
+fn no_memory(call: &str, bytes: usize) -> ! {
+    let why = format!("there is no memory for a copy of {bytes} bytes");
+    abort(call, &why);
 }
 
 fn refuse<T>(call: &str, why: &str) -> T {
@@ -186,7 +200,11 @@ impl Process {
 
     pub fn put(&mut self, call: &str, to: u32, bytes: &[u8], start: usize, offset: u64) {
         let slot = self.slot(call, start);
-        self.logs[to as usize].put(slot, offset, bytes);
+        let log = &mut self.logs[to as usize];
+        if !log.make_room(bytes.len()) {
+            no_memory(call, bytes.len());
+        }
+        log.put(slot, offset, bytes);
     }
 
     /// A put whose bytes are read until the superstep ends, if that saves a copy.
@@ -209,7 +227,11 @@ impl Process {
     }
 
     pub fn send(&mut self, to: u32, tag: &[u8], payload: &[u8]) {
-        self.logs[to as usize].message(tag, payload);
+        let log = &mut self.logs[to as usize];
+        if !log.make_room_for_message(tag.len().saturating_add(payload.len())) {
+            no_memory("bsp_send", payload.len());
+        }
+        log.message(tag, payload);
     }
 
     /// Of messages that are sent now, bytes.

@@ -167,10 +167,8 @@ impl Wire for Engine {
             .try_reserve_exact(bytes.saturating_sub(room.len()))
             .is_err()
         {
-            return Err(Failure::Endpoint(format!(
-                "this superstep needs {bytes} bytes for what process {from} puts and sends, and \
-                 there is not so much memory: do it in several supersteps"
-            )));
+            let (who, bytes) = (from, bytes as u64);
+            return Err(Failure::NoMemory { who, bytes });
         }
         room.resize(bytes, 0);
         Ok(room)

@@ -111,6 +111,14 @@ static void spmd(const char *how)
             bsp_get_tag(&number, NULL);
         bsp_move(NULL, 1);
     }
+    if (is(how, "huge-send"))
+        bsp_send_64(0, NULL, area, (size_t)1 << 60);
+    if (is(how, "huge-put"))
+        bsp_put_64(0, area, area, 0, (size_t)1 << 60);
+    if (is(how, "handler")) {
+        atexit(bsp_sync);
+        bsp_move(area, 1);
+    }
     if (is(how, "ends") && me == 1) {
         bsp_end();
         return;
