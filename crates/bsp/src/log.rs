@@ -30,6 +30,9 @@ struct Shared {
 /// The shortest put whose bytes are not in the log.
 pub const PIECE_MIN: usize = 4096;
 
+/// More than any process can address: not even the allocator is asked.
+const ADDRESSES: usize = 1 << 56;
+
 /// The bytes of a long put.
 #[derive(Debug)]
 pub enum Piece {
@@ -117,7 +120,7 @@ impl Log {
     #[inline]
     pub fn make_room(&mut self, bytes: usize) -> bool {
         if bytes >= PIECE_MIN {
-            self.room.try_reserve_exact(bytes).is_ok()
+            bytes < ADDRESSES && self.room.try_reserve_exact(bytes).is_ok()
         } else {
             self.data.try_reserve(bytes).is_ok()
         }
@@ -125,7 +128,7 @@ impl Log {
 
     /// The same for a message.
     pub fn make_room_for_message(&mut self, bytes: usize) -> bool {
-        self.data.try_reserve(bytes).is_ok()
+        bytes < ADDRESSES && self.data.try_reserve(bytes).is_ok()
     }
 
     /// A put, which copies.
