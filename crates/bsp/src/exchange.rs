@@ -16,7 +16,7 @@ use crate::queue::Queue;
 /// Bytes of a head.
 const HEAD_BYTES: usize = 48;
 /// Most bytes of a head with its log.
-pub const FIRST_BYTES: usize = 4096;
+const FIRST_BYTES: usize = 4096;
 
 /// Pieces that travel in one message.
 const PIECES_MAX: usize = 1024;
@@ -568,7 +568,8 @@ impl Exchange {
             for (places, bytes) in peer.places.chunks(PIECES_MAX).zip(&peer.staged) {
                 let mut rest = &bytes[..];
                 for it in places {
-                    let (piece, after) = rest.split_at(it.bytes);
+                    let cut = rest.split_at_checked(it.bytes);
+                    let (piece, after) = cut.ok_or(Failure::Malformed { who })?;
                     rest = after;
                     // SAFETY: promised where this began.
                     unsafe { piece.as_ptr().copy_to(it.into, it.bytes) };

@@ -89,10 +89,6 @@ fn no_memory(call: &str, bytes: usize) -> ! {
     abort(call, &why);
 }
 
-fn refuse<T>(call: &str, why: &str) -> T {
-    abort(call, why)
-}
-
 fn open(stage: &mut Stage, call: &str) {
     if matches!(stage, Stage::New) {
         let config = Config::default().threads(Threads::Multiple);
@@ -109,7 +105,7 @@ pub fn rank(call: &str) -> u32 {
     open(&mut stage, call);
     match &*stage {
         Stage::Open(endpoint) => endpoint.rank(),
-        _ => refuse(call, "it comes before bsp_begin, and once"),
+        _ => abort(call, "it comes before bsp_begin, and once"),
     }
 }
 
@@ -119,7 +115,7 @@ pub fn nprocs() -> u32 {
     match &*stage {
         Stage::Running(it) => it.size,
         Stage::Open(endpoint) => endpoint.size(),
-        Stage::New | Stage::Over => refuse("bsp_nprocs", "the program is over"),
+        Stage::New | Stage::Over => abort("bsp_nprocs", "the program is over"),
     }
 }
 
@@ -162,8 +158,8 @@ pub fn begin(most: i64) {
 pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
     match &mut *stage() {
         Stage::Running(it) => act(it),
-        Stage::Over => refuse(call, "it comes after bsp_end"),
-        Stage::New | Stage::Open(_) => refuse(call, "it comes before bsp_begin"),
+        Stage::Over => abort(call, "it comes after bsp_end"),
+        Stage::New | Stage::Open(_) => abort(call, "it comes before bsp_begin"),
     }
 }
 

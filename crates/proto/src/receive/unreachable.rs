@@ -8,12 +8,11 @@ use crate::endpoint::Endpoint;
 use crate::tables::{Listed, PeerState};
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// A packet came back: an ICMP error says that its receiver's port is closed,
-    /// and quotes its beginning. Anybody can send such an error, but who does not
-    /// see our packets has to guess the connection's number, and that of a packet
-    /// that was not answered yet. So one is a hint, which brings an early sign of life, and a
-    /// peer is given up sooner only if they keep coming and it is silent all that
-    /// time.
+    /// An ICMP error says that the port of a packet's receiver is closed, and quotes
+    /// the packet's beginning. Anybody can send such an error. Who does not see our
+    /// packets has to guess the connection's number, and that of a packet that was
+    /// not answered yet. So one error is a hint, which brings an early ping. A peer
+    /// is given up sooner only if errors keep coming and it is silent all that time.
     #[cold]
     pub fn port_unreachable(&mut self, now: u64, quote: &[u8]) {
         let Ok(header) = Header::parse(quote) else {

@@ -1,11 +1,11 @@
 //! Whether a peer's port is closed.
 
-/// The peer's port is closed, if packets come back for as long as this part of the
-/// silence: one that is opened again soon is not.
+/// Errors must keep coming for this part of the silence. A port that is opened again
+/// sooner is not taken for closed.
 const LASTING_PARTS: u64 = 20;
 
-/// Since when what we send to a peer comes back, and when something did last; ns,
-/// `u64::MAX` if nothing has.
+/// When ICMP errors first and last said so since the peer was heard; ns, `u64::MAX` if
+/// none has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Closed {
     pub since: u64,
