@@ -10,23 +10,20 @@ use portolan::{Buffer, Gather, Scatter};
 
 use crate::areas::{Areas, Changes};
 use crate::failure::Failure;
-use crate::log::{Call, Calls, Log, Piece, Written};
+use crate::heads::{HEAD_MAX, Heads};
+use crate::log::{Call, Calls, Log, Piece};
 use crate::queue::Queue;
 
 /// Bytes of a head.
 const HEAD_BYTES: usize = 48;
-/// Most bytes of a head with its log.
-const FIRST_BYTES: usize = 4096;
 
 /// Pieces that travel in one message.
 const PIECES_MAX: usize = 1024;
 
-/// What travels in a superstep.
+/// What travels beside heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// A head, maybe with its log.
-    Head,
-    /// A log that is longer.
+    /// A log that does not fit its head.
     Log,
     /// The results of gets, in the order of their calls.
     Results,
@@ -34,8 +31,11 @@ pub enum Part {
     Pieces(u32),
 }
 
-/// What carries the parts, in order or not, each once.
+/// What carries heads and parts, in order or not, each once.
 pub trait Wire {
+    /// Sends a head, which its receiver finds among its [`Heads`].
+    fn send_head(&mut self, to: u32, head: &[u8]) -> Result<(), Failure>;
+
     /// Sends a part; never waits for its receiver.
     /// `lent`: the program's memory is among it.
     fn send(
@@ -47,7 +47,7 @@ pub trait Wire {
         lent: bool,
     ) -> Result<(), Failure>;
 
-    /// A part is expected, as long as `room`; a head is at most as long.
+    /// A part is expected, as long as `room`.
     fn expect(&mut self, from: u32, part: Part, step: u64, room: Scatter) -> Result<(), Failure>;
 
     /// Memory of so many bytes.
@@ -57,7 +57,7 @@ pub trait Wire {
     fn keep(&mut self, memory: Vec<u8>);
 }
 
-/// Something that was expected has come.
+/// A part that was expected has come.
 #[derive(Clone, Debug)]
 pub struct Arrived {
     pub from: u32,
@@ -91,12 +91,29 @@ impl Common {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     common: Common,
+    /// There are gets in the log.
+    gets: bool,
     /// Bytes of the log, and those of them that are calls.
     log: u64,
     calls: u64,
 }
 
+/// The superstep that a head is of, if it is one.
+#[inline]
+pub fn step_of(head: &[u8]) -> Option<u64> {
+    Head::parse(head).map(|(head, _)| head.common.step)
+}
+
 impl Head {
+    fn of(common: Common, calls: &[u8], data: &[u8], gets: bool) -> Self {
+        Self {
+            common,
+            gets,
+            log: (calls.len() + data.len()) as u64,
+            calls: calls.len() as u64,
+        }
+    }
+
     fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let Common {
             step,
@@ -104,7 +121,7 @@ impl Head {
             tag_bytes,
             ends,
         } = self.common;
-        let flags = u64::from(ends) << 63;
+        let flags = u64::from(ends) << 63 | u64::from(self.gets) << 62;
         let counts = u64::from(changes.pushes) | u64::from(changes.pops) << 32;
         let words = [
             step | flags,
@@ -129,7 +146,7 @@ impl Head {
         };
         let it = Self {
             common: Common {
-                step: word(0) & !(1 << 63),
+                step: word(0) << 2 >> 2,
                 changes: Changes {
                     pushes: word(1) as u32,
                     pops: (word(1) >> 32) as u32,
@@ -138,6 +155,7 @@ impl Head {
                 tag_bytes: word(3),
                 ends: word(0) >> 63 == 1,
             },
+            gets: word(0) >> 62 & 1 == 1,
             log: word(4),
             calls: word(5),
         };
@@ -145,21 +163,33 @@ impl Head {
     }
 
     fn is_whole(&self) -> bool {
-        self.log <= (FIRST_BYTES - HEAD_BYTES) as u64
+        self.log <= (HEAD_MAX - HEAD_BYTES) as u64
     }
 }
 
 #[derive(Debug, Default)]
 struct Peer {
     head: Option<Head>,
+    /// Its log, where that is not in its head.
     log: Vec<u8>,
-    /// Bytes of the log's beginning that are the head.
-    before: usize,
     results: Vec<u8>,
     /// Where its pieces go to.
     places: Vec<Wanted>,
     /// Pieces that were received elsewhere, since some overlap: by message.
     staged: Vec<Vec<u8>>,
+    /// There are puts in its log, which have not been written.
+    puts: bool,
+    /// Messages in its log, and their bytes.
+    messages: (usize, usize),
+}
+
+/// What a process asks for.
+#[derive(Debug, Default)]
+struct Asked {
+    results: Vec<u8>,
+    places: Vec<Wanted>,
+    puts: bool,
+    messages: (usize, usize),
 }
 
 /// Memory that is to be written: by the result of a get, or by a piece.
@@ -172,124 +202,164 @@ pub struct Wanted {
 // SAFETY: an address; whoever writes there has to see to it that it may.
 unsafe impl Send for Wanted {}
 
-/// The end of a superstep under way.
-#[derive(Debug)]
+/// Parts that have not come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missing {
+    heads: u32,
+    logs: usize,
+    results: usize,
+    /// Messages of pieces; none is expected before all places are known.
+    pieces: Option<usize>,
+}
+
+/// What a process has called in a superstep, and how that ends.
 pub struct Exchange {
     me: u32,
+    heads: Heads,
+    /// What it asks of each process.
+    pub logs: Vec<Log>,
+    /// Where results of its gets go, by process.
+    pub wanted: Vec<Vec<Wanted>>,
     common: Common,
     /// Of the messages of this superstep.
     tag_bytes: u64,
     peers: Vec<Peer>,
     /// Of this process to itself.
     own: Vec<Piece>,
-    /// What is got from each process.
-    wanted: Vec<Vec<Wanted>>,
-    /// Parts that have not come.
-    heads: usize,
-    logs: usize,
-    results: usize,
-    /// Messages of pieces; none is expected before all places are known.
-    pieces: Option<usize>,
+    missing: Missing,
     /// Pieces are written when all are here.
     staged: bool,
-    /// All have alike what they must.
-    compared: bool,
     /// The gets of all have been answered.
     served: bool,
+    /// The head that is sent.
+    first: Vec<u8>,
 }
 
 impl Exchange {
-    /// Begins with the logs of process `me`, one for each process, and what it gets from
-    /// each.
+    /// Of process `me` of so many; their heads come to `heads`.
+    pub fn new(me: u32, size: u32, heads: Heads) -> Self {
+        Self {
+            me,
+            heads,
+            logs: (0..size).map(|_| Log::default()).collect(),
+            wanted: (0..size).map(|_| Vec::new()).collect(),
+            common: Common::default(),
+            tag_bytes: 0,
+            peers: (0..size).map(|_| Peer::default()).collect(),
+            own: Vec::new(),
+            missing: Missing::default(),
+            staged: false,
+            served: false,
+            first: Vec::new(),
+        }
+    }
+
+    /// Begins to end a superstep, whose messages have tags of `tag_bytes`.
     ///
     /// # Safety
     /// Until it is finished, what is wanted may be written, registered areas may be read
     /// and written, and pieces that are lent stay as they are.
     pub unsafe fn begin(
-        me: u32,
+        &mut self,
         common: Common,
         tag_bytes: u64,
-        logs: &mut [Log],
-        wanted: Vec<Vec<Wanted>>,
         areas: &Areas,
         wire: &mut impl Wire,
-    ) -> Result<Self, Failure> {
-        let size = logs.len() as u32;
-        let step = common.step;
-        let others = || (1..size).map(|k| (me + k) % size);
-        for other in others() {
-            let room = wire.room(other, FIRST_BYTES as u64)?;
-            wire.expect(other, Part::Head, step, room.into())?;
-        }
-        let mut it = Self {
-            me,
-            common,
-            tag_bytes,
-            peers: logs.iter().map(|_| Peer::default()).collect(),
-            own: Vec::new(),
-            wanted,
-            heads: logs.len(),
-            logs: logs.len(),
-            results: 0,
-            pieces: None,
-            staged: false,
-            compared: false,
-            served: false,
+    ) -> Result<(), Failure> {
+        let (me, size, step) = (self.me, self.logs.len() as u32, common.step);
+        (self.common, self.tag_bytes) = (common, tag_bytes);
+        (self.staged, self.served) = (false, false);
+        self.missing = Missing {
+            heads: size - 1,
+            ..Missing::default()
         };
         // Each begins with the process after it.
-        for to in others() {
-            let written = logs[to as usize].take();
-            let head = it.head(&written);
-            let Written {
-                calls,
-                data,
-                pieces,
-            } = written;
-            let mut first = head.to_bytes().to_vec();
+        for to in (1..size).map(|k| (me + k) % size) {
+            let log = &mut self.logs[to as usize];
+            let (calls, data) = log.end();
+            let head = Head::of(common, calls, data, !self.wanted[to as usize].is_empty());
+            self.first.clear();
+            self.first.extend_from_slice(&head.to_bytes());
             if head.is_whole() {
-                first.extend_from_slice(&calls);
-                first.extend_from_slice(&data);
-                wire.send(to, Part::Head, step, first.into(), false)?;
-                // Its memory may be written to again.
-                logs[to as usize].renew(data);
-            } else {
-                wire.send(to, Part::Head, step, first.into(), false)?;
+                self.first.extend_from_slice(calls);
+                self.first.extend_from_slice(data);
+                log.clear();
+            }
+            wire.send_head(to, &self.first)?;
+            if !head.is_whole() {
+                let (calls, data) = log.take();
                 let log = Gather::from(calls).and(data);
                 wire.send(to, Part::Log, step, log, false)?;
             }
+            let pieces = std::mem::take(&mut log.pieces);
             for (message, (pieces, lent)) in (0..).zip(messages(pieces)) {
                 wire.send(to, Part::Pieces(message), step, pieces, lent)?;
             }
-            let asked: usize = it.wanted[to as usize].iter().map(|it| it.bytes).sum();
+            let asked: usize = self.wanted[to as usize].iter().map(|it| it.bytes).sum();
             if asked > 0 {
-                it.results += 1;
+                self.missing.results += 1;
                 let room = wire.room(to, asked as u64)?;
                 wire.expect(to, Part::Results, step, room.into())?;
             }
         }
-        let written = logs[me as usize].take();
-        let head = it.head(&written);
-        it.own = written.pieces;
-        let own = &mut it.peers[me as usize];
-        own.head = Some(head);
-        own.log = written.calls;
-        grow(&mut own.log, written.data.len() as u64, me)?;
-        own.log.extend_from_slice(&written.data);
-        it.heads -= 1;
-        it.logs -= 1;
-        it.go_on(areas, wire)?;
-        Ok(it)
+        let own = &mut self.logs[me as usize];
+        let (calls, data) = own.end();
+        let gets = !self.wanted[me as usize].is_empty();
+        self.peers[me as usize].head = Some(Head::of(common, calls, data, gets));
+        self.own = std::mem::take(&mut own.pieces);
+        self.look(areas, wire)
     }
 
-    fn head(&self, log: &Written) -> Head {
-        Head {
-            common: self.common,
-            log: (log.calls.len() + log.data.len()) as u64,
-            calls: log.calls.len() as u64,
+    /// How many heads have been looked at, if some are missing.
+    pub const fn heads_seen(&self) -> Option<u32> {
+        let all = self.logs.len() as u32 - 1;
+        match self.missing.heads {
+            0 => None,
+            missing => Some(all - missing),
         }
     }
 
-    /// Takes what has come.
+    /// The heads, and the superstep that ends.
+    pub const fn heads(&self) -> (&Heads, u64) {
+        (&self.heads, self.common.step)
+    }
+
+    /// Whether the head of a process has not come.
+    pub fn misses(&self, who: u32) -> bool {
+        self.heads.get(who, self.common.step).is_none() && who < self.peers.len() as u32
+    }
+
+    /// Takes the heads that have come.
+    pub fn look(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
+        let step = self.common.step;
+        for (from, peer) in (0..).zip(&mut self.peers) {
+            if peer.head.is_some() {
+                continue;
+            }
+            let Some(bytes) = self.heads.get(from, step) else {
+                continue;
+            };
+            let malformed = Failure::Malformed { who: from };
+            let (head, log) = Head::parse(bytes).ok_or(malformed.clone())?;
+            let carried = if head.is_whole() { head.log } else { 0 };
+            if head.common.step != step || log.len() as u64 != carried {
+                return Err(malformed);
+            }
+            peer.head = Some(head);
+            self.missing.heads -= 1;
+            if !head.is_whole() {
+                self.missing.logs += 1;
+                let room = wire.room(from, head.log)?;
+                wire.expect(from, Part::Log, step, room.into())?;
+            }
+        }
+        if self.missing.heads == 0 {
+            self.compare()?;
+        }
+        self.go_on(areas, wire)
+    }
+
+    /// Takes a part that has come.
     pub fn take(
         &mut self,
         arrived: Arrived,
@@ -297,56 +367,36 @@ impl Exchange {
         wire: &mut impl Wire,
     ) -> Result<(), Failure> {
         let Arrived { from, part, bytes } = arrived;
-        let malformed = Failure::Malformed { who: from };
         let peer = &mut self.peers[from as usize];
         match part {
-            Part::Head => {
-                let (head, log) = Head::parse(&bytes).ok_or(malformed.clone())?;
-                let carried = if head.is_whole() { head.log } else { 0 };
-                if head.common.step != self.common.step || log.len() as u64 != carried {
-                    return Err(malformed);
-                }
-                peer.head = Some(head);
-                self.heads -= 1;
-                if head.is_whole() {
-                    (peer.log, peer.before) = (bytes, HEAD_BYTES);
-                    self.logs -= 1;
-                } else {
-                    let room = wire.room(from, head.log)?;
-                    wire.expect(from, Part::Log, self.common.step, room.into())?;
-                }
-            }
             Part::Log => {
                 if peer.head.is_none_or(|head| head.log != bytes.len() as u64) {
-                    return Err(malformed);
+                    return Err(Failure::Malformed { who: from });
                 }
                 peer.log = bytes;
-                self.logs -= 1;
+                self.missing.logs -= 1;
             }
             Part::Results => {
                 peer.results = bytes;
-                self.results -= 1;
+                self.missing.results -= 1;
             }
             Part::Pieces(message) => {
                 if !bytes.is_empty() {
                     peer.staged[message as usize] = bytes;
                 }
-                self.pieces = self.pieces.map(|left| left - 1);
+                self.missing.pieces = self.missing.pieces.map(|left| left - 1);
             }
         }
         self.go_on(areas, wire)
     }
 
     fn go_on(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
-        if self.heads == 0 && !self.compared {
-            self.compared = true;
-            self.compare()?;
-        }
-        if self.logs == 0 && !self.served {
+        let Missing { heads, logs, .. } = self.missing;
+        if heads == 0 && logs == 0 && !self.served {
             self.served = true;
             self.serve(areas, wire)?;
         }
-        if self.served && self.heads == 0 && self.results == 0 && self.pieces.is_none() {
+        if self.served && self.missing.results == 0 && self.missing.pieces.is_none() {
             self.store_results()?;
             self.store_puts(areas)?;
             self.expect_pieces(wire)?;
@@ -387,75 +437,106 @@ impl Exchange {
         }
     }
 
+    /// The log of a process.
     fn calls(&self, of: u32) -> Result<Calls<'_>, Failure> {
-        let malformed = Failure::Malformed { who: of };
         let peer = &self.peers[of as usize];
-        let head = peer.head.ok_or(malformed.clone())?;
-        Calls::new(&peer.log[peer.before..], head.calls, self.tag_bytes).map_err(|_| malformed)
+        let tag_bytes = self.tag_bytes;
+        if of == self.me {
+            let (calls, data) = self.logs[of as usize].written();
+            return Ok(Calls::of(calls, data, tag_bytes));
+        }
+        let calls = peer.head.and_then(|head| {
+            let log = if head.is_whole() {
+                self.heads.get(of, self.common.step)?.get(HEAD_BYTES..)?
+            } else {
+                &peer.log
+            };
+            let (calls, data) = log.split_at_checked(usize::try_from(head.calls).ok()?)?;
+            Some(Calls::of(calls, data, tag_bytes))
+        });
+        calls.ok_or(Failure::Malformed { who: of })
     }
 
-    /// Checks all that others ask for, and answers their gets.
+    /// Checks all that others ask for, and answers their gets. Without any gets puts are
+    /// written at once.
     fn serve(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
-        let me = self.me;
+        let (me, step) = (self.me, self.common.step);
+        let mut heads = self.peers.iter().filter_map(|peer| peer.head);
+        let wants = self.wanted.iter().any(|it| !it.is_empty());
+        let at_once = !wants && !heads.any(|head| head.gets);
         for who in 0..self.peers.len() as u32 {
-            let mut results = Vec::new();
-            let mut calls = self.calls(who)?;
-            let malformed = |_| Failure::Malformed { who };
-            let mut places = Vec::new();
-            while let Some(call) = calls.read().map_err(malformed)? {
-                let (verb, slot, offset, bytes) = match call {
-                    Call::Put {
-                        slot,
-                        offset,
-                        bytes,
-                    } => ("puts", slot, offset, bytes.len() as u64),
-                    Call::Get {
-                        slot,
-                        offset,
-                        bytes,
-                    } => ("gets", slot, offset, bytes),
-                    Call::Piece {
-                        slot,
-                        offset,
-                        bytes,
-                    } => ("puts", slot, offset, bytes),
-                    Call::Message { .. } => continue,
-                };
+            let asked = self.serve_one(who, at_once, areas)?;
+            let peer = &mut self.peers[who as usize];
+            (peer.places, peer.messages) = (asked.places, asked.messages);
+            peer.puts = asked.puts && !at_once;
+            if who == me {
+                peer.results = asked.results;
+            } else if !asked.results.is_empty() {
+                wire.send(who, Part::Results, step, asked.results.into(), false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of one process.
+    fn serve_one(&self, who: u32, at_once: bool, areas: &Areas) -> Result<Asked, Failure> {
+        let mut asked = Asked::default();
+        let mut calls = self.calls(who)?;
+        while let Some(call) = calls.read().map_err(|_| Failure::Malformed { who })? {
+            let place = |verb, slot, offset, bytes| {
                 let outside = |why| Failure::Outside {
                     who,
                     verb,
                     offset,
                     bytes,
-                    whose: me,
+                    whose: self.me,
                     why,
                 };
-                let place = areas.place(slot, offset, bytes).map_err(outside)?;
-                if matches!(call, Call::Piece { .. }) {
-                    places.push(Wanted {
-                        into: place,
-                        bytes: bytes as usize,
-                    });
+                areas.place(slot, offset, bytes).map_err(outside)
+            };
+            match call {
+                Call::Put {
+                    slot,
+                    offset,
+                    bytes,
+                } => {
+                    let place = place("puts", slot, offset, bytes.len() as u64)?;
+                    asked.puts = true;
+                    if at_once {
+                        // SAFETY: promised where this began.
+                        unsafe { bytes.as_ptr().copy_to(place, bytes.len()) };
+                    }
                 }
-                if matches!(call, Call::Get { .. }) {
-                    let at = results.len();
-                    grow(&mut results, bytes, who)?;
-                    results.resize(at + bytes as usize, 0);
+                Call::Get {
+                    slot,
+                    offset,
+                    bytes,
+                } => {
+                    let place = place("gets", slot, offset, bytes)?;
+                    let (at, bytes) = (asked.results.len(), bytes as usize);
+                    grow(&mut asked.results, bytes as u64, who)?;
+                    asked.results.resize(at + bytes, 0);
                     // SAFETY: so many bytes of a registered area, which is the program's
                     // memory until it is popped.
                     unsafe {
-                        place.copy_to_nonoverlapping(results[at..].as_mut_ptr(), bytes as usize);
-                    }
+                        place.copy_to_nonoverlapping(asked.results[at..].as_mut_ptr(), bytes)
+                    };
+                }
+                Call::Piece {
+                    slot,
+                    offset,
+                    bytes,
+                } => asked.places.push(Wanted {
+                    into: place("puts", slot, offset, bytes)?,
+                    bytes: bytes as usize,
+                }),
+                Call::Message { tag, payload } => {
+                    asked.messages.0 += 1;
+                    asked.messages.1 += tag.len() + payload.len();
                 }
             }
-            self.peers[who as usize].places = places;
-            if who == me {
-                self.peers[me as usize].results = results;
-            } else if !results.is_empty() {
-                let results = results.into();
-                wire.send(who, Part::Results, self.common.step, results, false)?;
-            }
         }
-        Ok(())
+        Ok(asked)
     }
 
     /// Writes the results of gets.
@@ -475,7 +556,7 @@ impl Exchange {
 
     /// Writes what others have put, but for pieces.
     fn store_puts(&self, areas: &Areas) -> Result<(), Failure> {
-        for who in 0..self.peers.len() as u32 {
+        for (who, _) in (0..).zip(&self.peers).filter(|(_, peer)| peer.puts) {
             let mut calls = self.calls(who)?;
             while let Ok(Some(call)) = calls.read() {
                 if let Call::Put {
@@ -521,7 +602,7 @@ impl Exchange {
                 wire.expect(from, Part::Pieces(message), step, room)?;
             }
         }
-        self.pieces = Some(count);
+        self.missing.pieces = Some(count);
         self.staged = staged;
         if !staged {
             self.store_own();
@@ -540,29 +621,33 @@ impl Exchange {
 
     /// Whether all has come that this process needs.
     pub const fn is_complete(&self) -> bool {
-        matches!(self.pieces, Some(0))
+        matches!(self.missing.pieces, Some(0))
     }
 
-    /// Writes the pieces that are left, and fills the queue. Gives back the lists of what was
-    /// wanted.
-    pub fn finish(
-        self,
-        queue: &mut Queue,
-        wire: &mut impl Wire,
-    ) -> Result<Vec<Vec<Wanted>>, Failure> {
-        queue.begin(self.tag_bytes as usize);
-        let mut messages = (0, 0);
-        for who in 0..self.peers.len() as u32 {
-            let mut calls = self.calls(who)?;
-            while let Ok(Some(call)) = calls.read() {
-                if let Call::Message { tag, payload } = call {
-                    messages.0 += 1;
-                    messages.1 += tag.len() + payload.len();
-                }
-            }
+    /// Writes the pieces that are left, fills the queue, and is ready for the next superstep.
+    pub fn finish(&mut self, queue: &mut Queue, wire: &mut impl Wire) -> Result<(), Failure> {
+        if self.staged {
+            self.store_staged()?;
         }
+        self.fill(queue)?;
+        for (peer, wanted) in self.peers.iter_mut().zip(&mut self.wanted) {
+            peer.head = None;
+            wire.keep(std::mem::take(&mut peer.log));
+            wire.keep(std::mem::take(&mut peer.results));
+            peer.staged.drain(..).for_each(|memory| wire.keep(memory));
+            peer.places.clear();
+            wanted.clear();
+        }
+        self.logs[self.me as usize].clear();
+        self.own.clear();
+        self.heads.end(self.common.step);
+        Ok(())
+    }
+
+    /// Writes pieces that were received elsewhere.
+    fn store_staged(&self) -> Result<(), Failure> {
         for (who, peer) in (0..).zip(&self.peers) {
-            if who == self.me && self.staged {
+            if who == self.me {
                 self.store_own();
             }
             for (places, bytes) in peer.places.chunks(PIECES_MAX).zip(&peer.staged) {
@@ -576,23 +661,29 @@ impl Exchange {
                 }
             }
         }
-        if messages.0 > 0 {
-            queue.reserve(messages.0, messages.1);
-            for who in 0..self.peers.len() as u32 {
-                let mut calls = self.calls(who)?;
-                while let Ok(Some(call)) = calls.read() {
-                    if let Call::Message { tag, payload } = call {
-                        queue.push(tag, payload);
-                    }
+        Ok(())
+    }
+
+    fn fill(&self, queue: &mut Queue) -> Result<(), Failure> {
+        queue.begin(self.tag_bytes as usize);
+        let all = self.peers.iter().map(|peer| peer.messages);
+        let (messages, bytes) = all.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        if messages == 0 {
+            return Ok(());
+        }
+        queue.reserve(messages, bytes);
+        for (who, _) in (0..)
+            .zip(&self.peers)
+            .filter(|(_, peer)| peer.messages.0 > 0)
+        {
+            let mut calls = self.calls(who)?;
+            while let Ok(Some(call)) = calls.read() {
+                if let Call::Message { tag, payload } = call {
+                    queue.push(tag, payload);
                 }
             }
         }
-        for peer in self.peers {
-            wire.keep(peer.log);
-            wire.keep(peer.results);
-            peer.staged.into_iter().for_each(|memory| wire.keep(memory));
-        }
-        Ok(self.wanted)
+        Ok(())
     }
 }
 

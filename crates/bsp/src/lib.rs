@@ -1,15 +1,17 @@
 //! BSPlib (`include/bsp.h`), as a thin translation: all that a superstep puts, gets
 //! and sends is gathered until its end, one [log](log) for each destination, and leaves
-//! as [matched messages](wire) whose arrival is the barrier. `docs/bsp.md` describes
+//! as [messages](wire) whose arrival is the barrier. `docs/bsp.md` describes
 //! the interface.
 
 mod areas;
 mod c;
 mod exchange;
 mod failure;
+mod heads;
 mod log;
 #[cfg(test)]
 mod model;
 mod process;
 mod queue;
+mod spare;
 mod wire;

@@ -7,6 +7,8 @@
 //! call before: slot, distance from where that one ended (zigzag), length. So scattered
 //! puts of 8 bytes in an area of 1 MiB take 4 bytes each beside their own.
 
+use crate::spare::ADDRESSES;
+
 const KIND: u8 = 3;
 const PUT: u8 = 0;
 const GET: u8 = 1;
@@ -29,9 +31,6 @@ struct Shared {
 
 /// The shortest put whose bytes are not in the log.
 pub const PIECE_MIN: usize = 4096;
-
-/// More than any process can address: not even the allocator is asked.
-const ADDRESSES: usize = 1 << 56;
 
 /// The bytes of a long put.
 #[derive(Debug)]
@@ -61,22 +60,13 @@ impl Piece {
     }
 }
 
-/// What a log was written to.
-#[derive(Debug, Default)]
-pub struct Written {
-    pub calls: Vec<u8>,
-    pub data: Vec<u8>,
-    pub pieces: Vec<Piece>,
-}
-
 /// A log that is written.
 #[derive(Debug, Default)]
 pub struct Log {
     calls: Vec<u8>,
     data: Vec<u8>,
-    pieces: Vec<Piece>,
-    /// For the next piece.
-    room: Vec<u8>,
+    /// The bytes of long puts.
+    pub pieces: Vec<Piece>,
     /// A put that the next may continue: slot, offset, length.
     open: Option<(u32, u64, u64)>,
     shared: Shared,
@@ -116,30 +106,15 @@ fn push_number(to: &mut Vec<u8>, mut number: u64) {
 }
 
 impl Log {
-    /// Makes room for a copy of so many bytes; false if there is no memory for it.
+    /// Makes room for so many bytes; false if there is no memory for them.
     #[inline]
     pub fn make_room(&mut self, bytes: usize) -> bool {
-        if bytes >= PIECE_MIN {
-            bytes < ADDRESSES && self.room.try_reserve_exact(bytes).is_ok()
-        } else {
-            self.data.try_reserve(bytes).is_ok()
-        }
-    }
-
-    /// The same for a message.
-    pub fn make_room_for_message(&mut self, bytes: usize) -> bool {
         bytes < ADDRESSES && self.data.try_reserve(bytes).is_ok()
     }
 
-    /// A put, which copies.
+    /// A short put, which copies.
     #[inline]
     pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8]) {
-        if bytes.len() >= PIECE_MIN {
-            let mut copy = std::mem::take(&mut self.room);
-            copy.extend_from_slice(bytes);
-            self.piece(slot, offset, Piece::Copied(copy));
-            return;
-        }
         match &mut self.open {
             Some((its, start, length)) if *its == slot && *start + *length == offset => {
                 *length += bytes.len() as u64;
@@ -210,23 +185,34 @@ impl Log {
         };
     }
 
-    /// All of it. Begins anew.
-    pub fn take(&mut self) -> Written {
+    /// The superstep ends: gives calls and their bytes.
+    #[inline]
+    pub fn end(&mut self) -> (&[u8], &[u8]) {
         self.close();
-        self.shared = Shared::default();
-        Written {
-            calls: std::mem::take(&mut self.calls),
-            data: std::mem::take(&mut self.data),
-            pieces: std::mem::take(&mut self.pieces),
-        }
+        self.written()
     }
 
-    /// Takes memory, to be written to again.
-    pub fn renew(&mut self, mut memory: Vec<u8>) {
-        if self.data.capacity() == 0 {
-            memory.clear();
-            self.data = memory;
-        }
+    /// The same, once it has ended.
+    #[inline]
+    pub fn written(&self) -> (&[u8], &[u8]) {
+        (&self.calls, &self.data)
+    }
+
+    /// The same with their memory. Begins anew.
+    pub fn take(&mut self) -> (Vec<u8>, Vec<u8>) {
+        self.shared = Shared::default();
+        (
+            std::mem::take(&mut self.calls),
+            std::mem::take(&mut self.data),
+        )
+    }
+
+    /// Begins anew.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.shared = Shared::default();
+        self.calls.clear();
+        self.data.clear();
     }
 }
 
@@ -244,16 +230,15 @@ pub struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    /// The first `calls` bytes of `log` are calls.
-    pub fn new(log: &'a [u8], calls: u64, tag_bytes: u64) -> Result<Self, Malformed> {
-        let at = usize::try_from(calls).map_err(|_| Malformed)?;
-        let (calls, data) = log.split_at_checked(at).ok_or(Malformed)?;
-        Ok(Self {
+    /// A log of calls, and of the bytes that they carry.
+    #[inline]
+    pub fn of(calls: &'a [u8], data: &'a [u8], tag_bytes: u64) -> Self {
+        Self {
             calls,
             data,
             tag_bytes,
             shared: Shared::default(),
-        })
+        }
     }
 
     fn byte(&mut self) -> Result<u8, Malformed> {
@@ -355,7 +340,9 @@ mod tests {
 
     fn read(log: &[u8], calls: u64, tag_bytes: u64) -> Result<Vec<Call<'_>>, Malformed> {
         let mut all = Vec::new();
-        let mut calls = Calls::new(log, calls, tag_bytes)?;
+        let at = usize::try_from(calls).map_err(|_| Malformed)?;
+        let (calls, data) = log.split_at_checked(at).ok_or(Malformed)?;
+        let mut calls = Calls::of(calls, data, tag_bytes);
         while let Some(call) = calls.read()? {
             all.push(call);
         }
@@ -372,7 +359,7 @@ mod tests {
         log.message(b"t", b"payload");
         log.message(b"u", b"PAYLOAD");
         log.put(0, 1 << 40, b"");
-        log.put(1, 5, &[7; PIECE_MIN]);
+        log.piece(1, 5, Piece::Copied(vec![7; PIECE_MIN]));
         log.put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1]);
         let (bytes, calls, pieces) = taken(&mut log);
         assert_eq!(pieces, 1);
@@ -406,13 +393,11 @@ mod tests {
     }
 
     fn taken(log: &mut Log) -> (Vec<u8>, u64, usize) {
-        let Written {
-            calls,
-            data,
-            pieces,
-        } = log.take();
-        let count = calls.len() as u64;
-        ([calls, data].concat(), count, pieces.len())
+        let (calls, data) = log.end();
+        let taken = ([calls, data].concat(), calls.len() as u64);
+        log.clear();
+        let pieces = std::mem::take(&mut log.pieces);
+        (taken.0, taken.1, pieces.len())
     }
 
     #[test]

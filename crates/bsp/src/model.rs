@@ -1,14 +1,15 @@
 //! Random programs on several processes, beside an obviously correct twin: parts arrive in
 //! any order, and processes run ahead of each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::areas::{Area, Areas};
 use portolan::{Gather, Scatter};
 
-use crate::exchange::{Arrived, Common, Exchange, Part, Wanted, Wire};
+use crate::exchange::{Arrived, Common, Exchange, Part, Wanted, Wire, step_of};
 use crate::failure::Failure;
-use crate::log::{Log, PIECE_MIN, Piece};
+use crate::heads::{Intake, heads};
+use crate::log::{PIECE_MIN, Piece};
 use crate::queue::Queue;
 
 const AREAS: usize = 3;
@@ -123,6 +124,8 @@ fn twin(before: &State, ops: &[Vec<Op>]) -> State {
 /// What was sent, and what is expected: from, to, part, step.
 #[derive(Default)]
 struct Net {
+    /// By sender and receiver; those of one pair stay in order.
+    heads: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
     sent: BTreeMap<(u32, u32, Part, u64), (Gather, bool)>,
     expected: BTreeMap<(u32, u32, Part, u64), Scatter>,
 }
@@ -133,6 +136,12 @@ struct Link<'a> {
 }
 
 impl Wire for Link<'_> {
+    fn send_head(&mut self, to: u32, head: &[u8]) -> Result<(), Failure> {
+        let between = self.net.heads.entry((self.me, to)).or_default();
+        between.push_back(head.to_vec());
+        Ok(())
+    }
+
     fn send(
         &mut self,
         to: u32,
@@ -168,7 +177,10 @@ struct Process {
     areas: Areas,
     queue: Queue,
     step: u64,
-    exchange: Option<Exchange>,
+    intake: Intake,
+    exchange: Exchange,
+    /// It ends its superstep.
+    ends: bool,
     /// What long puts that do not copy read from.
     lent: Vec<Vec<u8>>,
 }
@@ -199,8 +211,9 @@ impl Run {
         let memories: Vec<Memory> = (0..size)
             .map(|me| sizes.iter().map(|bytes| vec![me as u8; *bytes]).collect())
             .collect();
-        let processes = (memories.iter().cloned())
-            .map(|mut memory| {
+        let processes = (0..)
+            .zip(memories.iter().cloned())
+            .map(|(me, mut memory)| {
                 let mut areas = Areas::default();
                 for area in &mut memory {
                     areas.push(Area {
@@ -209,12 +222,15 @@ impl Run {
                     });
                 }
                 areas.apply();
+                let (intake, heads) = heads(size as u32);
                 Process {
                     memory,
                     areas,
                     queue: Queue::default(),
                     step: 0,
-                    exchange: None,
+                    intake,
+                    exchange: Exchange::new(me, size as u32, heads),
+                    ends: false,
                     lent: Vec::new(),
                 }
             })
@@ -274,8 +290,6 @@ impl Run {
         let ops: Vec<Op> = (0..count).map(|_| self.op()).collect();
         let it = &mut self.processes[me];
         let start = |it: &Process, area: usize| it.memory[area].as_ptr().addr();
-        let mut logs: Vec<Log> = (0..self.size).map(|_| Log::default()).collect();
-        let mut wanted: Vec<Vec<Wanted>> = (0..self.size).map(|_| Vec::new()).collect();
         it.lent.clear();
         for op in &ops {
             match op {
@@ -286,14 +300,18 @@ impl Run {
                     bytes,
                 } => {
                     let slot = it.areas.find(start(it, *area)).unwrap();
-                    if bytes.len() >= PIECE_MIN && bytes[0] % 2 == 0 {
+                    if bytes.len() < PIECE_MIN {
+                        it.exchange.logs[*to].put(slot, *offset as u64, bytes);
+                        continue;
+                    }
+                    let piece = if bytes[0].is_multiple_of(2) {
                         it.lent.push(bytes.clone());
                         let lent = it.lent.last().unwrap();
-                        let piece = Piece::Lent(lent.as_ptr(), lent.len());
-                        logs[*to].piece(slot, *offset as u64, piece);
+                        Piece::Lent(lent.as_ptr(), lent.len())
                     } else {
-                        logs[*to].put(slot, *offset as u64, bytes);
-                    }
+                        Piece::Copied(bytes.clone())
+                    };
+                    it.exchange.logs[*to].piece(slot, *offset as u64, piece);
                 }
                 Op::Get {
                     from,
@@ -303,13 +321,13 @@ impl Run {
                     bytes,
                 } => {
                     let slot = it.areas.find(start(it, *area)).unwrap();
-                    logs[*from].get(slot, *offset as u64, *bytes as u64);
-                    wanted[*from].push(Wanted {
+                    it.exchange.logs[*from].get(slot, *offset as u64, *bytes as u64);
+                    it.exchange.wanted[*from].push(Wanted {
                         into: it.memory[into.0][into.1..].as_mut_ptr(),
                         bytes: *bytes,
                     });
                 }
-                Op::Send { to, tag, payload } => logs[*to].message(tag, payload),
+                Op::Send { to, tag, payload } => it.exchange.logs[*to].message(tag, payload),
             }
         }
         let common = Common {
@@ -323,18 +341,9 @@ impl Run {
             me: me as u32,
         };
         // SAFETY: the memories are this run's, and nobody else uses them.
-        let begun = unsafe {
-            Exchange::begin(
-                me as u32,
-                common,
-                self.tag_bytes,
-                &mut logs,
-                wanted,
-                &it.areas,
-                &mut link,
-            )
-        };
-        it.exchange = Some(begun.unwrap());
+        let begun = unsafe { (it.exchange).begin(common, self.tag_bytes, &it.areas, &mut link) };
+        begun.unwrap();
+        it.ends = true;
         let step = it.step as usize;
         self.ops[step][me] = Some(ops);
         if self.ops[step].iter().all(Option::is_some) {
@@ -343,14 +352,37 @@ impl Run {
         }
     }
 
-    /// Something arrives at a process; false if nothing can.
-    fn arrive(&mut self, me: usize) -> bool {
+    /// A head arrives at a process, if one can.
+    fn arrive_head(&mut self, me: usize) {
+        let of = |key: &(u32, u32)| key.1 as usize == me;
+        let heads = self.net.heads.iter_mut().filter(|(key, _)| of(key));
+        let mut ready: Vec<_> = heads.filter(|(_, between)| !between.is_empty()).collect();
+        if ready.is_empty() {
+            return;
+        }
+        let chosen = self.rng.below(ready.len() as u64) as usize;
+        let (key, between) = &mut ready[chosen];
+        let (from, head) = (key.0, between.pop_front().unwrap());
+        let it = &mut self.processes[me];
+        it.intake.put(from, step_of(&head), &head);
+        assert_eq!(it.exchange.heads().0.broken(), None);
+        if it.ends {
+            let mut link = Link {
+                net: &mut self.net,
+                me: me as u32,
+            };
+            it.exchange.look(&it.areas, &mut link).unwrap();
+        }
+    }
+
+    /// A part arrives at a process, if one can.
+    fn arrive(&mut self, me: usize) {
         let ready: Vec<_> = (self.net.expected.keys())
             .filter(|key| key.1 as usize == me && self.net.sent.contains_key(key))
             .copied()
             .collect();
         if ready.is_empty() {
-            return false;
+            return;
         }
         let key = ready[self.rng.below(ready.len() as u64) as usize];
         let room = self.net.expected.remove(&key).unwrap();
@@ -375,9 +407,7 @@ impl Run {
             net: &mut self.net,
             me: me as u32,
         };
-        let exchange = it.exchange.as_mut().unwrap();
-        exchange.take(arrived, &it.areas, &mut link).unwrap();
-        true
+        it.exchange.take(arrived, &it.areas, &mut link).unwrap();
     }
 
     /// Whether somebody is yet to read memory of a process.
@@ -388,13 +418,13 @@ impl Run {
 
     fn finish(&mut self, me: usize) {
         let it = &mut self.processes[me];
-        let exchange = it.exchange.take().unwrap();
         let mut link = Link {
             net: &mut self.net,
             me: me as u32,
         };
-        let finished = exchange.finish(&mut it.queue, &mut link);
+        let finished = it.exchange.finish(&mut it.queue, &mut link);
         finished.unwrap();
+        it.ends = false;
         it.step += 1;
         let expected = &self.states[it.step as usize];
         // Too long to be shown.
@@ -412,14 +442,20 @@ impl Run {
         while self.processes.iter().any(|it| it.step < STEPS) {
             let me = self.rng.below(self.size as u64) as usize;
             let it = &self.processes[me];
-            match &it.exchange {
-                None if it.step < STEPS => self.begin(me),
-                Some(exchange) if exchange.is_complete() && !self.lends(me) => self.finish(me),
-                Some(_) => _ = self.arrive(me),
-                None => {}
+            if self.rng.below(2) == 0 {
+                self.arrive_head(me);
+            } else if it.ends {
+                if it.exchange.is_complete() && !self.lends(me) {
+                    self.finish(me);
+                } else {
+                    self.arrive(me);
+                }
+            } else if it.step < STEPS {
+                self.begin(me);
             }
         }
         assert!(self.net.sent.is_empty() && self.net.expected.is_empty());
+        assert!(self.net.heads.values().all(VecDeque::is_empty));
     }
 }
 
@@ -431,12 +467,13 @@ fn random_programs_do_what_their_twins_do() {
 }
 
 /// Process 0 of several, with nothing to say, which has begun.
-fn begun(run: &Run, link: &mut Link<'_>) -> Exchange {
-    let mut logs: Vec<Log> = (0..run.size).map(|_| Log::default()).collect();
-    let wanted = (0..run.size).map(|_| Vec::new()).collect();
+fn begun(run: &Run, link: &mut Link<'_>) -> (Intake, Exchange) {
+    let (intake, heads) = heads(run.size as u32);
+    let mut exchange = Exchange::new(0, run.size as u32, heads);
     let areas = &run.processes[0].areas;
     // SAFETY: nothing is written.
-    unsafe { Exchange::begin(0, Common::default(), 0, &mut logs, wanted, areas, link) }.unwrap()
+    unsafe { exchange.begin(Common::default(), 0, areas, link) }.unwrap();
+    (intake, exchange)
 }
 
 #[test]
@@ -449,7 +486,7 @@ fn a_head_that_makes_no_sense_is_refused() {
             net: &mut net,
             me: 0,
         };
-        let mut exchange = begun(&run, &mut link);
+        let (mut intake, mut exchange) = begun(&run, &mut link);
         for from in 1..run.size as u32 {
             // A head is 48 bytes: all zero is one of the first superstep.
             let mut bytes = vec![0; 48];
@@ -470,12 +507,11 @@ fn a_head_that_makes_no_sense_is_refused() {
                     bytes[40..48].copy_from_slice(&run.rng.below(log + 1).to_le_bytes());
                 }
             }
-            let arrived = Arrived {
-                from,
-                part: Part::Head,
-                bytes,
+            intake.put(from, step_of(&bytes), &bytes);
+            let taken = match exchange.heads().0.broken() {
+                Some(who) => Err(Failure::Malformed { who }),
+                None => exchange.look(&run.processes[0].areas, &mut link),
             };
-            let taken = exchange.take(arrived, &run.processes[0].areas, &mut link);
             if malformed {
                 assert_eq!(taken, Err(Failure::Malformed { who: from }));
             }

@@ -9,7 +9,8 @@ use portolan::{Config, Endpoint, SpaceId, Threads};
 use crate::areas::{Area, Areas};
 use crate::exchange::{Common, Exchange, Wanted};
 use crate::failure::Failure;
-use crate::log::{Log, PIECE_MIN, Piece};
+use crate::heads;
+use crate::log::{PIECE_MIN, Piece};
 use crate::queue::Queue;
 use crate::wire::Engine;
 
@@ -26,8 +27,7 @@ pub struct Process {
     pub size: u32,
     step: u64,
     pub areas: Areas,
-    logs: Vec<Log>,
-    wanted: Vec<Vec<Wanted>>,
+    exchange: Exchange,
     pub queue: Queue,
     tags: Tags,
     began: Instant,
@@ -137,17 +137,16 @@ pub fn begin(most: i64) {
         drop(stage);
         std::process::exit(0);
     }
-    let wire = Engine::new(endpoint).unwrap_or_else(|e| abort(CALL, &e.to_string()));
+    let (intake, heads) = heads::heads(size);
+    let wire = Engine::new(endpoint, intake).unwrap_or_else(|e| abort(CALL, &e.to_string()));
     *NAME.lock().unwrap_or_else(PoisonError::into_inner) = format!("process {me} of {size}, ");
-    let each = || 0..size;
     *stage = Stage::Running(Box::new(Process {
         wire,
         me,
         size,
         step: 0,
         areas: Areas::default(),
-        logs: each().map(|_| Log::default()).collect(),
-        wanted: each().map(|_| Vec::new()).collect(),
+        exchange: Exchange::new(me, size, heads),
         queue: Queue::default(),
         tags: Tags::default(),
         began: Instant::now(),
@@ -196,11 +195,16 @@ impl Process {
 
     pub fn put(&mut self, call: &str, to: u32, bytes: &[u8], start: usize, offset: u64) {
         let slot = self.slot(call, start);
-        let log = &mut self.logs[to as usize];
-        if !log.make_room(bytes.len()) {
-            no_memory(call, bytes.len());
+        let log = &mut self.exchange.logs[to as usize];
+        if bytes.len() < PIECE_MIN {
+            if !log.make_room(bytes.len()) {
+                no_memory(call, bytes.len());
+            }
+            return log.put(slot, offset, bytes);
         }
-        log.put(slot, offset, bytes);
+        let copy = self.wire.copy(bytes);
+        let copy = copy.unwrap_or_else(|| no_memory(call, bytes.len()));
+        log.piece(slot, offset, Piece::Copied(copy));
     }
 
     /// A put whose bytes are read until the superstep ends, if that saves a copy.
@@ -213,18 +217,18 @@ impl Process {
         }
         let slot = self.slot(call, start);
         let piece = Piece::Lent(bytes.as_ptr(), bytes.len());
-        self.logs[to as usize].piece(slot, offset, piece);
+        self.exchange.logs[to as usize].piece(slot, offset, piece);
     }
 
     pub fn get(&mut self, call: &str, from: u32, start: usize, offset: u64, wanted: Wanted) {
         let slot = self.slot(call, start);
-        self.logs[from as usize].get(slot, offset, wanted.bytes as u64);
-        self.wanted[from as usize].push(wanted);
+        self.exchange.logs[from as usize].get(slot, offset, wanted.bytes as u64);
+        self.exchange.wanted[from as usize].push(wanted);
     }
 
     pub fn send(&mut self, to: u32, tag: &[u8], payload: &[u8]) {
-        let log = &mut self.logs[to as usize];
-        if !log.make_room_for_message(tag.len().saturating_add(payload.len())) {
+        let log = &mut self.exchange.logs[to as usize];
+        if !log.make_room(tag.len().saturating_add(payload.len())) {
             no_memory("bsp_send", payload.len());
         }
         log.message(tag, payload);
@@ -258,25 +262,24 @@ impl Process {
             tag_bytes: self.tags.set,
             ends,
         };
+        let Self {
+            exchange,
+            areas,
+            wire,
+            ..
+        } = self;
         // SAFETY: the program's memory until the superstep's end, or until it is popped.
-        let begun = unsafe {
-            Exchange::begin(
-                self.me,
-                common,
-                self.tags.sent,
-                &mut self.logs,
-                std::mem::take(&mut self.wanted),
-                &self.areas,
-                &mut self.wire,
-            )
-        };
-        let mut exchange = begun?;
+        unsafe { exchange.begin(common, self.tags.sent, areas, wire)? };
         while !exchange.is_complete() {
-            let arrived = self.wire.next()?;
-            exchange.take(arrived, &self.areas, &mut self.wire)?;
+            if let Some(seen) = exchange.heads_seen() {
+                wire.wait_heads(exchange, seen)?;
+                exchange.look(areas, wire)?;
+            } else {
+                let arrived = wire.next()?;
+                exchange.take(arrived, areas, wire)?;
+            }
         }
-        self.wanted = exchange.finish(&mut self.queue, &mut self.wire)?;
-        self.wanted.iter_mut().for_each(Vec::clear);
+        exchange.finish(&mut self.queue, wire)?;
         self.areas.apply();
         self.tags.sent = self.tags.set;
         self.step += 1;

@@ -1,24 +1,29 @@
-//! The parts of an exchange as matched messages: short ones are pushed, and what is longer
-//! is pulled by its receiver.
+//! Heads of an exchange are messages to a port, whose handler puts them where the exchange
+//! finds them. All else are matched messages: short ones are pushed, and what is longer is
+//! pulled by its receiver.
 
 use portolan::{
-    Completion, Endpoint, Gather, Misuse, Notify, OpError, QueueId, Scatter, Selector, SendError,
-    TaggedOptions, WaitError,
+    Binding, Completion, Endpoint, Gather, Memory, Misuse, Notify, OpError, QueueId, Scatter,
+    Selector, SendError, TaggedOptions, WaitError,
 };
 
-use crate::exchange::{Arrived, Part, Wire};
+use crate::exchange::{Arrived, Exchange, Part, Wire, step_of};
 use crate::failure::Failure;
+use crate::heads::Intake;
+use crate::spare::Spare;
+
+/// Heads go there.
+const HEADS: u16 = 0;
 
 /// Bits of a tag that name the part; the superstep stands above.
 const PART_BITS: u32 = 24;
 /// What is not the number of a message of pieces.
-const KINDS: u64 = 3;
+const KINDS: u64 = 2;
 
 fn tag(part: Part, step: u64) -> u64 {
     let part = match part {
-        Part::Head => 0,
-        Part::Log => 1,
-        Part::Results => 2,
+        Part::Log => 0,
+        Part::Results => 1,
         Part::Pieces(message) => KINDS + u64::from(message),
     };
     step << PART_BITS | part
@@ -26,24 +31,23 @@ fn tag(part: Part, step: u64) -> u64 {
 
 fn part_of(tag: u64) -> Part {
     match tag & ((1 << PART_BITS) - 1) {
-        0 => Part::Head,
-        1 => Part::Log,
-        2 => Part::Results,
+        0 => Part::Log,
+        1 => Part::Results,
         message => Part::Pieces((message - KINDS) as u32),
     }
 }
-
-/// Memory that is kept to be used again: so many at most.
-const SPARE_MAX: usize = 64;
 
 /// The space of BSPlib on the endpoint of the process.
 pub struct Engine {
     pub endpoint: Endpoint,
     expected: QueueId,
     sent: QueueId,
-    /// Sends of memory that is the program's, which have not ended.
+    /// Sends that have not ended, and those of them of memory that is the program's.
+    under_way: usize,
     lent: usize,
-    spare: Vec<Vec<u8>>,
+    /// Who is dead, of those who take part.
+    dead: Vec<u32>,
+    spare: Spare,
 }
 
 impl From<Misuse> for Failure {
@@ -53,23 +57,57 @@ impl From<Misuse> for Failure {
 }
 
 impl Engine {
-    pub fn new(endpoint: Endpoint) -> Result<Self, Failure> {
+    /// Heads come to `intake`.
+    pub fn new(endpoint: Endpoint, mut intake: Intake) -> Result<Self, Failure> {
+        let take = Binding::to(move |_, m| intake.put(m.from, step_of(m.payload), m.payload));
+        endpoint.bind(HEADS, take)?;
         Ok(Self {
             expected: endpoint.open_queue()?,
             sent: endpoint.open_queue()?,
+            under_way: 0,
             lent: 0,
-            spare: Vec::new(),
+            dead: Vec::new(),
+            spare: Spare::default(),
             endpoint,
         })
     }
 
-    /// Waits for something that is expected.
+    /// A copy, if there is memory for it.
+    pub fn copy(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut memory = self.spare.take(bytes.len())?;
+        memory.clear();
+        memory.extend_from_slice(bytes);
+        Some(memory)
+    }
+
+    /// Waits until more heads have come than the exchange has seen.
+    #[inline]
+    pub fn wait_heads(&mut self, exchange: &Exchange, seen: u32) -> Result<(), Failure> {
+        let (heads, step) = exchange.heads();
+        loop {
+            if let Some(who) = self.dead.iter().find(|who| exchange.misses(**who)) {
+                return Err(self.died(*who)?);
+            }
+            let more = || heads.count(step) != seen || heads.broken().is_some();
+            match self.endpoint.wait_until(more) {
+                Ok(()) => break,
+                Err(WaitError::PeerDead { rank, .. }) => self.dead.push(rank),
+                Err(e) => return Err(Failure::Endpoint(e.to_string())),
+            }
+        }
+        match heads.broken() {
+            Some(who) => Err(Failure::Malformed { who }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for a part that is expected.
     pub fn next(&mut self) -> Result<Arrived, Failure> {
         let ended = loop {
             match self.endpoint.wait_completion(self.expected, None) {
                 Ok(ended) => break ended,
                 // What was expected from it ends too, unless it has come.
-                Err(WaitError::PeerDead { .. }) => {}
+                Err(WaitError::PeerDead { rank, .. }) => self.dead.push(rank),
                 Err(e) => return Err(Failure::Endpoint(e.to_string())),
             }
         };
@@ -81,27 +119,33 @@ impl Engine {
         })
     }
 
+    fn died(&self, who: u32) -> Result<Failure, Failure> {
+        let why = self.endpoint.death(who)?;
+        let why = why.map_or_else(|| "it closed".to_owned(), |why| why.to_string());
+        Ok(Failure::Died { who, why })
+    }
+
     fn check(&self, done: &Completion) -> Result<(), Failure> {
         let who = done.peer;
         match done.result {
             Ok(()) => Ok(()),
-            Err(OpError::PeerDead) => {
-                let why = self.endpoint.death(who)?;
-                let why = why.map_or_else(|| "it closed".to_owned(), |why| why.to_string());
-                Err(Failure::Died { who, why })
-            }
+            Err(OpError::PeerDead) => Err(self.died(who)?),
             Err(OpError::Truncated) => Err(Failure::Malformed { who }),
             Err(e) => Err(Failure::Endpoint(e.to_string())),
         }
     }
 
     /// Waits until nobody reads the program's memory any more, and forgets what has left.
+    #[inline]
     pub fn settle(&mut self) -> Result<(), Failure> {
-        loop {
+        while self.under_way > 0 {
             let ended = if self.lent > 0 {
                 match self.endpoint.wait_completion(self.sent, None) {
                     Ok(ended) => ended,
-                    Err(WaitError::PeerDead { .. }) => continue,
+                    Err(WaitError::PeerDead { rank, .. }) => {
+                        self.dead.push(rank);
+                        continue;
+                    }
                     Err(e) => return Err(Failure::Endpoint(e.to_string())),
                 }
             } else {
@@ -110,8 +154,13 @@ impl Engine {
                     None => return Ok(()),
                 }
             };
+            self.under_way -= 1;
             self.lent -= ended.completion.context as usize;
+            if let Some(Memory::Source(sent)) = ended.memory {
+                sent.into_vecs().for_each(|memory| self.spare.keep(memory));
+            }
         }
+        Ok(())
     }
 }
 
@@ -124,6 +173,19 @@ fn notify(queue: QueueId, context: u64) -> Notify {
 }
 
 impl Wire for Engine {
+    #[inline]
+    fn send_head(&mut self, to: u32, head: &[u8]) -> Result<(), Failure> {
+        match self.endpoint.send(to, HEADS, head) {
+            Ok(_) => Ok(()),
+            // Whoever misses something of it says so.
+            Err(SendError::PeerDead { rank, .. }) => {
+                self.dead.push(rank);
+                Ok(())
+            }
+            Err(e) => Err(Failure::Endpoint(e.to_string())),
+        }
+    }
+
     fn send(
         &mut self,
         to: u32,
@@ -138,6 +200,7 @@ impl Wire for Engine {
         };
         match (self.endpoint).post_send(to, tag(part, step), &options, bytes) {
             Ok(_) => {
+                self.under_way += 1;
                 self.lent += usize::from(lent);
                 Ok(())
             }
@@ -157,26 +220,14 @@ impl Wire for Engine {
 
     fn room(&mut self, from: u32, bytes: u64) -> Result<Vec<u8>, Failure> {
         let too_long = |_| Failure::Malformed { who: from };
-        let bytes = usize::try_from(bytes).map_err(too_long)?;
-        let fits = |memory: &Vec<u8>| memory.capacity() >= bytes;
-        let mut room = match self.spare.iter().rposition(fits) {
-            Some(at) => self.spare.swap_remove(at),
-            None => Vec::new(),
-        };
-        if room
-            .try_reserve_exact(bytes.saturating_sub(room.len()))
-            .is_err()
-        {
-            let (who, bytes) = (from, bytes as u64);
-            return Err(Failure::NoMemory { who, bytes });
-        }
-        room.resize(bytes, 0);
-        Ok(room)
+        let length = usize::try_from(bytes).map_err(too_long)?;
+        let memory = self.spare.take(length);
+        let mut memory = memory.ok_or(Failure::NoMemory { who: from, bytes })?;
+        memory.resize(length, 0);
+        Ok(memory)
     }
 
     fn keep(&mut self, memory: Vec<u8>) {
-        if memory.capacity() > 0 && self.spare.len() < SPARE_MAX {
-            self.spare.push(memory);
-        }
+        self.spare.keep(memory);
     }
 }

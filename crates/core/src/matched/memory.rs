@@ -77,6 +77,15 @@ impl Gather {
         self
     }
 
+    /// The memory of its pieces that were given as vectors.
+    pub fn into_vecs(self) -> impl Iterator<Item = Vec<u8>> {
+        let all = std::iter::once(self.first).chain(self.more);
+        all.filter_map(|piece| match piece {
+            Piece::Given(Payload::Vec(memory)) => Some(memory),
+            Piece::Given(_) | Piece::Lent(_) => None,
+        })
+    }
+
     /// The bytes of an owned piece that is alone; copies otherwise.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
