@@ -1,7 +1,7 @@
-//! Registered areas. Registration is collective: the n-th area that any process pushes is
-//! the n-th of all others, so a *slot*, its number, names it between them.
+//! Registered areas. Registration is collective: all processes push and pop alike, so a
+//! *slot*, the number that an area gets, names it between them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// Memory that a process has registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +29,16 @@ impl Changes {
     }
 }
 
+/// Areas that are found without a search.
+const RECENT: usize = 8;
+
 #[derive(Debug, Default)]
 pub struct Areas {
-    slots: BTreeMap<u32, Area>,
+    slots: Vec<Option<Area>>,
+    /// Those that are free, the last that became so last.
+    free: Vec<u32>,
     /// Slots of each address, the newest last.
     by_start: HashMap<usize, Vec<u32>>,
-    next: u32,
     /// What takes effect at the end of the superstep; of pushes also which of its calls
     /// they were.
     pushed: Vec<(u32, Area)>,
@@ -42,8 +46,8 @@ pub struct Areas {
     /// How many of those are of an address.
     popped_at: HashMap<usize, usize>,
     changes: Changes,
-    /// The last that was looked for.
-    recent: Option<(usize, u32)>,
+    /// What was looked for last, by some bits of the address.
+    recent: [Option<(usize, u32)>; RECENT],
 }
 
 impl Areas {
@@ -75,14 +79,20 @@ impl Areas {
     }
 
     /// The newest area at an address.
+    #[inline]
     pub fn find(&mut self, start: usize) -> Option<u32> {
-        if let Some((known, slot)) = self.recent
-            && known == start
-        {
-            return Some(slot);
+        // Arrays of one size lie a multiple of it apart.
+        let at = (start >> 4 ^ start >> 12 ^ start >> 20) % RECENT;
+        match self.recent[at] {
+            Some((known, slot)) if known == start => Some(slot),
+            _ => self.search(start, at),
         }
+    }
+
+    #[cold]
+    fn search(&mut self, start: usize, at: usize) -> Option<u32> {
         let slot = *self.by_start.get(&start)?.last()?;
-        self.recent = Some((start, slot));
+        self.recent[at] = Some((start, slot));
         Some(slot)
     }
 
@@ -92,8 +102,11 @@ impl Areas {
     }
 
     /// The memory of `bytes` bytes from `offset` on in an area.
+    #[inline]
     pub fn place(&self, slot: u32, offset: u64, bytes: u64) -> Result<*mut u8, Outside> {
-        let area = self.slots.get(&slot).ok_or(Outside::Unknown)?;
+        let Some(Some(area)) = self.slots.get(slot as usize) else {
+            return Err(Outside::Unknown);
+        };
         if area.start == 0 {
             return Err(Outside::Null);
         }
@@ -116,12 +129,13 @@ impl Areas {
         if self.pushed.is_empty() && self.popped.is_empty() {
             return;
         }
-        self.recent = None;
+        self.recent = [None; RECENT];
         self.popped_at.clear();
         for slot in self.popped.drain(..) {
-            let Some(area) = self.slots.remove(&slot) else {
+            let Some(area) = self.slots[slot as usize].take() else {
                 continue;
             };
+            self.free.push(slot);
             if let Some(slots) = self.by_start.get_mut(&area.start) {
                 // They were popped from the newest on.
                 slots.pop();
@@ -131,9 +145,11 @@ impl Areas {
             }
         }
         for (_, area) in self.pushed.drain(..) {
-            let slot = self.next;
-            self.next = self.next.wrapping_add(1);
-            self.slots.insert(slot, area);
+            let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
+            if slot as usize == self.slots.len() {
+                self.slots.push(None);
+            }
+            self.slots[slot as usize] = Some(area);
             self.by_start.entry(area.start).or_default().push(slot);
         }
     }
@@ -182,7 +198,15 @@ mod tests {
         assert!(areas.pop(A.start) && !areas.pop(A.start));
         areas.apply();
         assert_eq!(areas.find(A.start), None);
-        assert!(areas.slots.is_empty() && areas.by_start.is_empty());
+        assert!(registered(&areas) == 0 && areas.by_start.is_empty());
+        // Numbers are used again.
+        areas.push(A);
+        areas.apply();
+        assert!(areas.find(A.start).is_some() && areas.slots.len() == 2);
+    }
+
+    fn registered(areas: &Areas) -> usize {
+        areas.slots.iter().flatten().count()
     }
 
     #[test]
@@ -233,13 +257,13 @@ mod tests {
         areas.apply();
         assert_eq!(areas.find(A.start), Some(9));
         assert_eq!(areas.place(9, 9, 1), Err(Outside::Beyond(9)));
-        assert_eq!(areas.slots.len(), 10);
+        assert_eq!(registered(&areas), 10);
         for _ in 0..10 {
             assert!(areas.pop(A.start));
         }
         assert!(!areas.pop(A.start));
         areas.apply();
-        assert!(areas.slots.is_empty() && areas.by_start.is_empty());
+        assert!(registered(&areas) == 0 && areas.by_start.is_empty());
     }
 
     #[test]

@@ -8,14 +8,12 @@
 
 use portolan::{Buffer, Gather, Scatter};
 
-use crate::areas::{Areas, Changes};
+use crate::areas::Areas;
 use crate::failure::Failure;
-use crate::heads::{HEAD_MAX, Heads};
+use crate::head::{Common, Head};
+use crate::heads::Heads;
 use crate::log::{Call, Calls, Log, Piece};
 use crate::queue::Queue;
-
-/// Bytes of a head.
-const HEAD_BYTES: usize = 48;
 
 /// Pieces that travel in one message.
 const PIECES_MAX: usize = 1024;
@@ -66,110 +64,11 @@ pub struct Arrived {
     pub bytes: Vec<u8>,
 }
 
-/// What all must have alike at the end of a superstep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Common {
-    pub step: u64,
-    pub changes: Changes,
-    /// Of messages of the superstep after the next.
-    pub tag_bytes: u64,
-    /// bsp_end was called.
-    pub ends: bool,
-}
-
-impl Common {
-    /// What must be alike, as messages name it.
-    fn numbers(&self) -> [(&'static str, u64); 3] {
-        [
-            ("number of bsp_push_reg", self.changes.pushes.into()),
-            ("number of bsp_pop_reg", self.changes.pops.into()),
-            ("size in bsp_set_tagsize", self.tag_bytes),
-        ]
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    common: Common,
-    /// There are gets in the log.
-    gets: bool,
-    /// Bytes of the log, and those of them that are calls.
-    log: u64,
-    calls: u64,
-}
-
-/// The superstep that a head is of, if it is one.
-#[inline]
-pub fn step_of(head: &[u8]) -> Option<u64> {
-    Head::parse(head).map(|(head, _)| head.common.step)
-}
-
-impl Head {
-    fn of(common: Common, calls: &[u8], data: &[u8], gets: bool) -> Self {
-        Self {
-            common,
-            gets,
-            log: (calls.len() + data.len()) as u64,
-            calls: calls.len() as u64,
-        }
-    }
-
-    fn to_bytes(self) -> [u8; HEAD_BYTES] {
-        let Common {
-            step,
-            changes,
-            tag_bytes,
-            ends,
-        } = self.common;
-        let flags = u64::from(ends) << 63 | u64::from(self.gets) << 62;
-        let counts = u64::from(changes.pushes) | u64::from(changes.pops) << 32;
-        let words = [
-            step | flags,
-            counts,
-            changes.popped,
-            tag_bytes,
-            self.log,
-            self.calls,
-        ];
-        let mut bytes = [0; HEAD_BYTES];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
-        let word = |at: usize| {
-            let bytes = head[8 * at..][..8].first_chunk().copied();
-            u64::from_le_bytes(bytes.unwrap_or_default())
-        };
-        let it = Self {
-            common: Common {
-                step: word(0) << 2 >> 2,
-                changes: Changes {
-                    pushes: word(1) as u32,
-                    pops: (word(1) >> 32) as u32,
-                    popped: word(2),
-                },
-                tag_bytes: word(3),
-                ends: word(0) >> 63 == 1,
-            },
-            gets: word(0) >> 62 & 1 == 1,
-            log: word(4),
-            calls: word(5),
-        };
-        (it.calls <= it.log).then_some((it, rest))
-    }
-
-    fn is_whole(&self) -> bool {
-        self.log <= (HEAD_MAX - HEAD_BYTES) as u64
-    }
-}
-
 #[derive(Debug, Default)]
 struct Peer {
     head: Option<Head>,
+    /// Where its log begins in its head.
+    log_at: usize,
     /// Its log, where that is not in its head.
     log: Vec<u8>,
     results: Vec<u8>,
@@ -231,6 +130,8 @@ pub struct Exchange {
     staged: bool,
     /// The gets of all have been answered.
     served: bool,
+    /// Not all have alike what they must.
+    differs: bool,
     /// The head that is sent.
     first: Vec<u8>,
 }
@@ -250,6 +151,7 @@ impl Exchange {
             missing: Missing::default(),
             staged: false,
             served: false,
+            differs: false,
             first: Vec::new(),
         }
     }
@@ -268,7 +170,7 @@ impl Exchange {
     ) -> Result<(), Failure> {
         let (me, size, step) = (self.me, self.logs.len() as u32, common.step);
         (self.common, self.tag_bytes) = (common, tag_bytes);
-        (self.staged, self.served) = (false, false);
+        (self.staged, self.served, self.differs) = (false, false, false);
         self.missing = Missing {
             heads: size - 1,
             ..Missing::default()
@@ -279,7 +181,7 @@ impl Exchange {
             let (calls, data) = log.end();
             let head = Head::of(common, calls, data, !self.wanted[to as usize].is_empty());
             self.first.clear();
-            self.first.extend_from_slice(&head.to_bytes());
+            head.write(&mut self.first);
             if head.is_whole() {
                 self.first.extend_from_slice(calls);
                 self.first.extend_from_slice(data);
@@ -291,9 +193,11 @@ impl Exchange {
                 let log = Gather::from(calls).and(data);
                 wire.send(to, Part::Log, step, log, false)?;
             }
-            let pieces = std::mem::take(&mut log.pieces);
-            for (message, (pieces, lent)) in (0..).zip(messages(pieces)) {
-                wire.send(to, Part::Pieces(message), step, pieces, lent)?;
+            if !log.pieces.is_empty() {
+                let pieces = messages(std::mem::take(&mut log.pieces));
+                for (message, (pieces, lent)) in (0..).zip(pieces) {
+                    wire.send(to, Part::Pieces(message), step, pieces, lent)?;
+                }
             }
             let asked: usize = self.wanted[to as usize].iter().map(|it| it.bytes).sum();
             if asked > 0 {
@@ -339,12 +243,14 @@ impl Exchange {
             let Some(bytes) = self.heads.get(from, step) else {
                 continue;
             };
-            let malformed = Failure::Malformed { who: from };
-            let (head, log) = Head::parse(bytes).ok_or(malformed.clone())?;
+            let malformed = || Failure::Malformed { who: from };
+            let (head, log) = Head::parse(bytes).ok_or_else(malformed)?;
             let carried = if head.is_whole() { head.log } else { 0 };
             if head.common.step != step || log.len() as u64 != carried {
-                return Err(malformed);
+                return Err(malformed());
             }
+            self.differs |= head.common != self.common;
+            peer.log_at = bytes.len() - log.len();
             peer.head = Some(head);
             self.missing.heads -= 1;
             if !head.is_whole() {
@@ -353,7 +259,7 @@ impl Exchange {
                 wire.expect(from, Part::Log, step, room.into())?;
             }
         }
-        if self.missing.heads == 0 {
+        if self.missing.heads == 0 && self.differs {
             self.compare()?;
         }
         self.go_on(areas, wire)
@@ -447,7 +353,7 @@ impl Exchange {
         }
         let calls = peer.head.and_then(|head| {
             let log = if head.is_whole() {
-                self.heads.get(of, self.common.step)?.get(HEAD_BYTES..)?
+                self.heads.get(of, self.common.step)?.get(peer.log_at..)?
             } else {
                 &peer.log
             };
@@ -465,6 +371,10 @@ impl Exchange {
         let wants = self.wanted.iter().any(|it| !it.is_empty());
         let at_once = !wants && !heads.any(|head| head.gets);
         for who in 0..self.peers.len() as u32 {
+            let it = self.peers[who as usize].head;
+            if it.is_none_or(|head| head.log == 0) {
+                continue;
+            }
             let asked = self.serve_one(who, at_once, areas)?;
             let peer = &mut self.peers[who as usize];
             (peer.places, peer.messages) = (asked.places, asked.messages);
@@ -586,6 +496,10 @@ impl Exchange {
     /// Receives the bytes of long puts: in their places, unless some overlap, which must
     /// look as if one came after the other.
     fn expect_pieces(&mut self, wire: &mut impl Wire) -> Result<(), Failure> {
+        if self.peers.iter().all(|peer| peer.places.is_empty()) {
+            self.missing.pieces = Some(0);
+            return Ok(());
+        }
         let staged = self.overlap();
         let (me, step) = (self.me, self.common.step);
         let mut count = 0;
@@ -631,12 +545,17 @@ impl Exchange {
         }
         self.fill(queue)?;
         for (peer, wanted) in self.peers.iter_mut().zip(&mut self.wanted) {
-            peer.head = None;
+            wanted.clear();
+            if peer.results.capacity() > 0 {
+                wire.keep(std::mem::take(&mut peer.results));
+            }
+            if peer.head.take().is_none_or(|head| head.log == 0) {
+                continue;
+            }
             wire.keep(std::mem::take(&mut peer.log));
-            wire.keep(std::mem::take(&mut peer.results));
             peer.staged.drain(..).for_each(|memory| wire.keep(memory));
             peer.places.clear();
-            wanted.clear();
+            (peer.puts, peer.messages) = (false, (0, 0));
         }
         self.logs[self.me as usize].clear();
         self.own.clear();

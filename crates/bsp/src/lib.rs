@@ -7,10 +7,12 @@ mod areas;
 mod c;
 mod exchange;
 mod failure;
+mod head;
 mod heads;
 mod log;
 #[cfg(test)]
 mod model;
+mod numbers;
 mod process;
 mod queue;
 mod spare;

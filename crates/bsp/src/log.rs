@@ -7,6 +7,7 @@
 //! call before: slot, distance from where that one ended (zigzag), length. So scattered
 //! puts of 8 bytes in an area of 1 MiB take 4 bytes each beside their own.
 
+use crate::numbers;
 use crate::spare::ADDRESSES;
 
 const KIND: u8 = 3;
@@ -97,14 +98,6 @@ pub enum Call<'a> {
     },
 }
 
-fn push_number(to: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        to.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    to.push(number as u8);
-}
-
 impl Log {
     /// Makes room for so many bytes; false if there is no memory for them.
     #[inline]
@@ -146,7 +139,7 @@ impl Log {
         self.calls
             .push(MESSAGE | if same { SAME_LENGTH } else { 0 });
         if !same {
-            push_number(&mut self.calls, payload.len() as u64);
+            numbers::push(&mut self.calls, payload.len() as u64);
             self.shared.bytes = payload.len() as u64;
         }
         self.data.extend_from_slice(tag);
@@ -168,15 +161,15 @@ impl Log {
                 | flag(SAME_LENGTH, bytes == before.bytes),
         );
         if slot != before.slot {
-            push_number(&mut self.calls, slot.into());
+            numbers::push(&mut self.calls, slot.into());
         }
         if offset != before.end {
             let distance = offset.wrapping_sub(before.end) as i64;
             let zigzag = (distance << 1) ^ (distance >> 63);
-            push_number(&mut self.calls, zigzag as u64);
+            numbers::push(&mut self.calls, zigzag as u64);
         }
         if bytes != before.bytes {
-            push_number(&mut self.calls, bytes);
+            numbers::push(&mut self.calls, bytes);
         }
         self.shared = Shared {
             slot,
@@ -248,19 +241,7 @@ impl<'a> Calls<'a> {
     }
 
     fn number(&mut self) -> Result<u64, Malformed> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return Err(Malformed);
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Ok(number);
-            }
-        }
-        Err(Malformed)
+        numbers::read(&mut self.calls).ok_or(Malformed)
     }
 
     fn bytes(&mut self, count: u64) -> Result<&'a [u8], Malformed> {

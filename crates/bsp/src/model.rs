@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::areas::{Area, Areas};
 use portolan::{Gather, Scatter};
 
-use crate::exchange::{Arrived, Common, Exchange, Part, Wanted, Wire, step_of};
+use crate::exchange::{Arrived, Exchange, Part, Wanted, Wire};
 use crate::failure::Failure;
+use crate::head::{Common, Head};
 use crate::heads::{Intake, heads};
 use crate::log::{PIECE_MIN, Piece};
 use crate::queue::Queue;
@@ -364,7 +365,7 @@ impl Run {
         let (key, between) = &mut ready[chosen];
         let (from, head) = (key.0, between.pop_front().unwrap());
         let it = &mut self.processes[me];
-        it.intake.put(from, step_of(&head), &head);
+        it.intake.put(from, Head::step(&head), &head);
         assert_eq!(it.exchange.heads().0.broken(), None);
         if it.ends {
             let mut link = Link {
@@ -488,26 +489,25 @@ fn a_head_that_makes_no_sense_is_refused() {
         };
         let (mut intake, mut exchange) = begun(&run, &mut link);
         for from in 1..run.size as u32 {
-            // A head is 48 bytes: all zero is one of the first superstep.
-            let mut bytes = vec![0; 48];
-            let mut malformed = false;
-            match seed % 4 {
-                0 => {
-                    bytes.resize([0, 7, 47, 49][run.rng.below(4) as usize], 0);
-                    malformed = true;
+            let log: Vec<u8> = (0..run.rng.below(40)).map(|i| (i * seed) as u8).collect();
+            let (calls, data) = log.split_at(run.rng.below(log.len() as u64 + 1) as usize);
+            let mut bytes = Vec::new();
+            Head::of(Common::default(), calls, data, false).write(&mut bytes);
+            let length = bytes.len();
+            bytes.extend_from_slice(&log);
+            let mut malformed = true;
+            match seed % 5 {
+                0 => bytes.truncate(run.rng.below(length as u64) as usize),
+                1 => bytes.push(0),
+                2 if !log.is_empty() => _ = bytes.pop(),
+                3 => {
+                    let (at, noise) = (run.rng.below(length as u64), run.rng.below(256) as u8);
+                    bytes[at as usize] ^= noise;
+                    malformed = false;
                 }
-                1 => {
-                    let (at, noise) = (run.rng.below(48) as usize, run.rng.below(256) as u8);
-                    bytes[at] ^= noise;
-                }
-                _ => {
-                    bytes.extend((0..run.rng.below(40)).map(|i| (i * seed) as u8));
-                    let log = bytes.len() as u64 - 48;
-                    bytes[32..40].copy_from_slice(&log.to_le_bytes());
-                    bytes[40..48].copy_from_slice(&run.rng.below(log + 1).to_le_bytes());
-                }
+                _ => malformed = false,
             }
-            intake.put(from, step_of(&bytes), &bytes);
+            intake.put(from, Head::step(&bytes), &bytes);
             let taken = match exchange.heads().0.broken() {
                 Some(who) => Err(Failure::Malformed { who }),
                 None => exchange.look(&run.processes[0].areas, &mut link),

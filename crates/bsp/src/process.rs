@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use portolan::{Config, Endpoint, SpaceId, Threads};
 
 use crate::areas::{Area, Areas};
-use crate::exchange::{Common, Exchange, Wanted};
+use crate::exchange::{Exchange, Wanted};
 use crate::failure::Failure;
+use crate::head::Common;
 use crate::heads;
 use crate::log::{PIECE_MIN, Piece};
 use crate::queue::Queue;

@@ -7,8 +7,9 @@ use portolan::{
     Selector, SendError, TaggedOptions, WaitError,
 };
 
-use crate::exchange::{Arrived, Exchange, Part, Wire, step_of};
+use crate::exchange::{Arrived, Exchange, Part, Wire};
 use crate::failure::Failure;
+use crate::head::Head;
 use crate::heads::Intake;
 use crate::spare::Spare;
 
@@ -59,7 +60,7 @@ impl From<Misuse> for Failure {
 impl Engine {
     /// Heads come to `intake`.
     pub fn new(endpoint: Endpoint, mut intake: Intake) -> Result<Self, Failure> {
-        let take = Binding::to(move |_, m| intake.put(m.from, step_of(m.payload), m.payload));
+        let take = Binding::to(move |_, m| intake.put(m.from, Head::step(m.payload), m.payload));
         endpoint.bind(HEADS, take)?;
         Ok(Self {
             expected: endpoint.open_queue()?,
