@@ -66,7 +66,11 @@ pub struct Arrived {
 
 #[derive(Debug, Default)]
 struct Peer {
-    head: Option<Head>,
+    /// The superstep after that of the head which was looked at last.
+    seen: u64,
+    head: Head,
+    /// What it said, if that differs from what this process says.
+    common: Option<Common>,
     /// Where its log begins in its head.
     log_at: usize,
     /// Its log, where that is not in its head.
@@ -117,8 +121,9 @@ pub struct Exchange {
     heads: Heads,
     /// What it asks of each process.
     pub logs: Vec<Log>,
-    /// Where results of its gets go, by process.
-    pub wanted: Vec<Vec<Wanted>>,
+    /// Where results of its gets go, by process, and whether there are any.
+    wanted: Vec<Vec<Wanted>>,
+    wants: bool,
     common: Common,
     /// Of the messages of this superstep.
     tag_bytes: u64,
@@ -132,6 +137,10 @@ pub struct Exchange {
     served: bool,
     /// Not all have alike what they must.
     differs: bool,
+    /// Somebody has asked something of this process.
+    asked: bool,
+    /// Somebody gets from it.
+    gets: bool,
     /// The head that is sent.
     first: Vec<u8>,
 }
@@ -152,6 +161,9 @@ impl Exchange {
             staged: false,
             served: false,
             differs: false,
+            asked: false,
+            gets: false,
+            wants: false,
             first: Vec::new(),
         }
     }
@@ -163,25 +175,31 @@ impl Exchange {
     /// and written, and pieces that are lent stay as they are.
     pub unsafe fn begin(
         &mut self,
-        common: Common,
+        common: &Common,
         tag_bytes: u64,
         areas: &Areas,
         wire: &mut impl Wire,
     ) -> Result<(), Failure> {
         let (me, size, step) = (self.me, self.logs.len() as u32, common.step);
-        (self.common, self.tag_bytes) = (common, tag_bytes);
-        (self.staged, self.served, self.differs) = (false, false, false);
+        (self.common, self.tag_bytes) = (*common, tag_bytes);
+        (self.staged, self.served) = (false, false);
+        (self.differs, self.asked, self.gets) = (false, false, false);
         self.missing = Missing {
-            heads: size - 1,
+            heads: size,
             ..Missing::default()
         };
+        self.hear_own();
         // Each begins with the process after it.
         for to in (1..size).map(|k| (me + k) % size) {
             let log = &mut self.logs[to as usize];
             let (calls, data) = log.end();
-            let head = Head::of(common, calls, data, !self.wanted[to as usize].is_empty());
+            let head = Head {
+                gets: !self.wanted[to as usize].is_empty(),
+                calls: calls.len() as u64,
+                data: data.len() as u64,
+            };
             self.first.clear();
-            head.write(&mut self.first);
+            head.write(common, &mut self.first);
             if head.is_whole() {
                 self.first.extend_from_slice(calls);
                 self.first.extend_from_slice(data);
@@ -199,6 +217,9 @@ impl Exchange {
                     wire.send(to, Part::Pieces(message), step, pieces, lent)?;
                 }
             }
+            if !head.gets {
+                continue;
+            }
             let asked: usize = self.wanted[to as usize].iter().map(|it| it.bytes).sum();
             if asked > 0 {
                 self.missing.results += 1;
@@ -206,20 +227,48 @@ impl Exchange {
                 wire.expect(to, Part::Results, step, room.into())?;
             }
         }
-        let own = &mut self.logs[me as usize];
-        let (calls, data) = own.end();
-        let gets = !self.wanted[me as usize].is_empty();
-        self.peers[me as usize].head = Some(Head::of(common, calls, data, gets));
-        self.own = std::mem::take(&mut own.pieces);
         self.look(areas, wire)
+    }
+
+    /// Takes what this process asks of itself.
+    fn hear_own(&mut self) {
+        let me = self.me as usize;
+        let (calls, data) = self.logs[me].end();
+        let head = Head {
+            gets: !self.wanted[me].is_empty(),
+            calls: calls.len() as u64,
+            data: data.len() as u64,
+        };
+        self.own.append(&mut self.logs[me].pieces);
+        self.hear(self.me, head);
+    }
+
+    /// Notes the head of a process.
+    #[inline]
+    fn hear(&mut self, from: u32, head: Head) {
+        let peer = &mut self.peers[from as usize];
+        peer.seen = self.common.step + 1;
+        peer.head = head;
+        self.asked |= head.log() > 0;
+        self.gets |= head.gets;
+        self.missing.heads -= 1;
+    }
+
+    /// A get from a process, and where its result goes to.
+    #[inline]
+    pub fn get(&mut self, from: u32, slot: u32, offset: u64, wanted: Wanted) {
+        self.logs[from as usize].get(slot, offset, wanted.bytes as u64);
+        self.wanted[from as usize].push(wanted);
+        self.wants = true;
     }
 
     /// How many heads have been looked at, if some are missing.
     pub const fn heads_seen(&self) -> Option<u32> {
-        let all = self.logs.len() as u32 - 1;
+        // Its own does not come.
+        let all = self.logs.len() as u32;
         match self.missing.heads {
             0 => None,
-            missing => Some(all - missing),
+            missing => Some(all - missing - 1),
         }
     }
 
@@ -236,26 +285,29 @@ impl Exchange {
     /// Takes the heads that have come.
     pub fn look(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
         let step = self.common.step;
-        for (from, peer) in (0..).zip(&mut self.peers) {
-            if peer.head.is_some() {
+        for from in 0..self.peers.len() as u32 {
+            let peer = &mut self.peers[from as usize];
+            if peer.seen == step + 1 {
                 continue;
             }
             let Some(bytes) = self.heads.get(from, step) else {
                 continue;
             };
             let malformed = || Failure::Malformed { who: from };
-            let (head, log) = Head::parse(bytes).ok_or_else(malformed)?;
-            let carried = if head.is_whole() { head.log } else { 0 };
-            if head.common.step != step || log.len() as u64 != carried {
+            let (common, head, log) = Head::parse(bytes).ok_or_else(malformed)?;
+            let carried = if head.is_whole() { head.log() } else { 0 };
+            if common.step != step || log.len() as u64 != carried {
                 return Err(malformed());
             }
-            self.differs |= head.common != self.common;
             peer.log_at = bytes.len() - log.len();
-            peer.head = Some(head);
-            self.missing.heads -= 1;
+            if common != self.common {
+                peer.common = Some(common);
+                self.differs = true;
+            }
+            self.hear(from, head);
             if !head.is_whole() {
                 self.missing.logs += 1;
-                let room = wire.room(from, head.log)?;
+                let room = wire.room(from, head.log())?;
                 wire.expect(from, Part::Log, step, room.into())?;
             }
         }
@@ -276,7 +328,7 @@ impl Exchange {
         let peer = &mut self.peers[from as usize];
         match part {
             Part::Log => {
-                if peer.head.is_none_or(|head| head.log != bytes.len() as u64) {
+                if peer.head.log() != bytes.len() as u64 {
                     return Err(Failure::Malformed { who: from });
                 }
                 peer.log = bytes;
@@ -300,7 +352,11 @@ impl Exchange {
         let Missing { heads, logs, .. } = self.missing;
         if heads == 0 && logs == 0 && !self.served {
             self.served = true;
-            self.serve(areas, wire)?;
+            if self.asked {
+                self.serve(areas, wire)?;
+            } else if !self.wants {
+                self.missing.pieces = Some(0);
+            }
         }
         if self.served && self.missing.results == 0 && self.missing.pieces.is_none() {
             self.store_results()?;
@@ -313,8 +369,8 @@ impl Exchange {
     /// All processes find the same difference, if there is one.
     fn compare(&self) -> Result<(), Failure> {
         let all = || {
-            let heads = self.peers.iter().filter_map(|peer| peer.head);
-            (0..).zip(heads.map(|head| head.common))
+            let said = |peer: &Peer| peer.common.unwrap_or(self.common);
+            (0..).zip(self.peers.iter().map(said))
         };
         let Some((other, first)) = all().next() else {
             return Ok(());
@@ -351,28 +407,25 @@ impl Exchange {
             let (calls, data) = self.logs[of as usize].written();
             return Ok(Calls::of(calls, data, tag_bytes));
         }
-        let calls = peer.head.and_then(|head| {
-            let log = if head.is_whole() {
-                self.heads.get(of, self.common.step)?.get(peer.log_at..)?
-            } else {
-                &peer.log
-            };
-            let (calls, data) = log.split_at_checked(usize::try_from(head.calls).ok()?)?;
-            Some(Calls::of(calls, data, tag_bytes))
-        });
-        calls.ok_or(Failure::Malformed { who: of })
+        let head = peer.head;
+        let log = if head.is_whole() {
+            let in_head = self.heads.get(of, self.common.step);
+            in_head.and_then(|bytes| bytes.get(peer.log_at..))
+        } else {
+            Some(&peer.log[..])
+        };
+        let parts = log.and_then(|log| log.split_at_checked(usize::try_from(head.calls).ok()?));
+        let (calls, data) = parts.ok_or(Failure::Malformed { who: of })?;
+        Ok(Calls::of(calls, data, tag_bytes))
     }
 
     /// Checks all that others ask for, and answers their gets. Without any gets puts are
     /// written at once.
     fn serve(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
         let (me, step) = (self.me, self.common.step);
-        let mut heads = self.peers.iter().filter_map(|peer| peer.head);
-        let wants = self.wanted.iter().any(|it| !it.is_empty());
-        let at_once = !wants && !heads.any(|head| head.gets);
+        let at_once = !self.wants && !self.gets;
         for who in 0..self.peers.len() as u32 {
-            let it = self.peers[who as usize].head;
-            if it.is_none_or(|head| head.log == 0) {
+            if self.peers[who as usize].head.log() == 0 {
                 continue;
             }
             let asked = self.serve_one(who, at_once, areas)?;
@@ -540,27 +593,38 @@ impl Exchange {
 
     /// Writes the pieces that are left, fills the queue, and is ready for the next superstep.
     pub fn finish(&mut self, queue: &mut Queue, wire: &mut impl Wire) -> Result<(), Failure> {
-        if self.staged {
-            self.store_staged()?;
+        queue.begin(self.tag_bytes as usize);
+        if self.asked || self.wants {
+            if self.staged {
+                self.store_staged()?;
+            }
+            self.fill(queue)?;
+            self.clear(wire);
         }
-        self.fill(queue)?;
+        self.heads.end(self.common.step);
+        Ok(())
+    }
+
+    /// Forgets the superstep.
+    fn clear(&mut self, wire: &mut impl Wire) {
         for (peer, wanted) in self.peers.iter_mut().zip(&mut self.wanted) {
             wanted.clear();
-            if peer.results.capacity() > 0 {
-                wire.keep(std::mem::take(&mut peer.results));
+            for memory in [&mut peer.log, &mut peer.results] {
+                if memory.capacity() > 0 {
+                    wire.keep(std::mem::take(memory));
+                }
             }
-            if peer.head.take().is_none_or(|head| head.log == 0) {
-                continue;
-            }
-            wire.keep(std::mem::take(&mut peer.log));
             peer.staged.drain(..).for_each(|memory| wire.keep(memory));
             peer.places.clear();
             (peer.puts, peer.messages) = (false, (0, 0));
         }
         self.logs[self.me as usize].clear();
-        self.own.clear();
-        self.heads.end(self.common.step);
-        Ok(())
+        for piece in self.own.drain(..) {
+            if let Piece::Copied(memory) = piece {
+                wire.keep(memory);
+            }
+        }
+        self.wants = false;
     }
 
     /// Writes pieces that were received elsewhere.
@@ -584,7 +648,6 @@ impl Exchange {
     }
 
     fn fill(&self, queue: &mut Queue) -> Result<(), Failure> {
-        queue.begin(self.tag_bytes as usize);
         let all = self.peers.iter().map(|peer| peer.messages);
         let (messages, bytes) = all.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
         if messages == 0 {

@@ -43,63 +43,54 @@ impl Common {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is not alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    pub common: Common,
     /// There are gets in the log.
     pub gets: bool,
-    /// Bytes of the log, and those of them that are calls.
-    pub log: u64,
+    /// Bytes of calls, and of what they carry.
     pub calls: u64,
+    pub data: u64,
 }
 
 impl Head {
-    pub const fn of(common: Common, calls: &[u8], data: &[u8], gets: bool) -> Self {
-        Self {
-            common,
-            gets,
-            log: (calls.len() + data.len()) as u64,
-            calls: calls.len() as u64,
-        }
+    /// Bytes of the log, which its parse has checked.
+    pub const fn log(&self) -> u64 {
+        self.calls + self.data
     }
 
     /// Whether the log stands behind it.
     pub const fn is_whole(&self) -> bool {
-        self.log <= (HEAD_MAX - ROOM) as u64
+        self.log() <= (HEAD_MAX - ROOM) as u64
     }
 
-    pub fn write(&self, to: &mut Vec<u8>) {
+    pub fn write(&self, common: &Common, to: &mut Vec<u8>) {
         to.reserve(ROOM);
-        let Common {
-            step,
-            changes,
-            tag_bytes,
-            ends,
-        } = self.common;
+        let Common { changes, .. } = common;
         let flag = |on, flag| if on { flag } else { 0 };
-        let flags = flag(ends, ENDS)
+        let flags = flag(common.ends, ENDS)
             | flag(self.gets, GETS)
-            | flag(changes != Changes::default(), CHANGES)
-            | flag(tag_bytes > 0, TAGS)
-            | flag(self.log > 0, LOG);
+            | flag(changes.pushes | changes.pops > 0, CHANGES)
+            | flag(common.tag_bytes > 0, TAGS)
+            | flag(self.log() > 0, LOG);
         to.push(flags);
-        numbers::push(to, step);
+        numbers::push(to, common.step);
         if flags & CHANGES != 0 {
             numbers::push(to, changes.pushes.into());
             numbers::push(to, changes.pops.into());
             numbers::push(to, changes.popped);
         }
         if flags & TAGS != 0 {
-            numbers::push(to, tag_bytes);
+            numbers::push(to, common.tag_bytes);
         }
         if flags & LOG != 0 {
             numbers::push(to, self.calls);
-            numbers::push(to, self.log - self.calls);
+            numbers::push(to, self.data);
         }
     }
 
     /// The head, and what stands behind it.
-    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub fn parse(bytes: &[u8]) -> Option<(Common, Self, &[u8])> {
         let (flags, mut rest) = bytes.split_first()?;
         if *flags >= LOG << 1 {
             return None;
@@ -122,18 +113,16 @@ impl Head {
         if has(TAGS) {
             common.tag_bytes = numbers::read(rest)?;
         }
-        let (mut log, mut calls) = (0, 0);
-        if has(LOG) {
-            calls = numbers::read(rest)?;
-            log = calls.checked_add(numbers::read(rest)?)?;
-        }
-        let it = Self {
-            common,
+        let mut head = Self {
             gets: has(GETS),
-            log,
-            calls,
+            ..Self::default()
         };
-        Some((it, rest))
+        if has(LOG) {
+            head.calls = numbers::read(rest)?;
+            head.data = numbers::read(rest)?;
+            head.calls.checked_add(head.data)?;
+        }
+        Some((common, head, rest))
     }
 
     /// The superstep that a head is of, if it is one.
@@ -149,34 +138,40 @@ mod tests {
 
     #[test]
     fn a_head_is_short_and_is_read_as_it_was_written() {
-        let none = Head::of(Common::default(), &[], &[], false);
-        let all = Head {
-            common: Common {
-                step: u64::MAX,
-                changes: Changes {
-                    pushes: u32::MAX,
-                    pops: u32::MAX,
-                    popped: u64::MAX,
-                },
-                tag_bytes: u64::MAX,
-                ends: true,
+        let all = Common {
+            step: u64::MAX,
+            changes: Changes {
+                pushes: u32::MAX,
+                pops: u32::MAX,
+                popped: u64::MAX,
             },
-            gets: true,
-            log: u64::MAX,
-            calls: 1 << 63,
+            tag_bytes: u64::MAX,
+            ends: true,
         };
-        for (head, bytes) in [(none, 2), (all, 60)] {
+        let long = Head {
+            gets: true,
+            calls: 1 << 63,
+            data: (1 << 63) - 1,
+        };
+        let none = (Common::default(), Head::default());
+        for ((common, head), bytes) in [(none, 2), ((all, long), 60)] {
             let mut written = Vec::new();
-            head.write(&mut written);
+            head.write(&common, &mut written);
             assert_eq!(written.len(), bytes);
-            assert_eq!(Head::step(&written), Some(head.common.step));
+            assert_eq!(Head::step(&written), Some(common.step));
             for cut in 0..bytes {
                 assert_eq!(Head::parse(&written[..cut]), None);
             }
             written.extend_from_slice(b"log");
-            assert_eq!(Head::parse(&written), Some((head, &b"log"[..])));
+            assert_eq!(Head::parse(&written), Some((common, head, &b"log"[..])));
             written[0] |= LOG << 1;
             assert_eq!(Head::parse(&written), None);
         }
+        // A log longer than any can be.
+        let mut written = vec![LOG];
+        for number in [0, 1 << 63, 1 << 63] {
+            numbers::push(&mut written, number);
+        }
+        assert_eq!(Head::parse(&written), None);
     }
 }

@@ -15,5 +15,6 @@ mod model;
 mod numbers;
 mod process;
 mod queue;
+mod sole;
 mod spare;
 mod wire;

@@ -322,11 +322,11 @@ impl Run {
                     bytes,
                 } => {
                     let slot = it.areas.find(start(it, *area)).unwrap();
-                    it.exchange.logs[*from].get(slot, *offset as u64, *bytes as u64);
-                    it.exchange.wanted[*from].push(Wanted {
+                    let wanted = Wanted {
                         into: it.memory[into.0][into.1..].as_mut_ptr(),
                         bytes: *bytes,
-                    });
+                    };
+                    (it.exchange).get(*from as u32, slot, *offset as u64, wanted);
                 }
                 Op::Send { to, tag, payload } => it.exchange.logs[*to].message(tag, payload),
             }
@@ -342,7 +342,7 @@ impl Run {
             me: me as u32,
         };
         // SAFETY: the memories are this run's, and nobody else uses them.
-        let begun = unsafe { (it.exchange).begin(common, self.tag_bytes, &it.areas, &mut link) };
+        let begun = unsafe { (it.exchange).begin(&common, self.tag_bytes, &it.areas, &mut link) };
         begun.unwrap();
         it.ends = true;
         let step = it.step as usize;
@@ -473,7 +473,7 @@ fn begun(run: &Run, link: &mut Link<'_>) -> (Intake, Exchange) {
     let mut exchange = Exchange::new(0, run.size as u32, heads);
     let areas = &run.processes[0].areas;
     // SAFETY: nothing is written.
-    unsafe { exchange.begin(Common::default(), 0, areas, link) }.unwrap();
+    unsafe { exchange.begin(&Common::default(), 0, areas, link) }.unwrap();
     (intake, exchange)
 }
 
@@ -492,7 +492,12 @@ fn a_head_that_makes_no_sense_is_refused() {
             let log: Vec<u8> = (0..run.rng.below(40)).map(|i| (i * seed) as u8).collect();
             let (calls, data) = log.split_at(run.rng.below(log.len() as u64 + 1) as usize);
             let mut bytes = Vec::new();
-            Head::of(Common::default(), calls, data, false).write(&mut bytes);
+            let head = Head {
+                gets: false,
+                calls: calls.len() as u64,
+                data: data.len() as u64,
+            };
+            head.write(&Common::default(), &mut bytes);
             let length = bytes.len();
             bytes.extend_from_slice(&log);
             let mut malformed = true;

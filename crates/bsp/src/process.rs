@@ -1,7 +1,7 @@
 //! This process: what it has called in the superstep, and the steps of its life.
 
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use portolan::{Config, Endpoint, SpaceId, Threads};
@@ -13,6 +13,7 @@ use crate::head::Common;
 use crate::heads;
 use crate::log::{PIECE_MIN, Piece};
 use crate::queue::Queue;
+use crate::sole::{Busy, Held, Sole};
 use crate::wire::Engine;
 
 /// Who is not to say why all end has so long to be ended.
@@ -52,20 +53,19 @@ enum Stage {
     Over,
 }
 
-static STAGE: Mutex<Stage> = Mutex::new(Stage::New);
+static STAGE: Sole<Stage> = Sole::new(Stage::New);
 /// How messages name this process, once it is known.
 static NAME: Mutex<String> = Mutex::new(String::new());
 
-fn stage() -> MutexGuard<'static, Stage> {
-    match STAGE.try_lock() {
-        Ok(stage) => stage,
-        Err(TryLockError::Poisoned(e)) => e.into_inner(),
-        Err(TryLockError::WouldBlock) => {
-            say("a call while another runs: in another thread, or in an exit handler");
-            // SAFETY: it ends the process, without the handlers of which one may call.
-            unsafe { _exit(ABORTED) };
-        }
-    }
+fn stage() -> Held<'static, Stage> {
+    STAGE.hold().unwrap_or_else(|busy| {
+        say(match busy {
+            Busy::Thread => "a call in another thread: the one that called first makes all calls",
+            Busy::Call => "a call while another runs: in an exit handler",
+        });
+        // SAFETY: it ends the process, without the handlers of which one may call.
+        unsafe { _exit(ABORTED) };
+    })
 }
 
 /// Ends the program, in all processes: they are ended when one ends so.
@@ -92,7 +92,7 @@ fn no_memory(call: &str, bytes: usize) -> ! {
 
 fn open(stage: &mut Stage, call: &str) {
     if matches!(stage, Stage::New) {
-        let config = Config::default().threads(Threads::Multiple);
+        let config = Config::default().threads(Threads::Serialized);
         match Endpoint::attach(SpaceId::BSP, config) {
             Ok(endpoint) => *stage = Stage::Open(endpoint),
             Err(e) => abort(call, &e.to_string()),
@@ -155,6 +155,7 @@ pub fn begin(most: i64) {
 }
 
 /// Does something in the SPMD part.
+#[inline]
 pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
     match &mut *stage() {
         Stage::Running(it) => act(it),
@@ -223,8 +224,7 @@ impl Process {
 
     pub fn get(&mut self, call: &str, from: u32, start: usize, offset: u64, wanted: Wanted) {
         let slot = self.slot(call, start);
-        self.exchange.logs[from as usize].get(slot, offset, wanted.bytes as u64);
-        self.exchange.wanted[from as usize].push(wanted);
+        self.exchange.get(from, slot, offset, wanted);
     }
 
     pub fn send(&mut self, to: u32, tag: &[u8], payload: &[u8]) {
@@ -270,7 +270,7 @@ impl Process {
             ..
         } = self;
         // SAFETY: the program's memory until the superstep's end, or until it is popped.
-        unsafe { exchange.begin(common, self.tags.sent, areas, wire)? };
+        unsafe { exchange.begin(&common, self.tags.sent, areas, wire)? };
         while !exchange.is_complete() {
             if let Some(seen) = exchange.heads_seen() {
                 wire.wait_heads(exchange, seen)?;

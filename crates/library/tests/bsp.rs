@@ -188,7 +188,7 @@ const MISUSES: [(&str, &str); 48] = [
     ),
     (
         "handler",
-        "of 3, a call while another runs: in another thread, or in an exit handler\n",
+        "of 3, a call while another runs: in an exit handler\n",
     ),
     ("exits", ""),
     ("dies", ""),
