@@ -66,6 +66,17 @@ double bsp_time(void);
 /* Ends the superstep. */
 void bsp_sync(void);
 
+/* Returns the seconds since it was called before, or since bsp_begin(), in this process. */
+double bsp_dtime(void);
+
+/* What `portolan bench bsp` measured last on this host, for this number of processes and
+ * this link: millions of floating-point operations a second; how many of them take as long
+ * as an empty superstep; how many as a word of 8 bytes to another process. 0 where nothing
+ * was measured. */
+double bsp_s(void);
+double bsp_l(void);
+double bsp_g(void);
+
 /* Prints a text, and ends all processes. */
 void bsp_abort_text(const char *text);
 

@@ -105,6 +105,31 @@ extern "C" fn bsp_time() -> c_double {
     with("bsp_time", |it| it.seconds())
 }
 
+/// Seconds since the call before, or since bsp_begin.
+#[unsafe(no_mangle)]
+extern "C" fn bsp_dtime() -> f64 {
+    with("bsp_dtime", Process::seconds_since)
+}
+
+/// What was measured last for so many processes by this link: operations a second, in
+/// millions.
+#[unsafe(no_mangle)]
+extern "C" fn bsp_s() -> f64 {
+    with("bsp_s", |it| it.measured.mflop_s)
+}
+
+/// Operations that take as long as an empty superstep.
+#[unsafe(no_mangle)]
+extern "C" fn bsp_l() -> f64 {
+    with("bsp_l", |it| it.measured.l())
+}
+
+/// Operations that take as long as a word of 8 bytes.
+#[unsafe(no_mangle)]
+extern "C" fn bsp_g() -> f64 {
+    with("bsp_g", |it| it.measured.g())
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn bsp_sync() {
     with("bsp_sync", |it| it.sync("bsp_sync", false));

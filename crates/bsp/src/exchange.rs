@@ -143,6 +143,15 @@ pub struct Exchange {
     gets: bool,
     /// The head that is sent.
     first: Vec<u8>,
+    /// Bytes that were sent to others.
+    sent: u64,
+}
+
+/// Bytes that a superstep moves between a process and all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    pub sent: u64,
+    pub received: u64,
 }
 
 impl Exchange {
@@ -165,6 +174,7 @@ impl Exchange {
             gets: false,
             wants: false,
             first: Vec::new(),
+            sent: 0,
         }
     }
 
@@ -188,6 +198,7 @@ impl Exchange {
             heads: size,
             ..Missing::default()
         };
+        self.sent = 0;
         self.hear_own();
         // Each begins with the process after it.
         for to in (1..size).map(|k| (me + k) % size) {
@@ -205,6 +216,7 @@ impl Exchange {
                 self.first.extend_from_slice(data);
                 log.clear();
             }
+            self.sent += head.data;
             wire.send_head(to, &self.first)?;
             if !head.is_whole() {
                 let (calls, data) = log.take();
@@ -212,6 +224,7 @@ impl Exchange {
                 wire.send(to, Part::Log, step, log, false)?;
             }
             if !log.pieces.is_empty() {
+                self.sent += log.pieces.iter().map(|it| it.bytes() as u64).sum::<u64>();
                 let pieces = messages(std::mem::take(&mut log.pieces));
                 for (message, (pieces, lent)) in (0..).zip(pieces) {
                     wire.send(to, Part::Pieces(message), step, pieces, lent)?;
@@ -435,6 +448,7 @@ impl Exchange {
             if who == me {
                 peer.results = asked.results;
             } else if !asked.results.is_empty() {
+                self.sent += asked.results.len() as u64;
                 wire.send(who, Part::Results, step, asked.results.into(), false)?;
             }
         }
@@ -589,6 +603,18 @@ impl Exchange {
     /// Whether all has come that this process needs.
     pub const fn is_complete(&self) -> bool {
         matches!(self.missing.pieces, Some(0))
+    }
+
+    /// What the superstep has moved, before it is finished.
+    pub fn volume(&self) -> Volume {
+        let (me, sent) = (self.me, self.sent);
+        let others = (0..).zip(&self.peers).filter(|(who, _)| *who != me);
+        let received = others.map(|(_, peer)| {
+            let pieces: usize = peer.places.iter().map(|it| it.bytes).sum();
+            peer.head.data + (pieces + peer.results.len()) as u64
+        });
+        let received = received.sum();
+        Volume { sent, received }
     }
 
     /// Writes the pieces that are left, fills the queue, and is ready for the next superstep.

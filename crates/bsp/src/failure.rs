@@ -41,6 +41,8 @@ pub enum Failure {
     NoMemory { who: u32, bytes: u64 },
     #[error("process {who} is gone: {why}")]
     Died { who: u32, why: String },
+    #[error("writing the profile {file}: {error}")]
+    Profile { file: String, error: String },
     #[error("{0}")]
     Endpoint(String),
 }

@@ -10,10 +10,12 @@ mod failure;
 mod head;
 mod heads;
 mod log;
+mod measured;
 #[cfg(test)]
 mod model;
 mod numbers;
 mod process;
+mod profile;
 mod queue;
 mod sole;
 mod spare;

@@ -1,6 +1,7 @@
 //! This process: what it has called in the superstep, and the steps of its life.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,8 @@ use crate::failure::Failure;
 use crate::head::Common;
 use crate::heads;
 use crate::log::{PIECE_MIN, Piece};
+use crate::measured::Measured;
+use crate::profile::{Profile, Writer};
 use crate::queue::Queue;
 use crate::sole::{Busy, Held, Sole};
 use crate::wire::Engine;
@@ -33,6 +36,10 @@ pub struct Process {
     pub queue: Queue,
     tags: Tags,
     began: Instant,
+    /// When bsp_dtime was called last.
+    asked: Instant,
+    profile: Option<Box<Profile>>,
+    pub measured: Measured,
 }
 
 /// Lengths of tags; the queue has that of its messages.
@@ -141,6 +148,16 @@ pub fn begin(most: i64) {
     let (intake, heads) = heads::heads(size);
     let wire = Engine::new(endpoint, intake).unwrap_or_else(|e| abort(CALL, &e.to_string()));
     *NAME.lock().unwrap_or_else(PoisonError::into_inner) = format!("process {me} of {size}, ");
+    let link = wire.link((me + 1) % size);
+    let measured = Measured::of(link, size);
+    let writer = Writer {
+        me,
+        size,
+        link,
+        measured,
+    };
+    let profile = profile(&writer, &wire);
+    let began = Instant::now();
     *stage = Stage::Running(Box::new(Process {
         wire,
         me,
@@ -150,8 +167,27 @@ pub fn begin(most: i64) {
         exchange: Exchange::new(me, size, heads),
         queue: Queue::default(),
         tags: Tags::default(),
-        began: Instant::now(),
+        began,
+        asked: began,
+        profile,
+        measured,
     }));
+}
+
+/// The profile that the environment asks for.
+fn profile(writer: &Writer<'_>, wire: &Engine) -> Option<Box<Profile>> {
+    let folder = std::env::var_os("BSP_PROFILE").filter(|it| !it.is_empty())?;
+    let begun = wire
+        .counters()
+        .map(|counters| Profile::begin(Path::new(&folder), writer, counters));
+    match begun {
+        Ok(Ok(profile)) => Some(Box::new(profile)),
+        Ok(Err(e)) => abort(
+            "bsp_begin",
+            &format!("BSP_PROFILE: writing to {}: {e}", folder.display()),
+        ),
+        Err(e) => abort("bsp_begin", &e.to_string()),
+    }
 }
 
 /// Does something in the SPMD part.
@@ -179,6 +215,13 @@ pub fn end() {
 impl Process {
     pub fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
+    }
+
+    /// Since the call before, or since bsp_begin.
+    pub fn seconds_since(&mut self) -> f64 {
+        let now = Instant::now();
+        let before = std::mem::replace(&mut self.asked, now);
+        now.duration_since(before).as_secs_f64()
     }
 
     /// The slot of an area, for a put or get.
@@ -267,28 +310,54 @@ impl Process {
             exchange,
             areas,
             wire,
+            profile,
             ..
         } = self;
+        if let Some(profile) = profile {
+            profile.call();
+        }
         // SAFETY: the program's memory until the superstep's end, or until it is popped.
         unsafe { exchange.begin(&common, self.tags.sent, areas, wire)? };
         while !exchange.is_complete() {
             if let Some(seen) = exchange.heads_seen() {
+                let since = profile.as_ref().map(|_| Instant::now());
                 wire.wait_heads(exchange, seen)?;
+                if let (Some(profile), Some(since)) = (&mut *profile, since) {
+                    profile.waited(since);
+                }
                 exchange.look(areas, wire)?;
             } else {
                 let arrived = wire.next()?;
                 exchange.take(arrived, areas, wire)?;
             }
         }
+        let volume = profile.as_ref().map(|_| exchange.volume());
         exchange.finish(&mut self.queue, wire)?;
-        self.areas.apply();
+        areas.apply();
         self.tags.sent = self.tags.set;
+        wire.settle()?;
+        if let (Some(profile), Some(volume)) = (profile, volume) {
+            let written = profile.end(self.step, volume, wire.counters()?);
+            let written = if ends {
+                written.and_then(|()| profile.flush())
+            } else {
+                written
+            };
+            written.map_err(|error| Failure::Profile {
+                file: profile.path().display().to_string(),
+                error: error.to_string(),
+            })?;
+        }
         self.step += 1;
-        self.wire.settle()
+        Ok(())
     }
 
     /// What all find out the first says, and the others are ended by its end.
-    fn fail(&self, call: &str, failure: &Failure) -> ! {
+    fn fail(&mut self, call: &str, failure: &Failure) -> ! {
+        if let Some(profile) = &mut self.profile {
+            // The failure is what counts.
+            let _ = profile.flush();
+        }
         if failure.is_known_to_all() && self.me > 0 {
             std::thread::sleep(PATIENCE);
             std::process::exit(ABORTED);

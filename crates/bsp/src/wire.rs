@@ -3,8 +3,8 @@
 //! pulled by its receiver.
 
 use portolan::{
-    Binding, Completion, Endpoint, Gather, Memory, Misuse, Notify, OpError, QueueId, Scatter,
-    Selector, SendError, TaggedOptions, WaitError,
+    Binding, Completion, Counters, Endpoint, Gather, Memory, Misuse, Notify, OpError, QueueId,
+    Scatter, Selector, SendError, TaggedOptions, WaitError,
 };
 
 use crate::exchange::{Arrived, Exchange, Part, Wire};
@@ -71,6 +71,16 @@ impl Engine {
             spare: Spare::default(),
             endpoint,
         })
+    }
+
+    /// How another process is reached: `shm`, `udp` or `xdp`.
+    pub fn link(&self, other: u32) -> &'static str {
+        self.endpoint.lane(other).map_or("", |(name, _)| name)
+    }
+
+    /// What the endpoint has done.
+    pub fn counters(&self) -> Result<Counters, Failure> {
+        Ok(self.endpoint.counters()?)
     }
 
     /// A copy, if there is memory for it.

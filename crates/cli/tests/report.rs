@@ -135,3 +135,47 @@ fn what_is_no_report_is_left_out_and_said() {
         .complains(&["/no/such/place"]);
     fs::remove_dir_all(folder).unwrap();
 }
+
+/// Of two processes; as `docs/bsp.md` describes the files.
+#[test]
+fn a_profile_of_supersteps_is_drawn() {
+    let folder = folder("supersteps");
+    let name = folder.to_str().unwrap();
+    let columns = "superstep\tstart_us\tcompute_us\tcommunicate_us\twait_us\tsent_bytes\t\
+                   received_bytes\tpackets\tacks\tresends\tduplicates";
+    for process in 0..2 {
+        let head = "processes 2\tlink udp\tbegan_us 5000\tl_us 20\tg_word_us 0.5\tg_mb_s 900";
+        let rows = "0\t0\t10\t5\t5\t8\t8\t1\t0\t0\t0\n1\t20\t100\t50\t5\t800\t8\t2\t0\t1\t0\n";
+        let text = format!("# process {process}\t{head}\n{columns}\n{rows}");
+        fs::write(folder.join(format!("{process:05}.bsp.tsv")), text).unwrap();
+    }
+    say(&["report", name]).expect(0);
+    let page = fs::read_to_string(folder.join("report.html")).unwrap();
+    for part in ["2 processes, 2 supersteps, link udp", "<svg", "waiting"] {
+        assert!(page.contains(part), "{part}");
+    }
+    // The second costs most: 155 us; predicted are 100 + 0.5 * 100 words + 20.
+    let row: String = page
+        .split("duplicates</th></tr><tr>")
+        .nth(1)
+        .unwrap()
+        .chars()
+        .take(400)
+        .collect();
+    let cells: Vec<&str> = row
+        .split("\">")
+        .skip(1)
+        .map(|it| it.split('<').next().unwrap())
+        .collect();
+    assert_eq!(
+        cells[..11],
+        [
+            "1", "155", "100", "50", "5", "800", "170", "4", "0", "2", "0"
+        ]
+    );
+    fs::write(folder.join("00002.bsp.tsv"), "no profile").unwrap();
+    say(&["report", name])
+        .expect(1)
+        .complains(&["left out 00002.bsp.tsv: it is no profile"]);
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -75,6 +75,79 @@ fn the_page_has_a_program_that_runs() {
     assert_eq!(code, 0, "{told}");
 }
 
+/// Columns of a process's profile, by superstep.
+fn profile(folder: &Path, process: u32, columns: &[&str]) -> Vec<Vec<f64>> {
+    let text = fs::read_to_string(folder.join(format!("{process:05}.bsp.tsv"))).unwrap();
+    let mut lines = text.lines();
+    let head = lines.next().unwrap();
+    assert!(head.starts_with(&format!("# process {process}\tprocesses 3\tlink udp\t")));
+    let names: Vec<&str> = lines.next().unwrap().split('\t').collect();
+    let place = |name: &&str| names.iter().position(|it| it == name).unwrap();
+    let places: Vec<usize> = columns.iter().map(place).collect();
+    let row = |line: &str| -> Vec<f64> {
+        let fields: Vec<&str> = line.split('\t').collect();
+        assert_eq!(fields.len(), names.len());
+        places
+            .iter()
+            .map(|at| fields[*at].parse().unwrap())
+            .collect()
+    };
+    lines.map(row).collect()
+}
+
+#[test]
+fn a_profile_has_what_each_superstep_moved() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bsp-profile-of-3");
+    let _ = fs::remove_dir_all(&folder);
+    let program = build("profile");
+    let mode = folder.to_str().unwrap();
+    let (code, told) = run(&program, mode, 3, LinkChoice::Udp, None);
+    assert_eq!(code, 0, "{told}");
+    for process in 0..3 {
+        let volumes = profile(
+            &folder,
+            process,
+            &["superstep", "sent_bytes", "received_bytes"],
+        );
+        let got = if process == 0 {
+            [200.0, 0.0]
+        } else {
+            [0.0, 100.0]
+        };
+        let expected = [
+            [0.0, 0.0, 0.0],
+            [1.0, 10008.0, 10008.0],
+            [2.0, got[0], got[1]],
+            [3.0, 0.0, 0.0],
+            [4.0, 0.0, 0.0],
+        ];
+        assert_eq!(volumes, expected);
+        let times = [
+            "start_us",
+            "compute_us",
+            "communicate_us",
+            "wait_us",
+            "packets",
+        ];
+        let times = profile(&folder, process, &times);
+        // One begins when the one before is over.
+        let mut end = 0.0;
+        for row in &times {
+            assert!(
+                row[0] >= end && row.iter().all(|it| *it >= 0.0),
+                "{times:?}"
+            );
+            end = row[0] + row[1] + row[2] + row[3];
+        }
+        let packets: f64 = times.iter().map(|row| row[4]).sum();
+        assert!(packets > 8.0, "{times:?}");
+    }
+    // A folder that cannot be made.
+    let (code, _) = run(&program, "/dev/null/x", 2, LinkChoice::Auto, None);
+    assert_eq!(code, 1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 /// With sizes and numbers of processes that have no sign.
 #[test]
 fn programs_may_have_unsigned_sizes() {

@@ -1,10 +1,12 @@
-//! `portolan report`: one HTML page of what benches have written with
-//! `--json`. It needs nothing else: no network, no script, no other file.
+//! `portolan report`: one HTML page of what benches have written with `--json`, and of
+//! the profiles of BSPlib programs. It needs nothing else: no network, no script, no
+//! other file.
 
 mod metric;
 mod page;
 mod plot;
 mod read;
+mod supersteps;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +23,8 @@ was left out, 2 for bad arguments.";
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// Folder with the JSON files of benches (portolan bench NAME --json DIR/NAME.json)
+    /// Folder with the JSON files of benches (portolan bench NAME --json DIR/NAME.json), or
+    /// with a profile (bsprun --profile DIR)
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// Write the page to this file [default: DIR/report.html]
@@ -32,8 +35,10 @@ pub struct Arguments {
 /// Writes the page; says where.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let directory = &arguments.directory;
-    let (reports, strange) = read::all(directory)?;
-    if reports.is_empty() {
+    let (reports, mut strange) = read::all(directory)?;
+    let (profile, damaged) = supersteps::read(directory)?;
+    strange.extend(damaged);
+    if reports.is_empty() && profile.is_none() {
         let mut text = format!(
             "no bench has written to {}: portolan bench latency --json {0}/latency.json does",
             directory.display()
@@ -48,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let default = || directory.join("report.html");
     let output = arguments.output.clone().unwrap_or_else(default);
-    let html = page::page(&reports)?;
+    let html = page::page(&reports, profile.as_ref())?;
     Output::open(&output)?.write(html.as_bytes())?;
     print(format_args!("{}\n", output.display()))?;
     Ok(if strange.is_empty() {

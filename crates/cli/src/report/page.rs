@@ -12,6 +12,7 @@ use portolan_hosts::failure::Result;
 use super::metric::Metric;
 use super::plot::{self, Bar, Line, number};
 use super::read::File;
+use super::supersteps::Profile;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #ffffff; --text: #1a1a1a; --faint: #666666; --line: #d8d8d8; }
@@ -41,7 +42,7 @@ const BENCHES: [(&str, &str); 10] = [
 ];
 
 /// The whole page.
-pub fn page(files: &[File]) -> Result<String> {
+pub fn page(files: &[File], profile: Option<&Profile>) -> Result<String> {
     let place = |bench: &str| BENCHES.iter().position(|(name, _)| *name == bench);
     let mut by_bench: BTreeMap<(usize, &str), Vec<&File>> = BTreeMap::new();
     for file in files {
@@ -68,12 +69,15 @@ pub fn page(files: &[File]) -> Result<String> {
             body {
                 h1 { "Portolan: measured" }
                 @for host in hosts(files) { p { (host) } }
-                p.faint {
-                    "Bars are medians over slices, the thin line spans the quartiles. A ratio is \
-                     the median over slices of two figures of the same slice. A system has the \
-                     same colour in all plots."
+                @if !files.is_empty() {
+                    p.faint {
+                        "Bars are medians over slices, the thin line spans the quartiles. A ratio \
+                         is the median over slices of two figures of the same slice. A system has \
+                         the same colour in all plots."
+                    }
                 }
                 @for section in &sections { (section) }
+                @if let Some(profile) = profile { (profile.section()) }
             }
         }
     };
@@ -130,7 +134,7 @@ fn section(bench: &str, title: &str, files: &[&File], colours: &Colours<'_>) -> 
 }
 
 /// A table in which these columns are flush right.
-fn table(
+pub fn table(
     head: &[&str],
     right: RangeInclusive<usize>,
     lines: impl Iterator<Item = Vec<String>>,
@@ -408,14 +412,14 @@ mod tests {
     #[test]
     fn several_sizes_make_lines_and_one_makes_bars() {
         let one = format!("[{},{}]", row("ours", 8, 0.1), row("theirs", 8, 0.2));
-        let html = page(&[report(&one, "[]")]).unwrap();
+        let html = page(&[report(&one, "[]")], None).unwrap();
         assert!(
             html.contains("One-way latency (latency_us), 8 bytes: us; less is better<")
                 && html.contains("<svg"),
             "{html}"
         );
         let two = format!("[{},{}]", row("ours", 8, 0.1), row("ours", 64, 0.2));
-        let html = page(&[report(&two, "[]")]).unwrap();
+        let html = page(&[report(&two, "[]")], None).unwrap();
         assert!(
             html.contains("(latency_us) by size: us; less is better; logarithmic axes<"),
             "{html}"
@@ -432,7 +436,7 @@ mod tests {
         let rows = rows.map(|(size, how)| pushed(size, how)).join(",");
         let ratio = r#"[{"metric":"latency_us","size":8,"push":"both","system":"ours",
             "over":"ours","median":1,"q1":1,"q3":1,"noisy":false}]"#;
-        let html = page(&[report(&format!("[{rows}]"), ratio)]).unwrap();
+        let html = page(&[report(&format!("[{rows}]"), ratio)], None).unwrap();
         let (plots, tables) = html.split_once("<h3>Ratios").unwrap();
         assert!(
             plots.contains("ours, none") && plots.contains("ours, both"),
@@ -455,7 +459,7 @@ mod tests {
                 rows.extend([8, 64].map(|size| at(size, receiver, how)));
             }
         }
-        let html = page(&[report(&format!("[{}]", rows.join(",")), "[]")]).unwrap();
+        let html = page(&[report(&format!("[{}]", rows.join(",")), "[]")], None).unwrap();
         let plots: Vec<&str> = html.split("<figure>").skip(1).collect();
         assert_eq!(plots.len(), 2, "{html}");
         for (plot, receiver) in plots.iter().zip(["early", "late"]) {
@@ -474,7 +478,11 @@ mod tests {
     fn names_cannot_become_markup() {
         let ratios = r#"[{"metric":"latency_us","system":"<script>","over":"b","median":1,"q1":1,
             "q3":1,"noisy":true}]"#;
-        let html = page(&[report(&format!("[{}]", row("<b>", 8, 1.0)), ratios)]).unwrap();
+        let html = page(
+            &[report(&format!("[{}]", row("<b>", 8, 1.0)), ratios)],
+            None,
+        )
+        .unwrap();
         assert!(
             !html.contains("<script>") && !html.contains("<b>"),
             "{html}"

@@ -15,7 +15,7 @@ pub struct File {
 }
 
 /// A file that is no bench's, and why.
-type Strange = (String, String);
+pub type Strange = (String, String);
 
 /// Every report in a directory, by file name; and the JSON files that are none.
 pub fn all(directory: &Path) -> Result<(Vec<File>, Vec<Strange>)> {
