@@ -162,14 +162,14 @@ extern "C" fn bsp_pop_reg(start: *const c_void) {
 }
 
 /// # Safety
-/// So many bytes may be read at `from`; if `lent`, until the superstep's end.
+/// So many bytes may be read at `from`; if `hp`, until the superstep's end.
 unsafe fn put<P>(
     call: &str,
     pid: P,
     from: *const c_void,
     to: *mut c_void,
     (at, count): (u64, u64),
-    lent: bool,
+    hp: bool,
 ) where
     P: Copy + std::fmt::Display + TryInto<u32>,
 {
@@ -180,7 +180,7 @@ unsafe fn put<P>(
         let pid = peer(call, it, pid);
         // SAFETY: promised by the caller.
         let bytes = unsafe { bytes(call, from, count) };
-        if lent {
+        if hp {
             // SAFETY: as well.
             unsafe { it.hpput(call, pid, bytes, to.addr(), at) };
         } else {
@@ -191,8 +191,14 @@ unsafe fn put<P>(
 
 /// # Safety
 /// So many bytes may be written at `into` until the superstep's end.
-unsafe fn get<P>(call: &str, pid: P, from: *const c_void, at: u64, into: *mut c_void, count: u64)
-where
+unsafe fn get<P>(
+    call: &str,
+    pid: P,
+    from: *const c_void,
+    at: u64,
+    (into, count): (*mut c_void, u64),
+    hp: bool,
+) where
     P: Copy + std::fmt::Display + TryInto<u32>,
 {
     if count == 0 {
@@ -206,13 +212,14 @@ where
         let wanted = Wanted {
             into: into.cast(),
             bytes: count as usize,
+            hp,
         };
         it.get(call, pid, from.addr(), at, wanted);
     });
 }
 
 macro_rules! accesses {
-    ($($put:ident, $put_64:ident, $lent:literal, $get:ident, $get_64:ident;)*) => {$(
+    ($($put:ident, $put_64:ident, $hp:literal, $get:ident, $get_64:ident;)*) => {$(
         /// # Safety
         /// As the header says.
         #[unsafe(no_mangle)]
@@ -226,7 +233,7 @@ macro_rules! accesses {
             const CALL: &str = stringify!($put);
             let (at, count) = (size(CALL, "the offset", at), size(CALL, "the size", count));
             // SAFETY: promised by the caller.
-            unsafe { put(CALL, pid, from, to, (at, count), $lent) };
+            unsafe { put(CALL, pid, from, to, (at, count), $hp) };
         }
 
         /// # Safety
@@ -240,7 +247,7 @@ macro_rules! accesses {
             count: usize,
         ) {
             // SAFETY: promised by the caller.
-            unsafe { put(stringify!($put), pid, from, to, (at as u64, count as u64), $lent) };
+            unsafe { put(stringify!($put), pid, from, to, (at as u64, count as u64), $hp) };
         }
 
         /// # Safety
@@ -256,7 +263,7 @@ macro_rules! accesses {
             const CALL: &str = stringify!($get);
             let (at, count) = (size(CALL, "the offset", at), size(CALL, "the size", count));
             // SAFETY: promised by the caller.
-            unsafe { get(CALL, pid, from, at, into, count) };
+            unsafe { get(CALL, pid, from, at, (into, count), $hp) };
         }
 
         /// # Safety
@@ -270,7 +277,7 @@ macro_rules! accesses {
             count: usize,
         ) {
             // SAFETY: promised by the caller.
-            unsafe { get(stringify!($get), pid, from, at as u64, into, count as u64) };
+            unsafe { get(stringify!($get), pid, from, at as u64, (into, count as u64), $hp) };
         }
     )*};
 }

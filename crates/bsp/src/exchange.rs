@@ -9,10 +9,11 @@
 use portolan::{Buffer, Gather, Scatter};
 
 use crate::areas::Areas;
+use crate::check::{Access, Checks, conflict};
 use crate::failure::Failure;
 use crate::head::{Common, Head};
 use crate::heads::Heads;
-use crate::log::{Call, Calls, Log, Piece};
+use crate::log::{Call, Calls, Log, Piece, Place};
 use crate::queue::Queue;
 
 /// Pieces that travel in one message.
@@ -100,6 +101,8 @@ struct Asked {
 pub struct Wanted {
     pub into: *mut u8,
     pub bytes: usize,
+    /// By a call that need not buffer.
+    pub hp: bool,
 }
 
 // SAFETY: an address; whoever writes there has to see to it that it may.
@@ -145,6 +148,7 @@ pub struct Exchange {
     first: Vec<u8>,
     /// Bytes that were sent to others.
     sent: u64,
+    pub checks: Option<Checks>,
 }
 
 /// Bytes that a superstep moves between a process and all others.
@@ -175,6 +179,7 @@ impl Exchange {
             wants: false,
             first: Vec::new(),
             sent: 0,
+            checks: None,
         }
     }
 
@@ -199,6 +204,9 @@ impl Exchange {
             ..Missing::default()
         };
         self.sent = 0;
+        if let Some(checks) = &mut self.checks {
+            checks.end()?;
+        }
         self.hear_own();
         // Each begins with the process after it.
         for to in (1..size).map(|k| (me + k) % size) {
@@ -270,7 +278,12 @@ impl Exchange {
     /// A get from a process, and where its result goes to.
     #[inline]
     pub fn get(&mut self, from: u32, slot: u32, offset: u64, wanted: Wanted) {
-        self.logs[from as usize].get(slot, offset, wanted.bytes as u64);
+        self.logs[from as usize].get(Place {
+            slot,
+            offset,
+            bytes: wanted.bytes as u64,
+            hp: wanted.hp,
+        });
         self.wanted[from as usize].push(wanted);
         self.wants = true;
     }
@@ -288,6 +301,15 @@ impl Exchange {
     /// The heads, and the superstep that ends.
     pub const fn heads(&self) -> (&Heads, u64) {
         (&self.heads, self.common.step)
+    }
+
+    /// Processes whose heads have not come.
+    pub fn missing(&self) -> impl Iterator<Item = u32> {
+        let step = self.common.step;
+        let peers = (0..).zip(&self.peers);
+        peers
+            .filter(move |(_, it)| it.seen != step + 1)
+            .map(|(who, _)| who)
     }
 
     /// Whether the head of a process has not come.
@@ -365,9 +387,9 @@ impl Exchange {
         let Missing { heads, logs, .. } = self.missing;
         if heads == 0 && logs == 0 && !self.served {
             self.served = true;
-            if self.asked {
+            if self.asked || self.wants {
                 self.serve(areas, wire)?;
-            } else if !self.wants {
+            } else {
                 self.missing.pieces = Some(0);
             }
         }
@@ -436,6 +458,7 @@ impl Exchange {
     /// written at once.
     fn serve(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
         let (me, step) = (self.me, self.common.step);
+        self.check(areas)?;
         let at_once = !self.wants && !self.gets;
         for who in 0..self.peers.len() as u32 {
             if self.peers[who as usize].head.log() == 0 {
@@ -455,12 +478,60 @@ impl Exchange {
         Ok(())
     }
 
+    /// Finds accesses to memory of this process that are in conflict, if that is asked for.
+    fn check(&self, areas: &Areas) -> Result<(), Failure> {
+        let Some(checks) = &self.checks else {
+            return Ok(());
+        };
+        let mut all: Vec<Access> = checks.accesses(self.me).collect();
+        all.extend(self.wanted.iter().flatten().map(|it| Access {
+            start: it.into.addr(),
+            bytes: it.bytes,
+            writes: true,
+            hp: it.hp,
+            who: self.me,
+            call: if it.hp { "bsp_hpget" } else { "bsp_get" },
+        }));
+        for who in 0..self.peers.len() as u32 {
+            let mut calls = self.calls(who)?;
+            while let Ok(Some(call)) = calls.read() {
+                let (place, writes, call) = match call {
+                    Call::Put(it, _) | Call::Piece(it) if it.hp => (it, true, "bsp_hpput"),
+                    Call::Put(it, _) | Call::Piece(it) => (it, true, "bsp_put"),
+                    Call::Get(it) if it.hp => (it, false, "bsp_hpget"),
+                    Call::Get(it) => (it, false, "bsp_get"),
+                    Call::Message { .. } => continue,
+                };
+                // What is outside is found where it is served.
+                if let Ok(start) = areas.place(place.slot, place.offset, place.bytes) {
+                    all.push(Access {
+                        start: start.addr(),
+                        bytes: place.bytes as usize,
+                        writes,
+                        hp: place.hp,
+                        who,
+                        call,
+                    });
+                }
+            }
+        }
+        let Some((a, b)) = conflict(all) else {
+            return Ok(());
+        };
+        Err(Failure::Overlap {
+            both: [(a.call, a.who), (b.call, b.who)],
+            whose: self.me,
+            bytes: (a.start + a.bytes).min(b.start + b.bytes) - b.start,
+        })
+    }
+
     /// The same of one process.
     fn serve_one(&self, who: u32, at_once: bool, areas: &Areas) -> Result<Asked, Failure> {
         let mut asked = Asked::default();
         let mut calls = self.calls(who)?;
         while let Some(call) = calls.read().map_err(|_| Failure::Malformed { who })? {
-            let place = |verb, slot, offset, bytes| {
+            let find = |verb, place: Place| {
+                let Place { offset, bytes, .. } = place;
                 let outside = |why| Failure::Outside {
                     who,
                     verb,
@@ -469,43 +540,30 @@ impl Exchange {
                     whose: self.me,
                     why,
                 };
-                areas.place(slot, offset, bytes).map_err(outside)
+                areas.place(place.slot, offset, bytes).map_err(outside)
             };
             match call {
-                Call::Put {
-                    slot,
-                    offset,
-                    bytes,
-                } => {
-                    let place = place("puts", slot, offset, bytes.len() as u64)?;
+                Call::Put(place, bytes) => {
+                    let into = find("puts", place)?;
                     asked.puts = true;
                     if at_once {
                         // SAFETY: promised where this began.
-                        unsafe { bytes.as_ptr().copy_to(place, bytes.len()) };
+                        unsafe { bytes.as_ptr().copy_to(into, bytes.len()) };
                     }
                 }
-                Call::Get {
-                    slot,
-                    offset,
-                    bytes,
-                } => {
-                    let place = place("gets", slot, offset, bytes)?;
-                    let (at, bytes) = (asked.results.len(), bytes as usize);
-                    grow(&mut asked.results, bytes as u64, who)?;
+                Call::Get(place) => {
+                    let from = find("gets", place)?;
+                    let (at, bytes) = (asked.results.len(), place.bytes as usize);
+                    grow(&mut asked.results, place.bytes, who)?;
                     asked.results.resize(at + bytes, 0);
                     // SAFETY: so many bytes of a registered area, which is the program's
                     // memory until it is popped.
-                    unsafe {
-                        place.copy_to_nonoverlapping(asked.results[at..].as_mut_ptr(), bytes)
-                    };
+                    unsafe { from.copy_to_nonoverlapping(asked.results[at..].as_mut_ptr(), bytes) };
                 }
-                Call::Piece {
-                    slot,
-                    offset,
-                    bytes,
-                } => asked.places.push(Wanted {
-                    into: place("puts", slot, offset, bytes)?,
-                    bytes: bytes as usize,
+                Call::Piece(place) => asked.places.push(Wanted {
+                    into: find("puts", place)?,
+                    bytes: place.bytes as usize,
+                    hp: place.hp,
                 }),
                 Call::Message { tag, payload } => {
                     asked.messages.0 += 1;
@@ -536,15 +594,11 @@ impl Exchange {
         for (who, _) in (0..).zip(&self.peers).filter(|(_, peer)| peer.puts) {
             let mut calls = self.calls(who)?;
             while let Ok(Some(call)) = calls.read() {
-                if let Call::Put {
-                    slot,
-                    offset,
-                    bytes,
-                } = call
-                    && let Ok(place) = areas.place(slot, offset, bytes.len() as u64)
+                if let Call::Put(place, bytes) = call
+                    && let Ok(into) = areas.place(place.slot, place.offset, place.bytes)
                 {
                     // SAFETY: promised where this began.
-                    unsafe { bytes.as_ptr().copy_to(place, bytes.len()) };
+                    unsafe { bytes.as_ptr().copy_to(into, bytes.len()) };
                 }
             }
         }
@@ -626,6 +680,9 @@ impl Exchange {
             }
             self.fill(queue)?;
             self.clear(wire);
+        }
+        if let Some(checks) = &mut self.checks {
+            checks.clear();
         }
         self.heads.end(self.common.step);
         Ok(())

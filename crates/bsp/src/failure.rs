@@ -32,6 +32,20 @@ pub enum Failure {
         whose: u32,
         why: Outside,
     },
+    #[error(
+        "{} of process {} and {} of process {} overlap in memory of process {whose}, in {bytes} \
+         bytes: which of them is done first is open", both[0].0, both[0].1, both[1].0, both[1].1
+    )]
+    Overlap {
+        /// Calls, and whose they are.
+        both: [(&'static str, u32); 2],
+        whose: u32,
+        bytes: usize,
+    },
+    #[error(
+        "the {bytes} bytes that bsp_hpput sends to process {to} have changed since it was called"
+    )]
+    Changed { bytes: usize, to: u32 },
     #[error("what process {who} sent makes no sense: do all have the same version?")]
     Malformed { who: u32 },
     #[error(

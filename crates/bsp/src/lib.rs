@@ -5,6 +5,7 @@
 
 mod areas;
 mod c;
+mod check;
 mod exchange;
 mod failure;
 mod head;
@@ -18,5 +19,6 @@ mod process;
 mod profile;
 mod queue;
 mod sole;
+mod source;
 mod spare;
 mod wire;

@@ -21,6 +21,8 @@ const SAME_SLOT: u8 = 4;
 const ADJACENT: u8 = 8;
 /// It is as long as the call before.
 const SAME_LENGTH: u8 = 16;
+/// By a call that need not buffer.
+const HP: u8 = 32;
 
 /// What a call shares with the one before.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,6 +63,16 @@ impl Piece {
     }
 }
 
+/// Where a put or get goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub slot: u32,
+    pub offset: u64,
+    pub bytes: u64,
+    /// By a call that need not buffer.
+    pub hp: bool,
+}
+
 /// A log that is written.
 #[derive(Debug, Default)]
 pub struct Log {
@@ -68,34 +80,22 @@ pub struct Log {
     data: Vec<u8>,
     /// The bytes of long puts.
     pub pieces: Vec<Piece>,
-    /// A put that the next may continue: slot, offset, length.
-    open: Option<(u32, u64, u64)>,
+    /// A put that the next may continue.
+    open: Option<Place>,
     shared: Shared,
 }
 
 /// A call, as its receiver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
-    Put {
-        slot: u32,
-        offset: u64,
-        bytes: &'a [u8],
-    },
-    Get {
-        slot: u32,
-        offset: u64,
-        bytes: u64,
-    },
+    Put(Place, &'a [u8]),
+    Get(Place),
     Message {
         tag: &'a [u8],
         payload: &'a [u8],
     },
     /// A put whose bytes are the next piece.
-    Piece {
-        slot: u32,
-        offset: u64,
-        bytes: u64,
-    },
+    Piece(Place),
 }
 
 impl Log {
@@ -107,14 +107,20 @@ impl Log {
 
     /// A short put, which copies.
     #[inline]
-    pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8]) {
+    pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8], hp: bool) {
+        let length = bytes.len() as u64;
         match &mut self.open {
-            Some((its, start, length)) if *its == slot && *start + *length == offset => {
-                *length += bytes.len() as u64;
+            Some(it) if it.slot == slot && it.offset + it.bytes == offset && it.hp == hp => {
+                it.bytes += length;
             }
             _ => {
                 self.close();
-                self.open = Some((slot, offset, bytes.len() as u64));
+                self.open = Some(Place {
+                    slot,
+                    offset,
+                    bytes: length,
+                    hp,
+                });
             }
         }
         self.data.extend_from_slice(bytes);
@@ -123,13 +129,19 @@ impl Log {
     /// A long put.
     pub fn piece(&mut self, slot: u32, offset: u64, piece: Piece) {
         self.close();
-        self.place(PIECE, slot, offset, piece.bytes() as u64);
+        let place = Place {
+            slot,
+            offset,
+            bytes: piece.bytes() as u64,
+            hp: matches!(piece, Piece::Lent(..)),
+        };
+        self.place(PIECE, place);
         self.pieces.push(piece);
     }
 
-    pub fn get(&mut self, slot: u32, offset: u64, bytes: u64) {
+    pub fn get(&mut self, place: Place) {
         self.close();
-        self.place(GET, slot, offset, bytes);
+        self.place(GET, place);
     }
 
     /// A message; all of a superstep have tags of one length.
@@ -147,16 +159,23 @@ impl Log {
     }
 
     fn close(&mut self) {
-        if let Some((slot, offset, bytes)) = self.open.take() {
-            self.place(PUT, slot, offset, bytes);
+        if let Some(place) = self.open.take() {
+            self.place(PUT, place);
         }
     }
 
-    fn place(&mut self, kind: u8, slot: u32, offset: u64, bytes: u64) {
+    fn place(&mut self, kind: u8, place: Place) {
+        let Place {
+            slot,
+            offset,
+            bytes,
+            hp,
+        } = place;
         let before = self.shared;
         let flag = |flag, on| if on { flag } else { 0 };
         self.calls.push(
-            kind | flag(SAME_SLOT, slot == before.slot)
+            kind | flag(HP, hp)
+                | flag(SAME_SLOT, slot == before.slot)
                 | flag(ADJACENT, offset == before.end)
                 | flag(SAME_LENGTH, bytes == before.bytes),
         );
@@ -261,13 +280,13 @@ impl<'a> Calls<'a> {
             };
         }
         let first = self.byte()?;
-        if first >= SAME_LENGTH << 1 {
+        if first >= HP << 1 {
             return Err(Malformed);
         }
         let has = |flag| first & flag != 0;
         let kind = first & KIND;
         if kind == MESSAGE {
-            if has(SAME_SLOT | ADJACENT) {
+            if has(SAME_SLOT | ADJACENT | HP) {
                 return Err(Malformed);
             }
             if !has(SAME_LENGTH) {
@@ -292,26 +311,17 @@ impl<'a> Calls<'a> {
         let (slot, offset, bytes) = (it.slot, it.end, it.bytes);
         it.end = it.end.wrapping_add(bytes);
         self.shared = it;
-        match kind {
-            PUT => {
-                let bytes = self.bytes(bytes)?;
-                Ok(Some(Call::Put {
-                    slot,
-                    offset,
-                    bytes,
-                }))
-            }
-            GET => Ok(Some(Call::Get {
-                slot,
-                offset,
-                bytes,
-            })),
-            _ => Ok(Some(Call::Piece {
-                slot,
-                offset,
-                bytes,
-            })),
-        }
+        let place = Place {
+            slot,
+            offset,
+            bytes,
+            hp: has(HP),
+        };
+        Ok(Some(match kind {
+            PUT => Call::Put(place, self.bytes(bytes)?),
+            GET => Call::Get(place),
+            _ => Call::Piece(place),
+        }))
     }
 }
 
@@ -333,39 +343,43 @@ mod tests {
     #[test]
     fn what_was_called_is_read() {
         let mut log = Log::default();
-        log.put(3, 8, b"abcd");
-        log.put(3, 12, b"efgh");
-        log.put(3, 0, b"12345678");
-        log.get(5, u64::MAX - 9, 8);
+        log.put(3, 8, b"abcd", false);
+        log.put(3, 12, b"efgh", false);
+        log.put(3, 0, b"12345678", false);
+        log.get(Place {
+            slot: 5,
+            offset: u64::MAX - 9,
+            bytes: 8,
+            hp: true,
+        });
         log.message(b"t", b"payload");
         log.message(b"u", b"PAYLOAD");
-        log.put(0, 1 << 40, b"");
+        log.put(0, 1 << 40, b"", false);
         log.piece(1, 5, Piece::Copied(vec![7; PIECE_MIN]));
-        log.put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1]);
+        log.put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1], false);
         let (bytes, calls, pieces) = taken(&mut log);
         assert_eq!(pieces, 1);
-        let put = |slot, offset, bytes| Call::Put {
+        let place = |slot, offset, bytes| Place {
             slot,
             offset,
             bytes,
+            hp: false,
+        };
+        let put = |slot, offset, bytes: &'static [u8]| {
+            Call::Put(place(slot, offset, bytes.len() as u64), bytes)
         };
         let message = |tag, payload| Call::Message { tag, payload };
         let expected = [
             put(3, 8, b"abcdefgh".as_slice()),
             put(3, 0, b"12345678"),
-            Call::Get {
-                slot: 5,
-                offset: u64::MAX - 9,
-                bytes: 8,
-            },
+            Call::Get(Place {
+                hp: true,
+                ..place(5, u64::MAX - 9, 8)
+            }),
             message(b"t".as_slice(), b"payload".as_slice()),
             message(b"u", b"PAYLOAD"),
             put(0, 1 << 40, b""),
-            Call::Piece {
-                slot: 1,
-                offset: 5,
-                bytes: PIECE_MIN as u64,
-            },
+            Call::Piece(place(1, 5, PIECE_MIN as u64)),
             put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1]),
         ];
         assert_eq!(read(&bytes, calls, 1).unwrap(), expected);
@@ -387,7 +401,7 @@ mod tests {
         let mut at = 1_u64;
         for _ in 0..1000 {
             at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            log.put(7, (at >> 33) % 100_000 * 8, &[1; 8]);
+            log.put(7, (at >> 33) % 100_000 * 8, &[1; 8], false);
         }
         let (bytes, calls, _) = taken(&mut log);
         assert!(bytes.len() <= 1000 * 12 + 10, "{}", bytes.len());
@@ -397,7 +411,7 @@ mod tests {
     #[test]
     fn what_is_no_log_is_refused() {
         let mut log = Log::default();
-        log.put(300, 70_000, b"abc");
+        log.put(300, 70_000, b"abc", false);
         log.message(b"", b"x");
         let (bytes, calls, _) = taken(&mut log);
         for cut in 0..bytes.len() {

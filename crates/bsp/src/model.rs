@@ -302,7 +302,7 @@ impl Run {
                 } => {
                     let slot = it.areas.find(start(it, *area)).unwrap();
                     if bytes.len() < PIECE_MIN {
-                        it.exchange.logs[*to].put(slot, *offset as u64, bytes);
+                        it.exchange.logs[*to].put(slot, *offset as u64, bytes, false);
                         continue;
                     }
                     let piece = if bytes[0].is_multiple_of(2) {
@@ -325,6 +325,7 @@ impl Run {
                     let wanted = Wanted {
                         into: it.memory[into.0][into.1..].as_mut_ptr(),
                         bytes: *bytes,
+                        hp: false,
                     };
                     (it.exchange).get(*from as u32, slot, *offset as u64, wanted);
                 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use portolan::{Config, Endpoint, SpaceId, Threads};
 
 use crate::areas::{Area, Areas};
+use crate::check::Checks;
 use crate::exchange::{Exchange, Wanted};
 use crate::failure::Failure;
 use crate::head::Common;
@@ -17,10 +18,14 @@ use crate::measured::Measured;
 use crate::profile::{Profile, Writer};
 use crate::queue::Queue;
 use crate::sole::{Busy, Held, Sole};
+use crate::source;
 use crate::wire::Engine;
 
 /// Who is not to say why all end has so long to be ended.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// With checks, who waits so long in a sync says for whom.
+const TOLD_AFTER: Duration = Duration::from_secs(10);
 
 /// Exit code of a program that is aborted.
 const ABORTED: i32 = 1;
@@ -77,7 +82,10 @@ fn stage() -> Held<'static, Stage> {
 
 /// Ends the program, in all processes: they are ended when one ends so.
 pub fn abort(call: &str, why: &str) -> ! {
-    say(&format!("{call}: {why}"));
+    // What the program says itself stays as it is.
+    let line = source::line(call).filter(|_| call != "bsp_abort");
+    let line = line.map_or_else(String::new, |line| format!(" ({line})"));
+    say(&format!("{call}: {why}{line}"));
     std::process::exit(ABORTED);
 }
 
@@ -157,6 +165,8 @@ pub fn begin(most: i64) {
         measured,
     };
     let profile = profile(&writer, &wire);
+    let mut exchange = Exchange::new(me, size, heads);
+    exchange.checks = checks();
     let began = Instant::now();
     *stage = Stage::Running(Box::new(Process {
         wire,
@@ -164,7 +174,7 @@ pub fn begin(most: i64) {
         size,
         step: 0,
         areas: Areas::default(),
-        exchange: Exchange::new(me, size, heads),
+        exchange,
         queue: Queue::default(),
         tags: Tags::default(),
         began,
@@ -172,6 +182,19 @@ pub fn begin(most: i64) {
         profile,
         measured,
     }));
+}
+
+/// The checks that the environment asks for.
+fn checks() -> Option<Checks> {
+    let asked = std::env::var_os("BSP_CHECK").filter(|it| !it.is_empty())?;
+    match asked.to_str() {
+        Some("0") => None,
+        Some("1") => Some(Checks::default()),
+        _ => abort(
+            "bsp_begin",
+            &format!("BSP_CHECK={}: give 1 or 0", asked.display()),
+        ),
+    }
 }
 
 /// The profile that the environment asks for.
@@ -212,6 +235,19 @@ pub fn end() {
     }
 }
 
+/// Says for whom a process waits, unless one before it says so.
+fn tell_who_is_where(me: u32, step: u64, exchange: &Exchange) {
+    let missing: Vec<u32> = exchange.missing().collect();
+    if (0..me).all(|who| missing.contains(&who)) {
+        let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
+        say(&format!(
+            "bsp_sync: superstep {step}: still waiting: process {} has not called it, the others \
+             have",
+            missing.join(", ")
+        ));
+    }
+}
+
 impl Process {
     pub fn seconds(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
@@ -239,13 +275,24 @@ impl Process {
     }
 
     pub fn put(&mut self, call: &str, to: u32, bytes: &[u8], start: usize, offset: u64) {
+        self.put_as(call, to, bytes, (start, offset), false);
+    }
+
+    fn put_as(
+        &mut self,
+        call: &str,
+        to: u32,
+        bytes: &[u8],
+        (start, offset): (usize, u64),
+        hp: bool,
+    ) {
         let slot = self.slot(call, start);
         let log = &mut self.exchange.logs[to as usize];
         if bytes.len() < PIECE_MIN {
             if !log.make_room(bytes.len()) {
                 no_memory(call, bytes.len());
             }
-            return log.put(slot, offset, bytes);
+            return log.put(slot, offset, bytes, hp);
         }
         let copy = self.wire.copy(bytes);
         let copy = copy.unwrap_or_else(|| no_memory(call, bytes.len()));
@@ -257,8 +304,11 @@ impl Process {
     /// # Safety
     /// They may be, and stay as they are.
     pub unsafe fn hpput(&mut self, call: &str, to: u32, bytes: &[u8], start: usize, offset: u64) {
+        if let Some(checks) = &mut self.exchange.checks {
+            checks.put(to, bytes);
+        }
         if bytes.len() < PIECE_MIN {
-            return self.put(call, to, bytes, start, offset);
+            return self.put_as(call, to, bytes, (start, offset), true);
         }
         let slot = self.slot(call, start);
         let piece = Piece::Lent(bytes.as_ptr(), bytes.len());
@@ -321,7 +371,10 @@ impl Process {
         while !exchange.is_complete() {
             if let Some(seen) = exchange.heads_seen() {
                 let since = profile.as_ref().map(|_| Instant::now());
-                wire.wait_heads(exchange, seen)?;
+                let limit = exchange.checks.as_ref().map(|_| TOLD_AFTER);
+                while !wire.wait_heads(exchange, seen, limit)? {
+                    tell_who_is_where(self.me, self.step, exchange);
+                }
                 if let (Some(profile), Some(since)) = (&mut *profile, since) {
                     profile.waited(since);
                 }

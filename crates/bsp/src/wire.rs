@@ -2,6 +2,8 @@
 //! finds them. All else are matched messages: short ones are pushed, and what is longer is
 //! pulled by its receiver.
 
+use std::time::Duration;
+
 use portolan::{
     Binding, Completion, Counters, Endpoint, Gather, Memory, Misuse, Notify, OpError, QueueId,
     Scatter, Selector, SendError, TaggedOptions, WaitError,
@@ -91,24 +93,35 @@ impl Engine {
         Some(memory)
     }
 
-    /// Waits until more heads have come than the exchange has seen.
+    /// Waits until more heads have come than the exchange has seen; false if that takes
+    /// longer than a limit.
     #[inline]
-    pub fn wait_heads(&mut self, exchange: &Exchange, seen: u32) -> Result<(), Failure> {
+    pub fn wait_heads(
+        &mut self,
+        exchange: &Exchange,
+        seen: u32,
+        limit: Option<Duration>,
+    ) -> Result<bool, Failure> {
         let (heads, step) = exchange.heads();
         loop {
             if let Some(who) = self.dead.iter().find(|who| exchange.misses(**who)) {
                 return Err(self.died(*who)?);
             }
             let more = || heads.count(step) != seen || heads.broken().is_some();
-            match self.endpoint.wait_until(more) {
+            let waited = match limit {
+                None => self.endpoint.wait_until(more),
+                Some(limit) => self.endpoint.wait_timeout(limit, more),
+            };
+            match waited {
                 Ok(()) => break,
+                Err(WaitError::TimedOut) => return Ok(false),
                 Err(WaitError::PeerDead { rank, .. }) => self.dead.push(rank),
                 Err(e) => return Err(Failure::Endpoint(e.to_string())),
             }
         }
         match heads.broken() {
             Some(who) => Err(Failure::Malformed { who }),
-            None => Ok(()),
+            None => Ok(true),
         }
     }
 

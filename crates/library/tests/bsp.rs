@@ -294,3 +294,75 @@ fn what_is_refused_ends_all_and_says_why() {
         }
     }
 }
+
+/// What `BSP_CHECK` says, by argument.
+const CHECKS: [(&str, &str); 8] = [
+    ("right", ""),
+    (
+        "puts",
+        "bsp: process 0 of 3, bsp_sync: superstep 2: bsp_hpput of process 1 and bsp_put of \
+         process 2 overlap in memory of process 0, in 8 bytes: which of them is done first is \
+         open (check.c:",
+    ),
+    (
+        "get",
+        "bsp_hpget of process 1 and bsp_put of process 2 overlap in memory of process 0, in 2 \
+         bytes",
+    ),
+    (
+        "source",
+        "bsp_hpput of process 0 and bsp_put of process 2 overlap in memory of process 0, in 1 \
+         bytes",
+    ),
+    (
+        "target",
+        "bsp_hpget of process 2 and bsp_get of process 2 overlap in memory of process 2, in 5 \
+         bytes",
+    ),
+    (
+        "changed",
+        "bsp: process 1 of 3, bsp_sync: superstep 2: the 100 bytes that bsp_hpput sends to \
+         process 2 have changed since it was called",
+    ),
+    ("value", "bsp_begin: BSP_CHECK=yes: give 1 or 0"),
+    (
+        "waits",
+        "bsp: process 0 of 3, bsp_sync: superstep 2: still waiting: process 1 has not called it, \
+         the others have\n",
+    ),
+];
+
+#[test]
+fn checks_find_what_the_standard_leaves_open() {
+    let program = build("check");
+    for (mode, text) in CHECKS {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-checked-{mode}"));
+        let file = File::create(&path).unwrap();
+        let (code, told) = run(&program, mode, 3, LinkChoice::Auto, Some(&file));
+        let said = fs::read_to_string(&path).unwrap();
+        let is_right = ["right", "waits"].contains(&mode);
+        assert_eq!(code, i32::from(!is_right), "{mode}: {told}: {said}");
+        assert!(said.contains(text), "{mode}: {said}");
+        assert!(mode != "right" || said.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn an_error_names_the_line_of_its_call() {
+    let source = fs::read_to_string(folder().join("tests/bsp/misuse.c")).unwrap();
+    for mode in ["put-nobody", "get-nobody"] {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-line-{mode}"));
+        let file = File::create(&path).unwrap();
+        let (code, _) = run(&MISUSE, mode, 3, LinkChoice::Auto, Some(&file));
+        let said = fs::read_to_string(&path).unwrap();
+        // The call stands behind the line that asks for its mode.
+        let asks = format!("is(how, \"{mode}\")");
+        let line = source
+            .lines()
+            .position(|line| line.contains(&asks))
+            .unwrap()
+            + 2;
+        let expected = format!(" (misuse.c:{line})\n");
+        assert!(code == 1 && said.contains(&expected), "{expected}: {said}");
+    }
+}
