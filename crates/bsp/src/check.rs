@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_source_that_changes_is_found() {
-        let mut bytes = vec![1; 100];
+        let mut bytes = [1; 100];
         let mut checks = Checks::default();
         checks.put(3, &bytes[10..]);
         assert_eq!(checks.end(), Ok(()));

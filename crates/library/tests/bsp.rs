@@ -198,11 +198,11 @@ const MISUSES: [(&str, &str); 48] = [
     (
         "put-beyond",
         "bsp: process 2 of 3, bsp_sync: superstep 1: process 1 puts 3 bytes at offset 14 of an \
-         area of process 2: its area has 16 bytes\n",
+         area of process 2: its area has 16 bytes (misuse.c:",
     ),
     (
         "get-beyond",
-        "process 1 gets 1 bytes at offset 17 of an area of process 2: its area has 16 bytes\n",
+        "process 1 gets 1 bytes at offset 17 of an area of process 2: its area has 16 bytes (misuse.c:",
     ),
     (
         "get-absent",
@@ -215,26 +215,26 @@ const MISUSES: [(&str, &str); 48] = [
     (
         "pushes",
         "bsp: process 0 of 3, bsp_sync: superstep 1: all processes must have the same number of \
-         bsp_push_reg: process 2 has 1, process 0 has 0\n",
+         bsp_push_reg: process 2 has 1, process 0 has 0 (misuse.c:",
     ),
     (
         "pops",
-        "all processes must have the same number of bsp_pop_reg: process 1 has 0, process 0 has 1\n",
+        "all processes must have the same number of bsp_pop_reg: process 1 has 0, process 0 has 1 (misuse.c:",
     ),
     (
         "tagsizes",
         "all processes must have the same size in bsp_set_tagsize: process 1 has 8, process 0 \
-         has 4\n",
+         has 4 (misuse.c:",
     ),
     (
         "ends",
         "bsp: process 0 of 3, bsp_sync: superstep 1: process 1 has called bsp_end and process 0 \
-         has not\n",
+         has not (misuse.c:",
     ),
     (
         "pops-other",
         "bsp: process 0 of 3, bsp_sync: superstep 1: process 1 has popped other areas than process \
-         0\n",
+         0 (misuse.c:",
     ),
     (
         "null-tagsize",
