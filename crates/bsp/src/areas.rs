@@ -104,30 +104,23 @@ impl Areas {
     /// The memory of `bytes` bytes from `offset` on in an area.
     #[inline]
     pub fn place(&self, slot: u32, offset: u64, bytes: u64) -> Result<*mut u8, Outside> {
-        let Some(Some(area)) = self.slots.get(slot as usize) else {
-            return Err(Outside::Unknown);
-        };
-        if area.start == 0 {
-            return Err(Outside::Null);
-        }
-        match offset.checked_add(bytes) {
-            Some(end) if end <= area.bytes => {
-                // Below the area's size, which is memory's.
-                Ok((area.start as *mut u8).wrapping_add(offset as usize))
-            }
-            _ => Err(Outside::Beyond(area.bytes)),
-        }
+        place(&self.slots, slot, offset, bytes)
+    }
+
+    /// All areas, by slot.
+    pub fn slots(&self) -> &[Option<Area>] {
+        &self.slots
     }
 
     pub const fn changes(&self) -> Changes {
         self.changes
     }
 
-    /// The superstep has ended.
-    pub fn apply(&mut self) {
+    /// The superstep has ended; true if it leaves other areas.
+    pub fn apply(&mut self) -> bool {
         self.changes = Changes::default();
         if self.pushed.is_empty() && self.popped.is_empty() {
-            return;
+            return false;
         }
         self.recent = [None; RECENT];
         self.popped_at.clear();
@@ -152,6 +145,30 @@ impl Areas {
             self.slots[slot as usize] = Some(area);
             self.by_start.entry(area.start).or_default().push(slot);
         }
+        true
+    }
+}
+
+/// The memory of `bytes` bytes from `offset` on in one of these areas.
+#[inline]
+pub fn place(
+    areas: &[Option<Area>],
+    slot: u32,
+    offset: u64,
+    bytes: u64,
+) -> Result<*mut u8, Outside> {
+    let Some(Some(area)) = areas.get(slot as usize) else {
+        return Err(Outside::Unknown);
+    };
+    if area.start == 0 {
+        return Err(Outside::Null);
+    }
+    match offset.checked_add(bytes) {
+        Some(end) if end <= area.bytes => {
+            // Below the area's size, which is memory's.
+            Ok((area.start as *mut u8).wrapping_add(offset as usize))
+        }
+        _ => Err(Outside::Beyond(area.bytes)),
     }
 }
 

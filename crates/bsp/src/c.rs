@@ -189,6 +189,18 @@ unsafe fn put<P>(
     });
 }
 
+/// Where a get writes.
+fn wanted(call: &str, into: *mut c_void, count: u64, hp: bool) -> Wanted {
+    if into.is_null() || isize::try_from(count).is_err() {
+        abort(call, &format!("{count} bytes cannot be at {into:p}"));
+    }
+    Wanted {
+        into: into.cast(),
+        bytes: count as usize,
+        hp,
+    }
+}
+
 /// # Safety
 /// So many bytes may be written at `into` until the superstep's end.
 unsafe fn get<P>(
@@ -204,17 +216,34 @@ unsafe fn get<P>(
     if count == 0 {
         return;
     }
-    if into.is_null() || isize::try_from(count).is_err() {
-        abort(call, &format!("{count} bytes cannot be at {into:p}"));
-    }
+    let wanted = wanted(call, into, count, hp);
     with(call, |it| {
         let pid = peer(call, it, pid);
-        let wanted = Wanted {
-            into: into.cast(),
-            bytes: count as usize,
-            hp,
-        };
         it.get(call, pid, from.addr(), at, wanted);
+    });
+}
+
+/// Reads at once (`mcbsp.h`).
+///
+/// # Safety
+/// So many bytes may be written at `into`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bsp_direct_get(
+    pid: u32,
+    from: *const c_void,
+    at: usize,
+    into: *mut c_void,
+    count: usize,
+) {
+    const CALL: &str = "bsp_direct_get";
+    if count == 0 {
+        return;
+    }
+    let wanted = wanted(CALL, into, count as u64, true);
+    with(CALL, |it| {
+        let pid = peer(CALL, it, pid);
+        // SAFETY: promised by the caller.
+        unsafe { it.direct_get(CALL, pid, (from.addr(), at as u64), &wanted) };
     });
 }
 

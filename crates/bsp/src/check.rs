@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn a_source_that_changes_is_found() {
-        let mut bytes = [1; 100];
+        let mut bytes = vec![1; 100];
         let mut checks = Checks::default();
-        checks.put(3, &bytes[10..]);
+        checks.put(3, &bytes.as_mut_slice()[10..]);
         assert_eq!(checks.end(), Ok(()));
         bytes[0] = 2;
         assert_eq!(checks.end(), Ok(()));

@@ -32,6 +32,13 @@ pub enum Failure {
         whose: u32,
         why: Outside,
     },
+    #[error("{bytes} bytes at offset {offset} of an area of process {whose}: {why}")]
+    OutsideThere {
+        offset: u64,
+        bytes: u64,
+        whose: u32,
+        why: Outside,
+    },
     #[error(
         "{} of process {} and {} of process {} overlap in memory of process {whose}, in {bytes} \
          bytes: which of them is done first is open", both[0].0, both[0].1, both[1].0, both[1].1

@@ -6,6 +6,7 @@
 mod areas;
 mod c;
 mod check;
+mod direct;
 mod exchange;
 mod failure;
 mod head;

@@ -9,6 +9,7 @@ use portolan::{Config, Endpoint, SpaceId, Threads};
 
 use crate::areas::{Area, Areas};
 use crate::check::Checks;
+use crate::direct::Direct;
 use crate::exchange::{Exchange, Wanted};
 use crate::failure::Failure;
 use crate::head::Common;
@@ -38,6 +39,7 @@ pub struct Process {
     step: u64,
     pub areas: Areas,
     exchange: Exchange,
+    direct: Direct,
     pub queue: Queue,
     tags: Tags,
     began: Instant,
@@ -153,6 +155,7 @@ pub fn begin(most: i64) {
         drop(stage);
         std::process::exit(0);
     }
+    let direct = Direct::new(&endpoint).unwrap_or_else(|e| abort(CALL, &e.to_string()));
     let (intake, heads) = heads::heads(size);
     let wire = Engine::new(endpoint, intake).unwrap_or_else(|e| abort(CALL, &e.to_string()));
     *NAME.lock().unwrap_or_else(PoisonError::into_inner) = format!("process {me} of {size}, ");
@@ -175,6 +178,7 @@ pub fn begin(most: i64) {
         step: 0,
         areas: Areas::default(),
         exchange,
+        direct,
         queue: Queue::default(),
         tags: Tags::default(),
         began,
@@ -320,6 +324,41 @@ impl Process {
         self.exchange.get(from, slot, offset, wanted);
     }
 
+    /// A get that reads now.
+    ///
+    /// # Safety
+    /// So many bytes may be written at `into`.
+    pub unsafe fn direct_get(
+        &mut self,
+        call: &str,
+        from: u32,
+        (start, offset): (usize, u64),
+        into: &Wanted,
+    ) {
+        let slot = self.slot(call, start);
+        let read = if from == self.me {
+            let place = self.areas.place(slot, offset, into.bytes as u64);
+            let outside = |why| Failure::OutsideThere {
+                offset,
+                bytes: into.bytes as u64,
+                whose: from,
+                why,
+            };
+            // SAFETY: so many bytes of a registered area, and promised by the caller.
+            place
+                .map(|place| unsafe { place.copy_to(into.into, into.bytes) })
+                .map_err(outside)
+        } else {
+            // SAFETY: promised by the caller.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(into.into, into.bytes) };
+            let endpoint = &self.wire.endpoint;
+            (self.direct).get(endpoint, (from, self.step), (slot, offset), bytes)
+        };
+        if let Err(failure) = read {
+            self.fail(call, &failure);
+        }
+    }
+
     pub fn send(&mut self, to: u32, tag: &[u8], payload: &[u8]) {
         let log = &mut self.exchange.logs[to as usize];
         if !log.make_room(tag.len().saturating_add(payload.len())) {
@@ -361,6 +400,7 @@ impl Process {
             areas,
             wire,
             profile,
+            direct,
             ..
         } = self;
         if let Some(profile) = profile {
@@ -386,7 +426,8 @@ impl Process {
         }
         let volume = profile.as_ref().map(|_| exchange.volume());
         exchange.finish(&mut self.queue, wire)?;
-        areas.apply();
+        let others = areas.apply();
+        direct.begin(self.step + 1, others.then(|| areas.slots()));
         self.tags.sent = self.tags.set;
         wire.settle()?;
         if let (Some(profile), Some(volume)) = (profile, volume) {

@@ -15,7 +15,7 @@ use crate::head::Head;
 use crate::heads::Intake;
 use crate::spare::Spare;
 
-/// Heads go there.
+/// Heads go there; [`crate::direct`] has the next.
 const HEADS: u16 = 0;
 
 /// Bits of a tag that name the part; the superstep stands above.
