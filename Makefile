@@ -38,6 +38,7 @@ build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(CARGO) build --release --locked --workspace --bins --lib --examples
 	$(MAKE) --no-print-directory -C crates/library TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
+	$(MAKE) --no-print-directory -C examples/bsp TARGET=$(abspath $(TARGET))
 
 install: ## Installs command, libraries, headers, man pages, documents and examples under PREFIX (/usr/local), which must be built.
 	@$(INSTALLER) install

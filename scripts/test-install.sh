@@ -141,6 +141,10 @@ try_c() {
         run_example "$name" "$room/programs/c/c-$name"
         run_example "$name" "$room/programs/c/built/$name"
     done
+    user "cp -r $examples/bsp bsp && make -C bsp >log 2>&1 || { cat log; exit 1; }" || fail "the programs over BSPlib"
+    for name in examples/bsp/*.c; do
+        says ": right" timeout 60 portolan run -n 2 -- "$room/programs/bsp/bsp-$(basename "$name" .c)"
+    done
 }
 
 # The examples in Rust, which need the crates of the installation.

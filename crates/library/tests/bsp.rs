@@ -91,6 +91,87 @@ fn programs_begin_with_all_with_fewer_and_by_init() {
     }
 }
 
+/// Programs, a size for each, and numbers of processes that it can have.
+const PROGRAMS: [(&str, &str, &[u32]); 6] = [
+    ("inner", "1000", &[1, 2, 3, 4]),
+    ("psrs", "5000", &[1, 2, 3, 4]),
+    ("lu", "40", &[1, 2, 3, 4]),
+    ("fft", "8", &[1, 2, 4]),
+    ("spmv", "300", &[1, 2, 3, 4]),
+    ("cg", "12", &[1, 2, 3, 4]),
+];
+
+fn build_example(name: &str) -> PathBuf {
+    let source = folder().join(format!("../../examples/bsp/{name}.c"));
+    build_source(name, &source)
+}
+
+/// Each checks its result, and ends with 1 if that is wrong.
+#[test]
+fn the_examples_compute_what_they_should() {
+    for (name, size, numbers) in PROGRAMS {
+        let program = build_example(name);
+        let over_udp = if name == "fft" { 4 } else { 3 };
+        let jobs = numbers.iter().map(|&ranks| (ranks, LinkChoice::Auto));
+        for (ranks, link) in jobs.chain([(over_udp, LinkChoice::Udp)]) {
+            let (code, told) = run(&program, size, ranks, link, None);
+            assert_eq!(code, 0, "{name}: {ranks} processes over {link:?}: {told}");
+        }
+        // Fewer items than processes.
+        if name != "fft" {
+            let (code, told) = run(&program, "1", 3, LinkChoice::Auto, None);
+            assert_eq!(code, 0, "{name} of 1: {told}");
+        }
+        refuses(&program, "none", 3, "usage: ");
+        refuses(&program, "", 1, "usage: ");
+    }
+    let fft = build_example("fft");
+    refuses(
+        &fft,
+        "8",
+        3,
+        "the number of processes must be a power of two",
+    );
+    refuses(&fft, "1", 2, "too few elements");
+}
+
+/// Wrong arguments are refused with exit code 2.
+fn refuses(program: &Path, argument: &str, ranks: u32, text: &str) {
+    let path = program.with_extension("said");
+    let file = File::create(&path).unwrap();
+    let (code, told) = run(program, argument, ranks, LinkChoice::Auto, Some(&file));
+    let said = fs::read_to_string(&path).unwrap();
+    let name = program.display();
+    assert_eq!(code, 2, "{name} {argument:?}: {told}: {said}");
+    assert!(said.contains(text), "{name} {argument:?}: {said}");
+}
+
+#[test]
+fn conjugate_gradients_read_a_file() {
+    let program = build_source("cg-file", &folder().join("../../examples/bsp/cg.c"));
+    let path = program.with_extension("mtx");
+    let path = path.to_str().unwrap();
+    let symmetric = "%%MatrixMarket matrix coordinate real symmetric\n";
+    let entries = "1 1 4\n2 2 3.5\n3 3 2e0\n2 1 -1\n3 1 0.5\n";
+    let write = |head: &str, rest: &str| fs::write(path, format!("{head}{rest}")).unwrap();
+    let run = |ranks| run(&program, path, ranks, LinkChoice::Auto, None);
+    write(symmetric, &format!("% three rows\n3 3 5\n{entries}"));
+    for ranks in [1, 2, 3, 4] {
+        let (code, told) = run(ranks);
+        assert_eq!(code, 0, "{ranks} processes: {told}");
+    }
+    // These are found when the program runs.
+    write(symmetric, &format!("3 3 6\n{entries}"));
+    assert_eq!(run(3).0, 1, "an entry is missing");
+    write(symmetric, "2 2 2\n1 1 1\n2 2 -1\n");
+    assert_eq!(run(3).0, 1, "it is not positive definite");
+    let general = symmetric.replace("symmetric", "general");
+    write(&general, &format!("3 3 5\n{entries}"));
+    refuses(&program, path, 3, "the file does not begin with");
+    write(symmetric, "3 2 5\n");
+    refuses(&program, path, 3, "the file has no line with rows");
+}
+
 /// What is refused, and a part of what is said of it.
 const MISUSES: [(&str, &str); 48] = [
     ("before", "bsp: bsp_sync: it comes before bsp_begin"),
