@@ -172,11 +172,11 @@ install_libraries() {
     done
 }
 
-# The crates of this workspace that `portolan` is made of. Rust has no libraries
+# The crates of this workspace that `portolan` and `bsp` are made of. Rust has no libraries
 # in binary form that programs could be linked with later: a program names the
 # folder of the crate.
 crates() {
-    local wanted=(portolan) index=0 name
+    local wanted=(portolan bsp) index=0 name
     while [ $index -lt ${#wanted[@]} ]; do
         name=${wanted[index]}
         index=$((index + 1))

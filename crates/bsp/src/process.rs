@@ -163,6 +163,17 @@ pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
     }
 }
 
+/// The process that a caller names.
+pub fn peer<T>(call: &str, it: &Process, pid: T) -> u32
+where
+    T: Copy + std::fmt::Display + TryInto<u32>,
+{
+    match pid.try_into() {
+        Ok(pid) if pid < it.size => pid,
+        _ => abort(call, &format!("there is no process {pid}, of {}", it.size)),
+    }
+}
+
 /// Ends the SPMD part, in all processes.
 pub fn end() {
     const CALL: &str = "bsp_end";
