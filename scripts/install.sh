@@ -166,7 +166,7 @@ install_libraries() {
         sed -e "s|@NAME@|$lib|g" -e "s|@UP@|$up|g" -e "s|@LIB@|${libdir#"$PREFIX"/}|g" -e "s|@VERSION@|$version|g" etc/cmake-config.in |
             put 644 - "$libdir/cmake/$lib/$lib-config.cmake"
         sed "s|@VERSION@|$version|g" etc/cmake-version.in | put 644 - "$libdir/cmake/$lib/$lib-config-version.cmake"
-        for header in crates/"$lib"/include/*.h; do
+        for header in crates/"$lib"/include/*; do
             put 644 "$header" "$includedir/${header##*/}"
         done
     done

@@ -57,21 +57,62 @@ fn calls_do_what_the_standard_says() {
     }
 }
 
-/// The program in the document.
+/// The program in the document, in a language.
+fn page_program(language: &str, file: &str) -> PathBuf {
+    let text = fs::read_to_string(folder().join("../../docs/bsp.md")).unwrap();
+    let begin = format!("\n```{language}\n");
+    let (_, program) = text.split_once(&begin).expect("it has one");
+    let (program, _) = program.split_once("\n```\n").expect("it ends");
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    fs::write(&source, format!("{program}\n")).unwrap();
+    source
+}
+
 #[test]
 fn the_page_has_a_program_that_runs() {
-    let text = fs::read_to_string(folder().join("../../docs/bsp.md")).unwrap();
-    let (_, program) = text.split_once("\n```c\n").expect("it has one");
-    let (program, _) = program.split_once("\n```\n").expect("it ends");
-    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page-bsp.c");
-    fs::write(&source, format!("{program}\n")).unwrap();
-    let (code, told) = run(
-        &build_source("page", &source),
-        "",
-        4,
-        LinkChoice::Auto,
-        None,
-    );
+    let program = build_source("page", &page_program("c", "page-bsp.c"));
+    let (code, told) = run(&program, "", 4, LinkChoice::Auto, None);
+    assert_eq!(code, 0, "{told}");
+}
+
+/// Compiles the module, and a program that uses it, in a folder of their own.
+fn build_fortran(name: &str, source: &Path) -> PathBuf {
+    let modules = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-{name}-modules"));
+    fs::create_dir_all(&modules).unwrap();
+    let program = modules.join("program");
+    let mut command = Command::new("gfortran");
+    command.args(["-std=f2018", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+    command.args(["-pedantic", "-Wno-compare-reals", "-J"]);
+    command.arg(&modules);
+    command.arg(folder().join("../bsp/include/bsp.f90"));
+    command.arg(source).arg("-o").arg(&program);
+    command.arg(library()).args(SYSTEM);
+    if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
+        command.args(flags.split_whitespace());
+    }
+    succeeds(&mut command);
+    program
+}
+
+#[test]
+fn programs_in_fortran() {
+    // `make check` does without where there is no compiler for it, and says so.
+    if std::env::var_os("PORTOLAN_TEST_WITHOUT_FORTRAN").is_some() {
+        return;
+    }
+    let program = build_fortran("fortran", &folder().join("tests/bsp/fortran.f90"));
+    for link in [LinkChoice::Auto, LinkChoice::Udp] {
+        let (code, told) = run(&program, "", 3, link, None);
+        assert_eq!(code, 0, "over {link:?}: {told}");
+    }
+    let path = program.with_extension("said");
+    let file = File::create(&path).unwrap();
+    let (code, told) = run(&program, "abort", 1, LinkChoice::Auto, Some(&file));
+    let said = fs::read_to_string(&path).unwrap();
+    assert_eq!(code, 1, "{told}: {said}");
+    assert_eq!(said, "bsp: process 0 of 1, bsp_abort: as it should\n");
+    let page = build_fortran("page-fortran", &page_program("fortran", "page-bsp.f90"));
+    let (code, told) = run(&page, "", 3, LinkChoice::Auto, None);
     assert_eq!(code, 0, "{told}");
 }
 
