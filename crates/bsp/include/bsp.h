@@ -46,8 +46,9 @@ typedef int bsp_size_t;
  * number 0 call it in here, and end behind it; process 0 goes on, and calls it later. */
 void bsp_init(void (*spmd)(void), int argc, char *argv[]);
 
-/* Begins the SPMD part with at most so many processes, at least 1. Those beyond that end
- * here, with exit code 0; where there are fewer, there are fewer. Once in a program. */
+/* Begins the SPMD part with at most so many processes, at least 1: process 0's number
+ * counts, and the others may give any. Those beyond that end here, with exit code 0; where
+ * there are fewer, there are fewer. Once in a program. */
 void bsp_begin(bsp_nprocs_t processes);
 
 /* Ends it, in all processes. Called by all in the same superstep. */

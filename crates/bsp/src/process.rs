@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use portolan::{Config, Endpoint, SpaceId, Threads};
+use portolan::{Config, Endpoint, Selector, SpaceId, TaggedOptions, Threads};
 
 use crate::areas::{Area, Areas};
 use crate::exchange::{Common, Exchange, Wanted};
@@ -119,19 +119,47 @@ pub fn nprocs() -> u32 {
     }
 }
 
-/// Begins with at most so many processes; the others end here.
+/// Tag of the message by which process 0 tells the others how many take part. Those of
+/// supersteps are lower.
+const SIZE_TAG: u64 = u64::MAX;
+
+fn tell_others(endpoint: &Endpoint, size: u32) {
+    for other in 1..endpoint.size() {
+        let size = size.to_le_bytes().to_vec();
+        // Who misses one that is gone says so.
+        let _ = endpoint.post_send(other, SIZE_TAG, &TaggedOptions::default(), size);
+    }
+}
+
+fn of_first(endpoint: &Endpoint) -> Result<u32, String> {
+    let mut size = [0; 4];
+    match endpoint.receive_tagged(&Selector::from(0, SIZE_TAG), &mut size) {
+        Ok(_) => Ok(u32::from_le_bytes(size)),
+        Err(e) => Err(format!("process 0 has not begun: {e}")),
+    }
+}
+
+/// Begins with at most so many processes, as process 0 says: the others may not know yet
+/// where they begin by bsp_init. Those beyond end here.
 pub fn begin(most: i64) {
     const CALL: &str = "bsp_begin";
     let mut stage = stage();
     open(&mut stage, CALL);
-    let Ok(most @ 1..) = u32::try_from(most) else {
-        abort(CALL, &format!("{most} processes: give 1 or more"));
-    };
     let endpoint = match std::mem::replace(&mut *stage, Stage::Over) {
         Stage::Open(endpoint) => endpoint,
         _ => abort(CALL, "it is called once"),
     };
-    let (me, size) = (endpoint.rank(), most.min(endpoint.size()));
+    let me = endpoint.rank();
+    let size = if me == 0 {
+        let Ok(most @ 1..) = u32::try_from(most) else {
+            abort(CALL, &format!("{most} processes: give 1 or more"));
+        };
+        let size = most.min(endpoint.size());
+        tell_others(&endpoint, size);
+        size
+    } else {
+        of_first(&endpoint).unwrap_or_else(|why| abort(CALL, &why))
+    };
     if me >= size {
         let _ = endpoint.close();
         drop(stage);

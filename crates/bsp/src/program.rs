@@ -121,8 +121,8 @@ pub struct Bsp {
 }
 
 /// Runs the SPMD part with at most so many processes, at least 1, and returns what it
-/// returns when all have ended it. Processes beyond that end here, with exit code 0; where
-/// there are fewer, there are fewer. Once in a program.
+/// returns when all have ended it. Process 0's number counts. Processes beyond that end here,
+/// with exit code 0; where there are fewer, there are fewer. Once in a program.
 ///
 /// What comes before is run by all that there are. So `main` mostly has nothing else.
 ///

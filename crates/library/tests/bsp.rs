@@ -126,7 +126,7 @@ fn programs_may_have_unsigned_sizes() {
 #[test]
 fn programs_begin_with_all_with_fewer_and_by_init() {
     let program = build("begin");
-    for mode in ["all", "fewer", "one", "init"] {
+    for mode in ["all", "fewer", "one", "init", "later"] {
         let (code, told) = run(&program, mode, 3, LinkChoice::Auto, None);
         assert_eq!(code, 0, "{mode}: {told}");
     }
