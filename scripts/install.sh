@@ -166,17 +166,17 @@ install_libraries() {
         sed -e "s|@NAME@|$lib|g" -e "s|@UP@|$up|g" -e "s|@LIB@|${libdir#"$PREFIX"/}|g" -e "s|@VERSION@|$version|g" etc/cmake-config.in |
             put 644 - "$libdir/cmake/$lib/$lib-config.cmake"
         sed "s|@VERSION@|$version|g" etc/cmake-version.in | put 644 - "$libdir/cmake/$lib/$lib-config-version.cmake"
-        for header in crates/"$lib"/include/*.h; do
+        for header in crates/"$lib"/include/*; do
             put 644 "$header" "$includedir/${header##*/}"
         done
     done
 }
 
-# The crates of this workspace that `portolan` is made of. Rust has no libraries
+# The crates of this workspace that `portolan` and `bsp` are made of. Rust has no libraries
 # in binary form that programs could be linked with later: a program names the
 # folder of the crate.
 crates() {
-    local wanted=(portolan) index=0 name
+    local wanted=(portolan bsp) index=0 name
     while [ $index -lt ${#wanted[@]} ]; do
         name=${wanted[index]}
         index=$((index + 1))

@@ -20,6 +20,7 @@ run() {
 }
 run test --no-fail-fast -p portolan-ring -p portolan-link
 run build -p portolan --example tokio
+run build -p portolan-bsp --example bsp-sum
 # The shared library is linked by cc alone, which has no sanitizer of Rust's.
 run test --no-fail-fast -p portolan --lib --test '*'
 run test --no-fail-fast -p portolan-library --test '*' -- --skip shared

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what was built into a copy of this system, builds and runs programs in
-# C, C++ and Rust against it as a user would, removes it and looks for what is
+# C, C++, Fortran and Rust against it as a user would, removes it and looks for what is
 # left:
 #
 #   scripts/test-install.sh make|deb TARGET
@@ -100,6 +100,17 @@ int main(void)
     return 0;
 }
 C
+    cat >"$room/programs/bsp.f90" <<'FORTRAN'
+program main
+  use bsp
+  implicit none
+
+  call bsp_begin(bsp_nprocs())
+  call bsp_sync()
+  print '(a, i0, a, i0)', 'fortran ', bsp_pid(), ' of ', bsp_nprocs()
+  call bsp_end()
+end program
+FORTRAN
     cat >"$room/programs/atoll.c" <<'C'
 #include <atoll.h>
 #include <stdio.h>
@@ -124,10 +135,13 @@ try_c() {
           g++ -Wall -Werror hello.cpp $(pkg-config --cflags --libs portolan) -o hello-cpp
           cc -Wall -Werror atoll.c $(pkg-config --cflags --libs atoll) -o hello-atoll
           cc -Wall -Werror bsp.c $(pkg-config --cflags --libs bsp) -o hello-bsp' || fail "C and C++ by pkg-config"
+    # shellcheck disable=SC2016
+    user 'gfortran "$(pkg-config --variable=includedir bsp)/bsp.f90" bsp.f90 $(pkg-config --libs bsp) -o hello-fortran' || fail "Fortran by pkg-config"
     says "heard 4 bytes from 0" portolan run -n 2 -- "$room/programs/hello-c"
     says "one of 3, version $version" portolan run -n 3 -- "$room/programs/hello-cpp"
     says "atoll 1 of 2" portolan run -n 2 -- "$room/programs/hello-atoll"
     says "bsp 2 of 3" portolan run -n 3 -- "$room/programs/hello-bsp"
+    says "fortran 2 of 3" portolan run -n 3 -- "$room/programs/hello-fortran"
     user 'cmake -S cmake -B built >log 2>&1 && cmake --build built >>log 2>&1 || { cat log; exit 1; }' || fail "CMake"
     says "one of 2" portolan run -n 2 -- "$room/programs/built/hello-shared"
     says "heard 4 bytes from 1" portolan run -n 2 -- "$room/programs/built/hello-static"
@@ -140,6 +154,10 @@ try_c() {
         name=$(basename "$name" .c)
         run_example "$name" "$room/programs/c/c-$name"
         run_example "$name" "$room/programs/c/built/$name"
+    done
+    user "cp -r $examples/bsp bsp && make -C bsp >log 2>&1 || { cat log; exit 1; }" || fail "the programs over BSPlib"
+    for name in examples/bsp/*.c; do
+        says ": right" timeout 60 portolan run -n 2 -- "$room/programs/bsp/bsp-$(basename "$name" .c)"
     done
 }
 

@@ -44,6 +44,10 @@ if [ "${1:-}" = check ]; then
         export PORTOLAN_TEST_WITHOUT_CXX=1
         missing+=("the C interfaces as C++: there is no g++")
     }
+    command -v gfortran >/dev/null || {
+        export PORTOLAN_TEST_WITHOUT_FORTRAN=1
+        missing+=("BSPlib from Fortran: there is no gfortran")
+    }
     missing+=("the command and labs, loom, miri, the address sanitizer: make test has them")
     tests "unit, packet-script, simulator and library tests" --workspace --exclude portolan-cli --exclude portolan-hosts
 else

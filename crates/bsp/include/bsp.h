@@ -23,6 +23,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #ifdef __cplusplus
@@ -46,15 +47,16 @@ typedef int bsp_size_t;
  * number 0 call it in here, and end behind it; process 0 goes on, and calls it later. */
 void bsp_init(void (*spmd)(void), int argc, char *argv[]);
 
-/* Begins the SPMD part with at most so many processes, at least 1. Those beyond that end
- * here, with exit code 0; where there are fewer, there are fewer. Once in a program. */
+/* Begins the SPMD part with at most so many processes, at least 1: process 0's number
+ * counts, and the others may give any. Those beyond that end here, with exit code 0; where
+ * there are fewer, there are fewer. Once in a program. */
 void bsp_begin(bsp_nprocs_t processes);
 
 /* Ends it, in all processes. Called by all in the same superstep. */
 void bsp_end(void);
 
 /* Returns how many processes there are: in the SPMD part those that take part, before it
- * those that could. */
+ * those that could, after it those that did. */
 bsp_nprocs_t bsp_nprocs(void);
 
 /* Returns this process's number, from 0. */

@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_char, c_double, c_int, c_void};
 
 use crate::exchange::Wanted;
-use crate::process::{self, Process, abort, with};
+use crate::process::{self, abort, peer, with};
 
 /// A number of bytes, or an offset.
 fn size<T>(call: &str, what: &str, number: T) -> u64
@@ -14,16 +14,6 @@ where
 {
     let negative = |_| abort(call, &format!("{what} is {number}: give 0 or more"));
     number.try_into().unwrap_or_else(negative)
-}
-
-fn peer<T>(call: &str, it: &Process, pid: T) -> u32
-where
-    T: Copy + std::fmt::Display + TryInto<u32>,
-{
-    match pid.try_into() {
-        Ok(pid) if pid < it.size => pid,
-        _ => abort(call, &format!("there is no process {pid}, of {}", it.size)),
-    }
 }
 
 /// The bytes that a caller names.
@@ -108,7 +98,7 @@ extern "C" fn bsp_time() -> c_double {
 /// Seconds since the call before, or since bsp_begin.
 #[unsafe(no_mangle)]
 extern "C" fn bsp_dtime() -> f64 {
-    with("bsp_dtime", Process::seconds_since)
+    with("bsp_dtime", |it| it.seconds_since())
 }
 
 /// What was measured last for so many processes by this link: operations a second, in

@@ -1,7 +1,7 @@
-//! BSPlib (`include/bsp.h`), as a thin translation: all that a superstep puts, gets
-//! and sends is gathered until its end, one [log](log) for each destination, and leaves
-//! as [messages](wire) whose arrival is the barrier. `docs/bsp.md` describes
-//! the interface.
+//! BSPlib, for programs in C (`include/bsp.h`), Fortran (`include/bsp.f90`) and Rust
+//! ([`run`]), as a thin translation: all that a superstep puts, gets and sends is gathered
+//! until its end, one [log](log) for each destination, and leaves as [messages](wire)
+//! whose arrival is the barrier. `docs/bsp.md` describes the interface.
 
 mod areas;
 mod c;
@@ -18,8 +18,11 @@ mod model;
 mod numbers;
 mod process;
 mod profile;
+mod program;
 mod queue;
 mod sole;
 mod source;
 mod spare;
 mod wire;
+
+pub use program::{Area, Bsp, Plain, nprocs, run};

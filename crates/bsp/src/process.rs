@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use portolan::{Config, Endpoint, SpaceId, Threads};
+use portolan::{Config, Endpoint, Selector, SpaceId, TaggedOptions, Threads};
 
 use crate::areas::{Area, Areas};
 use crate::check::Checks;
@@ -64,7 +64,8 @@ enum Stage {
     /// It knows how many there are.
     Open(Endpoint),
     Running(Box<Process>),
-    Over,
+    /// So many took part.
+    Over(u32),
 }
 
 static STAGE: Sole<Stage> = Sole::new(Stage::New);
@@ -133,23 +134,52 @@ pub fn nprocs() -> u32 {
     match &*stage {
         Stage::Running(it) => it.size,
         Stage::Open(endpoint) => endpoint.size(),
-        Stage::New | Stage::Over => abort("bsp_nprocs", "the program is over"),
+        Stage::Over(size) => *size,
+        Stage::New => abort("bsp_nprocs", "the endpoint is not open"),
     }
 }
 
-/// Begins with at most so many processes; the others end here.
+/// Tag of the message by which process 0 tells the others how many take part. Those of
+/// supersteps are lower.
+const SIZE_TAG: u64 = u64::MAX;
+
+fn tell_others(endpoint: &Endpoint, size: u32) {
+    for other in 1..endpoint.size() {
+        let size = size.to_le_bytes().to_vec();
+        // Who misses one that is gone says so.
+        let _ = endpoint.post_send(other, SIZE_TAG, &TaggedOptions::default(), size);
+    }
+}
+
+fn of_first(endpoint: &Endpoint) -> Result<u32, String> {
+    let mut size = [0; 4];
+    match endpoint.receive_tagged(&Selector::from(0, SIZE_TAG), &mut size) {
+        Ok(_) => Ok(u32::from_le_bytes(size)),
+        Err(e) => Err(format!("process 0 has not begun: {e}")),
+    }
+}
+
+/// Begins with at most so many processes, as process 0 says: the others may not know yet
+/// where they begin by bsp_init. Those beyond end here.
 pub fn begin(most: i64) {
     const CALL: &str = "bsp_begin";
     let mut stage = stage();
     open(&mut stage, CALL);
-    let Ok(most @ 1..) = u32::try_from(most) else {
-        abort(CALL, &format!("{most} processes: give 1 or more"));
-    };
-    let endpoint = match std::mem::replace(&mut *stage, Stage::Over) {
+    let endpoint = match std::mem::replace(&mut *stage, Stage::Over(0)) {
         Stage::Open(endpoint) => endpoint,
         _ => abort(CALL, "it is called once"),
     };
-    let (me, size) = (endpoint.rank(), most.min(endpoint.size()));
+    let me = endpoint.rank();
+    let size = if me == 0 {
+        let Ok(most @ 1..) = u32::try_from(most) else {
+            abort(CALL, &format!("{most} processes: give 1 or more"));
+        };
+        let size = most.min(endpoint.size());
+        tell_others(&endpoint, size);
+        size
+    } else {
+        of_first(&endpoint).unwrap_or_else(|why| abort(CALL, &why))
+    };
     if me >= size {
         let _ = endpoint.close();
         drop(stage);
@@ -222,8 +252,19 @@ fn profile(writer: &Writer<'_>, wire: &Engine) -> Option<Box<Profile>> {
 pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
     match &mut *stage() {
         Stage::Running(it) => act(it),
-        Stage::Over => abort(call, "it comes after bsp_end"),
+        Stage::Over(_) => abort(call, "it comes after bsp_end"),
         Stage::New | Stage::Open(_) => abort(call, "it comes before bsp_begin"),
+    }
+}
+
+/// The process that a caller names.
+pub fn peer<T>(call: &str, it: &Process, pid: T) -> u32
+where
+    T: Copy + std::fmt::Display + TryInto<u32>,
+{
+    match pid.try_into() {
+        Ok(pid) if pid < it.size => pid,
+        _ => abort(call, &format!("there is no process {pid}, of {}", it.size)),
     }
 }
 
@@ -231,7 +272,8 @@ pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
 pub fn end() {
     const CALL: &str = "bsp_end";
     with(CALL, |it| it.sync(CALL, true));
-    let over = std::mem::replace(&mut *stage(), Stage::Over);
+    let size = with(CALL, |it| it.size);
+    let over = std::mem::replace(&mut *stage(), Stage::Over(size));
     if let Stage::Running(it) = over
         && let Err(e) = it.wire.endpoint.close()
     {

@@ -57,21 +57,62 @@ fn calls_do_what_the_standard_says() {
     }
 }
 
-/// The program in the document.
+/// The program in the document, in a language.
+fn page_program(language: &str, file: &str) -> PathBuf {
+    let text = fs::read_to_string(folder().join("../../docs/bsp.md")).unwrap();
+    let begin = format!("\n```{language}\n");
+    let (_, program) = text.split_once(&begin).expect("it has one");
+    let (program, _) = program.split_once("\n```\n").expect("it ends");
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    fs::write(&source, format!("{program}\n")).unwrap();
+    source
+}
+
 #[test]
 fn the_page_has_a_program_that_runs() {
-    let text = fs::read_to_string(folder().join("../../docs/bsp.md")).unwrap();
-    let (_, program) = text.split_once("\n```c\n").expect("it has one");
-    let (program, _) = program.split_once("\n```\n").expect("it ends");
-    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page-bsp.c");
-    fs::write(&source, format!("{program}\n")).unwrap();
-    let (code, told) = run(
-        &build_source("page", &source),
-        "",
-        4,
-        LinkChoice::Auto,
-        None,
-    );
+    let program = build_source("page", &page_program("c", "page-bsp.c"));
+    let (code, told) = run(&program, "", 4, LinkChoice::Auto, None);
+    assert_eq!(code, 0, "{told}");
+}
+
+/// Compiles the module, and a program that uses it, in a folder of their own.
+fn build_fortran(name: &str, source: &Path) -> PathBuf {
+    let modules = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-{name}-modules"));
+    fs::create_dir_all(&modules).unwrap();
+    let program = modules.join("program");
+    let mut command = Command::new("gfortran");
+    command.args(["-std=f2018", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+    command.args(["-pedantic", "-Wno-compare-reals", "-J"]);
+    command.arg(&modules);
+    command.arg(folder().join("../bsp/include/bsp.f90"));
+    command.arg(source).arg("-o").arg(&program);
+    command.arg(library()).args(SYSTEM);
+    if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
+        command.args(flags.split_whitespace());
+    }
+    succeeds(&mut command);
+    program
+}
+
+#[test]
+fn programs_in_fortran() {
+    // `make check` does without where there is no compiler for it, and says so.
+    if std::env::var_os("PORTOLAN_TEST_WITHOUT_FORTRAN").is_some() {
+        return;
+    }
+    let program = build_fortran("fortran", &folder().join("tests/bsp/fortran.f90"));
+    for link in [LinkChoice::Auto, LinkChoice::Udp] {
+        let (code, told) = run(&program, "", 3, link, None);
+        assert_eq!(code, 0, "over {link:?}: {told}");
+    }
+    let path = program.with_extension("said");
+    let file = File::create(&path).unwrap();
+    let (code, told) = run(&program, "abort", 1, LinkChoice::Auto, Some(&file));
+    let said = fs::read_to_string(&path).unwrap();
+    assert_eq!(code, 1, "{told}: {said}");
+    assert_eq!(said, "bsp: process 0 of 1, bsp_abort: as it should\n");
+    let page = build_fortran("page-fortran", &page_program("fortran", "page-bsp.f90"));
+    let (code, told) = run(&page, "", 3, LinkChoice::Auto, None);
     assert_eq!(code, 0, "{told}");
 }
 
@@ -158,10 +199,91 @@ fn programs_may_have_unsigned_sizes() {
 #[test]
 fn programs_begin_with_all_with_fewer_and_by_init() {
     let program = build("begin");
-    for mode in ["all", "fewer", "one", "init"] {
+    for mode in ["all", "fewer", "one", "init", "later"] {
         let (code, told) = run(&program, mode, 3, LinkChoice::Auto, None);
         assert_eq!(code, 0, "{mode}: {told}");
     }
+}
+
+/// Programs, a size for each, and numbers of processes that it can have.
+const PROGRAMS: [(&str, &str, &[u32]); 6] = [
+    ("inner", "1000", &[1, 2, 3, 4]),
+    ("psrs", "5000", &[1, 2, 3, 4]),
+    ("lu", "40", &[1, 2, 3, 4]),
+    ("fft", "8", &[1, 2, 4]),
+    ("spmv", "300", &[1, 2, 3, 4]),
+    ("cg", "12", &[1, 2, 3, 4]),
+];
+
+fn build_example(name: &str) -> PathBuf {
+    let source = folder().join(format!("../../examples/bsp/{name}.c"));
+    build_source(name, &source)
+}
+
+/// Each checks its result, and ends with 1 if that is wrong.
+#[test]
+fn the_examples_compute_what_they_should() {
+    for (name, size, numbers) in PROGRAMS {
+        let program = build_example(name);
+        let over_udp = if name == "fft" { 4 } else { 3 };
+        let jobs = numbers.iter().map(|&ranks| (ranks, LinkChoice::Auto));
+        for (ranks, link) in jobs.chain([(over_udp, LinkChoice::Udp)]) {
+            let (code, told) = run(&program, size, ranks, link, None);
+            assert_eq!(code, 0, "{name}: {ranks} processes over {link:?}: {told}");
+        }
+        // Fewer items than processes.
+        if name != "fft" {
+            let (code, told) = run(&program, "1", 3, LinkChoice::Auto, None);
+            assert_eq!(code, 0, "{name} of 1: {told}");
+        }
+        refuses(&program, "none", 3, "usage: ");
+        refuses(&program, "", 1, "usage: ");
+    }
+    let fft = build_example("fft");
+    refuses(
+        &fft,
+        "8",
+        3,
+        "the number of processes must be a power of two",
+    );
+    refuses(&fft, "1", 2, "too few elements");
+}
+
+/// Wrong arguments are refused with exit code 2.
+fn refuses(program: &Path, argument: &str, ranks: u32, text: &str) {
+    let path = program.with_extension("said");
+    let file = File::create(&path).unwrap();
+    let (code, told) = run(program, argument, ranks, LinkChoice::Auto, Some(&file));
+    let said = fs::read_to_string(&path).unwrap();
+    let name = program.display();
+    assert_eq!(code, 2, "{name} {argument:?}: {told}: {said}");
+    assert!(said.contains(text), "{name} {argument:?}: {said}");
+}
+
+#[test]
+fn conjugate_gradients_read_a_file() {
+    let program = build_source("cg-file", &folder().join("../../examples/bsp/cg.c"));
+    let path = program.with_extension("mtx");
+    let path = path.to_str().unwrap();
+    let symmetric = "%%MatrixMarket matrix coordinate real symmetric\n";
+    let entries = "1 1 4\n2 2 3.5\n3 3 2e0\n2 1 -1\n3 1 0.5\n";
+    let write = |head: &str, rest: &str| fs::write(path, format!("{head}{rest}")).unwrap();
+    let run = |ranks| run(&program, path, ranks, LinkChoice::Auto, None);
+    write(symmetric, &format!("% three rows\n3 3 5\n{entries}"));
+    for ranks in [1, 2, 3, 4] {
+        let (code, told) = run(ranks);
+        assert_eq!(code, 0, "{ranks} processes: {told}");
+    }
+    // These are found when the program runs.
+    write(symmetric, &format!("3 3 6\n{entries}"));
+    assert_eq!(run(3).0, 1, "an entry is missing");
+    write(symmetric, "2 2 2\n1 1 1\n2 2 -1\n");
+    assert_eq!(run(3).0, 1, "it is not positive definite");
+    let general = symmetric.replace("symmetric", "general");
+    write(&general, &format!("3 3 5\n{entries}"));
+    refuses(&program, path, 3, "the file does not begin with");
+    write(symmetric, "3 2 5\n");
+    refuses(&program, path, 3, "the file has no line with rows");
 }
 
 /// What is refused, and a part of what is said of it.
@@ -267,13 +389,13 @@ const MISUSES: [(&str, &str); 48] = [
     ("dies", ""),
     ("after", "bsp_sync: it comes after bsp_end"),
     ("again", "bsp_begin: it is called once"),
-    ("nprocs-after", "bsp_nprocs: the program is over"),
+    ("nprocs-after", ""),
     ("", ""),
     ("nothing", ""),
 ];
 
 /// Those that are none.
-const USES: [&str; 2] = ["", "nothing"];
+const USES: [&str; 3] = ["", "nothing", "nprocs-after"];
 
 static MISUSE: LazyLock<PathBuf> = LazyLock::new(|| build("misuse"));
 
