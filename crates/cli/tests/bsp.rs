@@ -1,13 +1,17 @@
-//! `bspcc`, `bspcxx` and `bsprun` in a folder as `make build` leaves it.
+//! `bspcc`, `bspcxx` and `bsprun` in a folder as `make build` leaves it, and
+//! `portolan bench bsp`, which uses them.
 
 mod common;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, PoisonError};
 
-use common::{CLOSES_LATE, Said, say, static_library};
+use common::figures::{TURN, check_rows, figures, set, texts, until_undisturbed};
+use common::{CLOSES_LATE, Said, TestLab, need_root, say, static_library};
+use serde_json::Value;
 
 /// The folder with the command, the libraries, and what compiles and starts.
 static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -236,4 +240,147 @@ fn the_environment_says_what_the_library_is_to_do() {
     // What was asked for counts more than what is set.
     assert_eq!(run(&["--transport", "shm"]), "< >\n");
     assert_eq!(run(&[]), "<tcp >\n");
+}
+
+/// A bench with a few short slices, which keeps its figures, and all that it makes
+/// meanwhile, in `room`.
+fn bench(room: &Path, arguments: &[&str]) -> Said {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let short = ["bench", "bsp", "--slices", "2", "--slice-ms", "2"];
+    let temporary = room.join("temporary");
+    fs::create_dir_all(&temporary).unwrap();
+    let mut command = tool("portolan", &[&short[..], arguments].concat());
+    command
+        .env("XDG_CACHE_HOME", room)
+        .env("TMPDIR", &temporary);
+    let said = heard(&mut command);
+    let left = fs::read_dir(&temporary).unwrap().count();
+    assert_eq!(left, 0, "it leaves files behind: {said:?}");
+    said
+}
+
+const METRICS: [&str; 9] = [
+    "r_mflop_s",
+    "l_us",
+    "exchange_us",
+    "g_word_us",
+    "g_mb_s",
+    "g_hp_mb_s",
+    "total_exchange_us",
+    "scattered_us",
+    "whole_us",
+];
+
+#[test]
+fn a_superstep_stands_beside_others_and_is_kept() {
+    let room = scratch("bench");
+    let json = room.join("bench.json");
+    // Ours again, as if it were another.
+    let vs = format!("tcp,again={}", TOOLS.display());
+    let arguments = [
+        "--link",
+        "shm",
+        "--vs",
+        &vs,
+        "--json",
+        json.to_str().unwrap(),
+    ];
+    let run = || {
+        let said = bench(&room, &arguments).expect(0);
+        let json = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        (json, said.out)
+    };
+    // A disturbed superstep may seem longer than one with puts: then they cost nothing.
+    let all_cost = |json: &Value| figures(json, "g_word_us").iter().all(|(_, us)| *us > 0.0);
+    let (json, table) = until_undisturbed(run, all_cost);
+    check_rows(&json);
+    assert_eq!(json["bench"], "bsp");
+    let systems = ["portolan-shm", "bsp-tcp", "again"];
+    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    let references = ["round_trip_us", "barrier_us", "matched_mb_s"];
+    let all = [&METRICS[..], &references].concat();
+    assert_eq!(texts(&json, "rows", "metric"), set(&all));
+    let over = [
+        "round-trip",
+        "barrier",
+        "matched",
+        "one-put",
+        "bsp-tcp",
+        "again",
+    ];
+    assert_eq!(texts(&json, "ratios", "over"), set(&over));
+    for metric in METRICS {
+        assert_eq!(figures(&json, metric).len(), 3, "{metric}: {json}");
+    }
+    let ours = |metric| figures(&json, metric)[0].1;
+    // Units are right: many puts take longer than one, and nothing is faster than any
+    // machine.
+    assert!(ours("scattered_us") > ours("g_word_us"), "{json}");
+    assert!(ours("r_mflop_s") < 1e6 && ours("g_mb_s") < 1e6, "{json}");
+    let kept = fs::read_to_string(room.join("portolan/bsp")).unwrap();
+    let lines: Vec<&str> = kept.lines().collect();
+    let [shm, tcp] = lines[..] else {
+        panic!("two lines: {kept}");
+    };
+    assert!(tcp.starts_with("tcp 2 "), "{kept}");
+    let numbers = shm.strip_prefix("shm 2 ").unwrap().split(' ');
+    for (number, metric) in numbers.zip(["r_mflop_s", "l_us", "g_word_us", "g_mb_s"]) {
+        let number: f64 = number.parse().unwrap();
+        assert!(
+            (number / ours(metric) - 1.0).abs() < 0.01,
+            "{metric}: {kept}"
+        );
+    }
+    assert!(
+        table.contains("shm with 2 processes are kept in"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_bench_of_what_is_not_there_is_refused() {
+    let room = scratch("refused");
+    let ours = TOOLS.display();
+    let twice = format!("a={ours},a={ours}");
+    for (arguments, word) in [
+        (&["-n", "1"][..], "2 to 4096"),
+        (&["-n", "5000"], "2 to 4096"),
+        (&["--vs", "udp"], "NAME=DIR"),
+        (&["--vs", &twice], "give each its own"),
+        (
+            &["--vs", "a=/nonexistent"],
+            "there is no bspcc in /nonexistent",
+        ),
+        (&["--link", "xdp"], "--lab"),
+        (&["--lab", "t-none"], "does not exist"),
+    ] {
+        let said = bench(&room, arguments);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains(word), "{arguments:?}: {said:?}");
+    }
+    // One that compiles and does not run.
+    let other = room.join("other");
+    fs::create_dir(&other).unwrap();
+    symlink(TOOLS.join("bspcc"), other.join("bspcc")).unwrap();
+    symlink("/bin/false", other.join("bsprun")).unwrap();
+    let said = bench(&room, &["--vs", &format!("broken={}", other.display())]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(
+        said.err.contains("broken: the probe with 2 processes"),
+        "{said:?}"
+    );
+    assert!(!room.join("portolan").exists(), "nothing was measured");
+}
+
+#[test]
+fn in_a_lab_others_are_left_out_and_named() {
+    need_root();
+    let lab = TestLab::up(TestLab::own("t-bsp"), "2");
+    let room = scratch("lab");
+    let vs = format!("tcp,again={}", TOOLS.display());
+    let said = bench(&room, &["--lab", lab.0, "--vs", &vs]).expect(0);
+    for words in ["portolan-udp", "bsp-tcp", "again is left out"] {
+        assert!(said.out.contains(words), "{words}: {said:?}");
+    }
+    assert!(!said.out.contains("portolan-udp / again"), "{said:?}");
 }
