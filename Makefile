@@ -8,7 +8,7 @@ TOOLS    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/portolan-tools
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
-HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h crates/bsp/include/bsp.h
+HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h $(addprefix crates/bsp/include/,bsp.h mcbsp.h)
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, run jobs over (an sshd), write a second implementation of the protocol in, or compile programs in Fortran with.
 TEST_PACKAGES := chromium cmake gfortran libmpich-dev libopenmpi-dev libpmix-dev man-db mandoc mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography slurm-wlm systemd

@@ -152,7 +152,7 @@ install_command() {
 }
 
 install_libraries() {
-    local lib header up
+    local lib header command up
     up=$(realpath -m --relative-to="$libdir/cmake/any" "$PREFIX")
     put_built 644 "$RELEASE/libportolan.so" "$libdir/libportolan.so.$version" --strip-unneeded
     link_to "libportolan.so.$version" "$libdir/libportolan.so.0"
@@ -169,6 +169,9 @@ install_libraries() {
         for header in crates/"$lib"/include/*; do
             put 644 "$header" "$includedir/${header##*/}"
         done
+    done
+    for command in crates/bsp/bin/*; do
+        put 755 "$command" "$bindir/${command##*/}"
     done
 }
 

@@ -142,6 +142,10 @@ try_c() {
     says "atoll 1 of 2" portolan run -n 2 -- "$room/programs/hello-atoll"
     says "bsp 2 of 3" portolan run -n 3 -- "$room/programs/hello-bsp"
     says "fortran 2 of 3" portolan run -n 3 -- "$room/programs/hello-fortran"
+    # Where nothing says where bsp.pc and the library are.
+    user 'bspcc -Wall -Werror bsp.c -o wrapped-bsp && bspcxx -Wall -Werror -x c++ bsp.c -o wrapped-bsp-cxx' || fail "bspcc, bspcxx"
+    says "bsp 1 of 2" bsprun -n 2 "$room/programs/wrapped-bsp"
+    says "bsp 1 of 2" bsprun --transport udp -npes 2 "$room/programs/wrapped-bsp-cxx"
     user 'cmake -S cmake -B built >log 2>&1 && cmake --build built >>log 2>&1 || { cat log; exit 1; }' || fail "CMake"
     says "one of 2" portolan run -n 2 -- "$room/programs/built/hello-shared"
     says "heard 4 bytes from 1" portolan run -n 2 -- "$room/programs/built/hello-static"
@@ -212,6 +216,8 @@ try_pages() {
     says "life" man 7 portolan
     says "host port" man atoll_init
     says "superstep" man bsp_sync
+    says "pkg-config" man bspcxx
+    says "processes" man bsprun
 }
 
 try_make() {
@@ -249,6 +255,7 @@ try_make() {
     user "set +u; $said
           cc hello.c \$(pkg-config --cflags --libs portolan) -o hello-there
           cmake -S cmake -B there >log 2>&1 && cmake --build there >>log 2>&1 || { cat log; exit 1; }
+          env -u PKG_CONFIG_PATH -u LD_LIBRARY_PATH sh -c 'bspcc bsp.c -o bsp-there && bsprun -n 2 ./bsp-there'
           portolan run -n 2 -- ./hello-there && portolan run -n 2 there/hello-static
           man -w portolan_send && portolan --version" >"$room/log" 2>&1 || fail "$(cat "$room/log")"
     said=$(install uninstall PREFIX=/opt/of/portolan) || fail "$said"

@@ -16,6 +16,7 @@ use crate::busy;
 use crate::control::Pattern;
 use crate::experiment::{Experiment, Place, wrong};
 use crate::experiments::barrier::Barrier;
+use crate::experiments::bsp::Bsp;
 use crate::experiments::connect::Connect;
 use crate::experiments::death::Death;
 use crate::experiments::early_late::EarlyLate;
@@ -91,6 +92,13 @@ pub enum Bench {
     Stalled(Stalled),
     /// Time of a barrier
     Barrier(Barrier),
+    /// Costs of BSPlib: a superstep, a word, a byte
+    ///
+    /// A plain program of BSPlib measures them: it is built by bspcc and run by bsprun of each
+    /// library in turn. Round trips, barriers and matched messages of Portolan's own interfaces
+    /// alternate with it. The last figures of each link and number of processes are kept in
+    /// $XDG_CACHE_HOME/portolan/bsp, else in ~/.cache/portolan/bsp.
+    Bsp(Bsp),
     /// Time of a token of 8 bytes around a ring of all ranks, which wait in blocking calls
     Ring(Ring),
     /// Many hosts of a lab send long messages to one
@@ -195,6 +203,7 @@ impl Bench {
             Self::Jitter(it) => paired(Kind::Jitter, it, None),
             Self::Stalled(it) => both(it.common.place("stalled"), it),
             Self::Barrier(it) => both(it.common.place("barrier"), it),
+            Self::Bsp(it) => both(it.common.place("bsp"), it),
             Self::Ring(it) => both(it.common.place("ring"), it),
             Self::Incast(it) => between(Shape::Incast, it),
             Self::Alltoall(it) => between(Shape::Alltoall, it),

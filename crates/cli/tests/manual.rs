@@ -41,7 +41,15 @@ fn every_command_has_a_page_and_no_hidden_one_has() {
             "{command}"
         );
     }
-    assert!(pages.contains("portolan.1") && pages.contains("portolan-lab-up.1"));
+    for page in [
+        "portolan.1",
+        "portolan-lab-up.1",
+        "bspcc.1",
+        "bspcxx.1",
+        "bsprun.1",
+    ] {
+        assert!(pages.contains(page), "{page}");
+    }
     assert!(
         !pages.iter().any(|page| page.contains("internal")),
         "{pages:?}"
@@ -79,6 +87,7 @@ fn every_call_has_a_page_that_says_what_its_header_says() {
         "portolan/include/portolan_onesided.h",
         "atoll/include/atoll.h",
         "bsp/include/bsp.h",
+        "bsp/include/mcbsp.h",
     ] {
         let file = header.rsplit('/').next().unwrap();
         assert!(pages.contains(&format!("{file}.3")), "{file}");

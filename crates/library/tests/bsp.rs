@@ -488,3 +488,35 @@ fn an_error_names_the_line_of_its_call() {
         assert!(code == 1 && said.contains(&expected), "{expected}: {said}");
     }
 }
+
+#[test]
+fn direct_gets_read_while_the_other_computes() {
+    let program = build("direct");
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bsp-direct-has-read");
+    for (ranks, link) in [
+        (2, LinkChoice::Auto),
+        (3, LinkChoice::Auto),
+        (3, LinkChoice::Udp),
+    ] {
+        let _ = fs::remove_file(&path);
+        let (code, told) = run(&program, path.to_str().unwrap(), ranks, link, None);
+        assert_eq!(code, 0, "{ranks} over {link:?}: {told}");
+    }
+    fs::remove_file(&path).unwrap();
+    for (mode, text) in [
+        (
+            "beyond",
+            "bsp: process 1 of 2, bsp_direct_get: superstep 1: 10 bytes at offset 99990 of an area \
+             of process 0: its area has 99999 bytes (direct.c:",
+        ),
+        ("unknown", "bsp_direct_get: the area is not registered"),
+        ("nobody", "bsp_direct_get: there is no process 2, of 2"),
+    ] {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-direct-{mode}"));
+        let file = File::create(&path).unwrap();
+        let (code, told) = run(&program, mode, 2, LinkChoice::Auto, Some(&file));
+        let said = fs::read_to_string(&path).unwrap();
+        assert_eq!(code, 1, "{mode}: {told}: {said}");
+        assert!(said.contains(text), "{mode}: {said}");
+    }
+}

@@ -1,6 +1,7 @@
 //! The benches, each with what it was asked for; and what some have in common.
 
 pub mod barrier;
+pub mod bsp;
 pub mod connect;
 pub mod contest;
 pub mod death;

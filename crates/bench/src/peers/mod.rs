@@ -2,6 +2,7 @@
 //! and other people's programs.
 
 pub mod bare;
+pub mod bsplib;
 pub mod floor;
 pub mod forger;
 pub mod kernel;

@@ -1,6 +1,7 @@
 //! Peers that are programs of others: found, run by their own launchers, and
 //! tried in all their variants until it is known which is the fastest here.
 
+use std::ffi::OsStr;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -100,12 +101,13 @@ pub fn check_installed(peer: &str, programs: &[(&str, &str)]) -> Result<()> {
 }
 
 /// A program that ends with this process.
-pub fn ends_with_us(program: &str) -> Result<Command> {
+pub fn ends_with_us(program: impl AsRef<OsStr>) -> Result<Command> {
     let own = std::env::current_exe().context("finding the portolan command")?;
     let mut command = Command::new(own);
     command
         .args([RANK_COMMAND, "--parent", &std::process::id().to_string()])
-        .args(["--", program])
+        .arg("--")
+        .arg(program)
         .stdin(Stdio::null());
     Ok(command)
 }

@@ -1,5 +1,6 @@
 //! From what was measured to rows, claims and a table.
 
+pub mod bsp_cache;
 pub mod cost;
 pub mod dimensions;
 pub mod figure;

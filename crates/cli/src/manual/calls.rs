@@ -22,12 +22,13 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [Source; 5] = [
+const SOURCES: [Source; 6] = [
     source!("portolan", "portolan.h"),
     source!("portolan", "portolan_matched.h"),
     source!("portolan", "portolan_onesided.h"),
     source!("atoll", "atoll.h"),
     source!("bsp", "bsp.h"),
+    source!("bsp", "mcbsp.h"),
 ];
 
 /// Adds the pages of all headers.

@@ -28,8 +28,8 @@ pub struct ManArguments {
 }
 
 const NOTES: &str = "\
-Pages of the commands (NAME.1), of the calls in C (NAME.3) and of what Portolan's words mean
-(portolan.7). They bear the date of today, or of SOURCE_DATE_EPOCH where that is set.";
+Pages of the commands (NAME.1), those of BSPlib too, of the calls in C (NAME.3) and of what
+Portolan's words mean (portolan.7). They bear the date of today, or of SOURCE_DATE_EPOCH where that is set.";
 
 /// Of `portolan completions`.
 #[derive(clap::Args)]
@@ -57,16 +57,20 @@ impl Files {
 
 /// Writes all pages: for the command and for each of its commands that are not
 /// hidden (`portolan.1`, `portolan-run.1`, ...), for each call of the C headers
-/// (`portolan_send.3`, ...), and `portolan.7`.
+/// (`portolan_send.3`, ...), for the commands of BSPlib, and `portolan.7`.
 pub fn pages(command: Command, arguments: &ManArguments) -> Result<ExitCode> {
     let manual = Manual { date: date()? };
     let mut files = Files::default();
     commands::pages(&manual, command, &mut files)?;
     calls::pages(&manual, &mut files);
-    let concepts = include_str!("portolan.7")
-        .replace("@DATE@", &manual.date)
-        .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-    files.add("portolan", 7, concepts);
+    let written = |text: &str| {
+        text.replace("@DATE@", &manual.date)
+            .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
+    };
+    files.add("portolan", 7, written(include_str!("portolan.7")));
+    files.add("bspcc", 1, written(include_str!("bspcc.1")));
+    files.add("bspcxx", 1, ".so man1/bspcc.1\n".to_owned());
+    files.add("bsprun", 1, written(include_str!("bsprun.1")));
     write(&arguments.directory, &files)?;
     Ok(ExitCode::SUCCESS)
 }

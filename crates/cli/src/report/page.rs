@@ -28,7 +28,7 @@ td.n, th.n { text-align: right; } .faint { color: var(--faint); }
 ";
 
 /// The benches in the order of the page, with what they are about.
-const BENCHES: [(&str, &str); 10] = [
+const BENCHES: [(&str, &str); 11] = [
     ("latency", "Latency"),
     ("jitter", "Jitter"),
     ("bandwidth", "Bandwidth"),
@@ -36,6 +36,7 @@ const BENCHES: [(&str, &str); 10] = [
     ("logp", "LogP parameters"),
     ("spray", "Spray"),
     ("barrier", "Barrier"),
+    ("bsp", "BSPlib"),
     ("start", "Starting jobs"),
     ("stalled", "A stalled receiver"),
     ("idle", "Idle endpoints"),

@@ -161,13 +161,11 @@ pub fn c_program(source: &str) -> String {
     program.or_insert_with(|| build_c(source)).clone()
 }
 
-fn build_c(source: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let name = format!("c-{}", source.replace('/', "-"));
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+/// The static library of this build.
+pub fn static_library() -> PathBuf {
     let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
     let libraries = Path::new(env!("CARGO_BIN_EXE_portolan")).with_file_name("deps");
-    let library = fs::read_dir(libraries)
+    fs::read_dir(libraries)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| {
@@ -175,7 +173,13 @@ fn build_c(source: &str) -> String {
             name.starts_with("libportolan_library-") && name.ends_with(".a")
         })
         .max_by_key(built)
-        .expect("cargo builds the static library: cargo build -p portolan-library");
+        .expect("cargo builds the static library: cargo build -p portolan-library")
+}
+
+fn build_c(source: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let name = format!("c-{}", source.replace('/', "-"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let built = Command::new("cc")
         .args(["-std=c99", "-O2", "-I"])
         .arg(root.join("crates/portolan/include"))
@@ -184,7 +188,7 @@ fn build_c(source: &str) -> String {
         .arg("-o")
         .arg(&program)
         .arg(root.join(source))
-        .arg(library)
+        .arg(static_library())
         .args(["-lgcc_s", "-lpthread", "-lm", "-ldl"])
         .status();
     assert!(built.unwrap().success(), "{source}");

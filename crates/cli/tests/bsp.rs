@@ -1,0 +1,386 @@
+//! `bspcc`, `bspcxx` and `bsprun` in a folder as `make build` leaves it, and
+//! `portolan bench bsp`, which uses them.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, PoisonError};
+
+use common::figures::{TURN, check_rows, figures, set, texts, until_undisturbed};
+use common::{CLOSES_LATE, Said, TestLab, need_root, say, static_library};
+use serde_json::Value;
+
+/// The folder with the command, the libraries, and what compiles and starts.
+static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = scratch("tree");
+    let release = target.join("release");
+    fs::create_dir(&release).unwrap();
+    fs::hard_link(static_library(), release.join("libportolan_library.a")).unwrap();
+    // It looks beside itself, so a symbolic link would not do.
+    let portolan = env!("CARGO_BIN_EXE_portolan");
+    fs::hard_link(portolan, release.join("portolan")).unwrap();
+    let mut make = Command::new("make");
+    make.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../library")])
+        .arg(format!("TARGET={}", target.display()))
+        .env_remove("MAKEFLAGS");
+    heard(&mut make).expect(0);
+    release
+});
+
+/// An empty folder of a test's own.
+fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// What a command says.
+fn heard(command: &mut Command) -> Said {
+    Said::from(command.output().unwrap())
+}
+
+/// One of the commands, where nothing says where the library is.
+fn tool(name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(TOOLS.join(name));
+    command.args(arguments).stdin(Stdio::null());
+    command.envs([("PORTOLAN_TUNED", ""), CLOSES_LATE]);
+    for variable in [
+        "PKG_CONFIG_PATH",
+        "LD_LIBRARY_PATH",
+        "BSPCC_CC",
+        "BSPCXX_CXX",
+    ] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// What a command shows that it would run, word by word.
+fn shown(name: &str, arguments: &[&str]) -> Vec<String> {
+    let arguments = [&["--show"], arguments].concat();
+    let said = heard(&mut tool(name, &arguments)).expect(0);
+    said.out.split_whitespace().map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn compilers_are_shown_with_what_they_need() {
+    let compiles = shown("bspcc", &["--unsigned", "-c", "a.c"]);
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("bsp/include");
+    let include = format!("-I{}", include.display());
+    assert_eq!(compiles, ["cc", &include, "-DBSP_UNSIGNED", "-c", "a.c"]);
+    let links = shown("bspcxx", &["a.o", "-o", "a b"]);
+    let folder = TOOLS.display();
+    let (search, path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
+    let words = [
+        "c++",
+        &include,
+        "a.o",
+        "-o",
+        "'a",
+        "b'",
+        &search,
+        "-lportolan",
+        &path,
+    ];
+    assert_eq!(links, words);
+    // Nothing is linked where there is no file.
+    assert_eq!(shown("bspcc", &["-v"]), ["cc", &include, "-v"]);
+    let mut other = tool("bspcc", &["--show", "-E", "a.c"]);
+    let said = heard(other.env("BSPCC_CC", "ccache gcc")).expect(0);
+    assert!(said.out.starts_with("ccache gcc -I"), "{said:?}");
+    let mut missing = tool("bspcxx", &["a.cc"]);
+    let said = heard(missing.env("BSPCXX_CXX", "no-such-compiler"));
+    assert_eq!(said.code, 127, "{said:?}");
+    assert!(said.err.contains("BSPCXX_CXX"), "{said:?}");
+}
+
+#[test]
+fn what_starts_programs_is_shown() {
+    let run = |arguments: &[&str]| {
+        let words = shown("bsprun", arguments);
+        assert_eq!(
+            words[..2],
+            [TOOLS.join("portolan").to_str().unwrap(), "run"]
+        );
+        words[2..].join(" ")
+    };
+    assert_eq!(run(&["-n", "4", "prog"]), "-n 4 -- prog");
+    assert_eq!(run(&["-npes", "4", "prog", "-n"]), "-n 4 -- prog -n");
+    assert_eq!(run(&["-n4", "--", "-prog"]), "-n4 -- -prog");
+    let asked = [
+        "--hosts",
+        "a,b",
+        "--transport=udp",
+        "prog",
+        "--transport",
+        "x",
+    ];
+    assert_eq!(run(&asked), "--hosts a,b --link udp -- prog --transport x");
+    let asked = ["--transport", "tcp", "-n", "2", "--profile", "/a b", "prog"];
+    let words = "-n 2 -x BSP_TRANSPORT=tcp -x 'BSP_PROFILE=/a b' -- prog";
+    assert_eq!(run(&asked), words);
+}
+
+/// Where the program begins is seen behind any option of `portolan run`.
+#[test]
+fn options_of_run_are_known_by_whether_they_have_a_value() {
+    let help = say(&["run", "--help"]).expect(0).out;
+    let (_, options) = help.split_once("Options:\n").unwrap();
+    let is_option = |line: &&str| line.trim_start().starts_with('-') && line.contains("--");
+    let mut options_seen = 0;
+    for line in options.lines().filter(is_option) {
+        let mut words = line.split_whitespace();
+        let Some(name) = words.find(|it| it.starts_with("--") && it.len() > 2) else {
+            continue;
+        };
+        if name == "--help" {
+            continue;
+        }
+        options_seen += 1;
+        let given = match words.next() {
+            Some(_) => vec![name, "VALUE"],
+            None => vec![name],
+        };
+        let shown = shown("bsprun", &[&given[..], &["prog", "--show"]].concat());
+        let expected = [&given[..], &["--", "prog", "--show"]].concat();
+        assert_eq!(shown[2..], expected, "{line}");
+    }
+    assert!(options_seen > 20, "{options_seen}");
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let cases: [(&str, &[&str], &str); 7] = [
+        (
+            "bsprun",
+            &["--transport", "ib", "-n", "2", "x"],
+            "shm, udp, xdp or tcp",
+        ),
+        ("bsprun", &["--transport=", "x"], "shm, udp, xdp or tcp"),
+        ("bsprun", &["--profile=", "x"], "folder"),
+        ("bsprun", &["-n"], "-n: give its value"),
+        ("bsprun", &["-n", "2"], "no program"),
+        ("bspcc", &[], "nothing to compile"),
+        ("bspcxx", &["--show"], "nothing to compile"),
+    ];
+    for (name, arguments, words) in cases {
+        let said = heard(&mut tool(name, arguments));
+        assert_eq!(said.code, 2, "{name} {arguments:?}: {said:?}");
+        assert!(said.err.contains(words), "{name} {arguments:?}: {said:?}");
+    }
+    for name in ["bspcc", "bspcxx", "bsprun"] {
+        let help = heard(&mut tool(name, &["--help"])).expect(0).out;
+        assert!(help.contains(&format!("Usage: {name} ")), "{help}");
+        let version = heard(&mut tool(name, &["--version"])).expect(0).out;
+        assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    }
+}
+
+/// Of MulticoreBSP's header, in C and C++.
+const PROGRAM: &str = r#"
+#include <mcbsp.h>
+#include <stdio.h>
+
+int main(void)
+{
+    unsigned self, heard = 7;
+
+    bsp_begin(bsp_nprocs());
+    self = bsp_pid();
+    bsp_hpsend((self + 1) % bsp_nprocs(), NULL, &self, sizeof self);
+    bsp_sync();
+    bsp_move(&heard, sizeof heard);
+    printf("%u heard %u\n", self, heard);
+    bsp_end();
+    return 0;
+}
+"#;
+
+#[test]
+fn programs_are_compiled_and_run() {
+    let folder = scratch("programs");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let source = path("heard.c");
+    fs::write(&source, PROGRAM).unwrap();
+    let warnings = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
+    for (compiler, language) in [("bspcc", "c"), ("bspcxx", "c++")] {
+        let (object, program) = (path(&format!("{compiler}.o")), path(compiler));
+        let compile = ["-x", language, "-c", &source, "-o", &object];
+        heard(&mut tool(compiler, &[&warnings[..], &compile].concat())).expect(0);
+        heard(&mut tool(compiler, &[&object, "-o", &program])).expect(0);
+        for transport in ["shm", "udp"] {
+            let arguments = ["--transport", transport, "-npes", "2", &program];
+            let said = heard(&mut tool("bsprun", &arguments)).expect(0);
+            for line in ["0 heard 1\n", "1 heard 0\n"] {
+                assert!(said.out.contains(line), "{compiler}: {said:?}");
+            }
+        }
+    }
+    // The code is that of the program.
+    let said = heard(&mut tool("bsprun", &["-n", "2", "sh", "-c", "exit 7"]));
+    assert_eq!(said.code, 7, "{said:?}");
+}
+
+#[test]
+fn the_environment_says_what_the_library_is_to_do() {
+    let folder = scratch("environment");
+    let script = r#"echo "<$BSP_TRANSPORT $BSP_PROFILE>""#;
+    let print = ["--no-prefix", "-n", "1", "sh", "-c", script];
+    let run = |options: &[&str]| {
+        let mut command = tool("bsprun", &[options, &print].concat());
+        command.current_dir(&folder).env("BSP_TRANSPORT", "tcp");
+        heard(&mut command).expect(0).out
+    };
+    let profile = format!("<tcp {}/found>\n", folder.display());
+    assert_eq!(run(&["--transport", "tcp", "--profile", "found"]), profile);
+    // What was asked for counts more than what is set.
+    assert_eq!(run(&["--transport", "shm"]), "< >\n");
+    assert_eq!(run(&[]), "<tcp >\n");
+}
+
+/// A bench with a few short slices, which keeps its figures, and all that it makes
+/// meanwhile, in `room`.
+fn bench(room: &Path, arguments: &[&str]) -> Said {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let short = ["bench", "bsp", "--slices", "2", "--slice-ms", "2"];
+    let temporary = room.join("temporary");
+    fs::create_dir_all(&temporary).unwrap();
+    let mut command = tool("portolan", &[&short[..], arguments].concat());
+    command
+        .env("XDG_CACHE_HOME", room)
+        .env("TMPDIR", &temporary);
+    let said = heard(&mut command);
+    let left = fs::read_dir(&temporary).unwrap().count();
+    assert_eq!(left, 0, "it leaves files behind: {said:?}");
+    said
+}
+
+const METRICS: [&str; 9] = [
+    "r_mflop_s",
+    "l_us",
+    "exchange_us",
+    "g_word_us",
+    "g_mb_s",
+    "g_hp_mb_s",
+    "total_exchange_us",
+    "scattered_us",
+    "whole_us",
+];
+
+#[test]
+fn a_superstep_stands_beside_others_and_is_kept() {
+    let room = scratch("bench");
+    let json = room.join("bench.json");
+    // Ours again, as if it were another.
+    let vs = format!("tcp,again={}", TOOLS.display());
+    let arguments = [
+        "--link",
+        "shm",
+        "--vs",
+        &vs,
+        "--json",
+        json.to_str().unwrap(),
+    ];
+    let run = || {
+        let said = bench(&room, &arguments).expect(0);
+        let json = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        (json, said.out)
+    };
+    // A disturbed superstep may seem longer than one with puts: then they cost nothing.
+    let all_cost = |json: &Value| figures(json, "g_word_us").iter().all(|(_, us)| *us > 0.0);
+    let (json, table) = until_undisturbed(run, all_cost);
+    check_rows(&json);
+    assert_eq!(json["bench"], "bsp");
+    let systems = ["portolan-shm", "bsp-tcp", "again"];
+    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    let references = ["round_trip_us", "barrier_us", "matched_mb_s"];
+    let all = [&METRICS[..], &references].concat();
+    assert_eq!(texts(&json, "rows", "metric"), set(&all));
+    let over = [
+        "round-trip",
+        "barrier",
+        "matched",
+        "one-put",
+        "bsp-tcp",
+        "again",
+    ];
+    assert_eq!(texts(&json, "ratios", "over"), set(&over));
+    for metric in METRICS {
+        assert_eq!(figures(&json, metric).len(), 3, "{metric}: {json}");
+    }
+    let ours = |metric| figures(&json, metric)[0].1;
+    // Units are right: many puts take longer than one, and nothing is faster than any
+    // machine.
+    assert!(ours("scattered_us") > ours("g_word_us"), "{json}");
+    assert!(ours("r_mflop_s") < 1e6 && ours("g_mb_s") < 1e6, "{json}");
+    let kept = fs::read_to_string(room.join("portolan/bsp")).unwrap();
+    let lines: Vec<&str> = kept.lines().collect();
+    let [shm, tcp] = lines[..] else {
+        panic!("two lines: {kept}");
+    };
+    assert!(tcp.starts_with("tcp 2 "), "{kept}");
+    let numbers = shm.strip_prefix("shm 2 ").unwrap().split(' ');
+    for (number, metric) in numbers.zip(["r_mflop_s", "l_us", "g_word_us", "g_mb_s"]) {
+        let number: f64 = number.parse().unwrap();
+        assert!(
+            (number / ours(metric) - 1.0).abs() < 0.01,
+            "{metric}: {kept}"
+        );
+    }
+    assert!(
+        table.contains("shm with 2 processes are kept in"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_bench_of_what_is_not_there_is_refused() {
+    let room = scratch("refused");
+    let ours = TOOLS.display();
+    let twice = format!("a={ours},a={ours}");
+    for (arguments, word) in [
+        (&["-n", "1"][..], "2 to 4096"),
+        (&["-n", "5000"], "2 to 4096"),
+        (&["--vs", "udp"], "NAME=DIR"),
+        (&["--vs", &twice], "give each its own"),
+        (
+            &["--vs", "a=/nonexistent"],
+            "there is no bspcc in /nonexistent",
+        ),
+        (&["--link", "xdp"], "--lab"),
+        (&["--lab", "t-none"], "does not exist"),
+    ] {
+        let said = bench(&room, arguments);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains(word), "{arguments:?}: {said:?}");
+    }
+    // One that compiles and does not run.
+    let other = room.join("other");
+    fs::create_dir(&other).unwrap();
+    symlink(TOOLS.join("bspcc"), other.join("bspcc")).unwrap();
+    symlink("/bin/false", other.join("bsprun")).unwrap();
+    let said = bench(&room, &["--vs", &format!("broken={}", other.display())]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(
+        said.err.contains("broken: the probe with 2 processes"),
+        "{said:?}"
+    );
+    assert!(!room.join("portolan").exists(), "nothing was measured");
+}
+
+#[test]
+fn in_a_lab_others_are_left_out_and_named() {
+    need_root();
+    let lab = TestLab::up(TestLab::own("t-bsp"), "2");
+    let room = scratch("lab");
+    let vs = format!("tcp,again={}", TOOLS.display());
+    let said = bench(&room, &["--lab", lab.0, "--vs", &vs]).expect(0);
+    for words in ["portolan-udp", "bsp-tcp", "again is left out"] {
+        assert!(said.out.contains(words), "{words}: {said:?}");
+    }
+    assert!(!said.out.contains("portolan-udp / again"), "{said:?}");
+}
