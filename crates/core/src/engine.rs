@@ -157,7 +157,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         moved
     }
 
-    /// Opens a space: what has come for it is taken in the next pass.
+    /// Opens a space, and takes what has come for it.
     ///
     /// # Errors
     /// [`Misuse::SpaceOpen`], [`Misuse::Closed`].
@@ -166,10 +166,25 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if space == SpaceId::PROGRAM {
             return Ok(());
         }
+        // That a rank has died is told to those that are open; here it is said behind all that
+        // the rank had sent.
+        self.core.tell_news(&mut self.matched);
         let Core {
             settings, lanes, ..
         } = &self.core;
         self.matched.open(settings, lanes, space);
+        let (core, mut on) = self.parts();
+        if core.aside.is_any() {
+            let run = std::mem::replace(&mut core.run, false);
+            core.take_aside(&mut on);
+            core.run = run;
+        }
+        let Core {
+            settings, lanes, ..
+        } = &self.core;
+        if let Some(part) = self.matched.part(space) {
+            part.mark_dead(lanes, settings.size);
+        }
         Ok(())
     }
 

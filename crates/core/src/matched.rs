@@ -103,14 +103,18 @@ impl Part {
         for rank in (0..config.size).filter(|rank| by_network(lanes.get(*rank))) {
             exchange.set_lane(rank, exchange::Lane::Network);
         }
-        for rank in (0..config.size).filter(|rank| lanes.dead(*rank).is_some()) {
-            exchange.peer_died(rank);
-        }
         Self {
             exchange,
             published: Published::default(),
             cache: Cache::new(config.regions_cached),
             scratch: Vec::new(),
+        }
+    }
+
+    /// Nothing more comes of ranks that are dead.
+    pub(crate) fn mark_dead(&mut self, lanes: &Lanes, size: u32) {
+        for rank in (0..size).filter(|rank| lanes.dead(*rank).is_some()) {
+            self.exchange.peer_died(rank);
         }
     }
 
@@ -131,8 +135,10 @@ impl Matched {
     /// For an endpoint with these lanes.
     #[must_use]
     pub fn new(config: &Settings, lanes: &Lanes) -> Self {
+        let mut own = Part::new(config, lanes, SpaceId::PROGRAM);
+        own.mark_dead(lanes, config.size);
         Self {
-            own: Part::new(config, lanes, SpaceId::PROGRAM),
+            own,
             others: [const { None }; SPACES - 1],
             has_pulls: SpaceId::PROGRAM,
         }
@@ -157,7 +163,8 @@ impl Matched {
             .any(|it| it.exchange.holds_of(rank))
     }
 
-    /// A space is open from now on.
+    /// A space is open from now on. Ranks that are dead are [marked](Part::mark_dead) when what
+    /// they had sent is taken.
     pub(crate) fn open(&mut self, config: &Settings, lanes: &Lanes, space: SpaceId) {
         let mut part = Box::new(Part::new(config, lanes, space));
         if self.own.published.forbidden {

@@ -146,8 +146,8 @@ impl Space {
         })
     }
 
-    /// Opens another space of the endpoint. What has come for it meanwhile is taken by the
-    /// next call that makes progress.
+    /// Opens another space of the endpoint. What has come for it meanwhile is there, also from
+    /// ranks that are dead.
     ///
     /// # Errors
     /// [`Misuse::SpaceOpen`]: each is opened once; other [`Misuse`].

@@ -453,3 +453,42 @@ fn barriers_of_spaces_are_apart() {
         assert_eq!(log.len(), 100);
     }
 }
+
+/// A message to a space waits until that is opened, and a receive gets it, also from a rank
+/// that has closed its endpoint meanwhile.
+#[test]
+fn what_came_before_a_space_was_opened_outlives_its_sender() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        let from = a.instead(OTHERS[0]).unwrap();
+        let logged_later = Arc::new(Mutex::new(0));
+        let options = TaggedOptions::default();
+        from.post_send(1, 7, &options, pattern(20, 1)).unwrap();
+        from.post_send(1, 8, &options, pattern(600, 2)).unwrap();
+        from.try_send(1, PORT, &[1, 2, 3]).unwrap();
+        let closing = std::thread::spawn(move || from.close());
+        run(&[&b], || b.death(0) == Ok(Some(Death::Closed)));
+        let to = b.space(OTHERS[0]).unwrap();
+        let mut bytes = [0; 600];
+        for (tag, sent) in [(8, pattern(600, 2)), (7, pattern(20, 1))] {
+            let got = to.receive_tagged(&Selector::from(0, tag), &mut bytes);
+            assert_eq!(
+                got.map(|it| it.bytes),
+                Ok(sent.len() as u64),
+                "{by:?} {tag}"
+            );
+            assert!(bytes[..sent.len()] == sent);
+        }
+        // Nothing more comes.
+        let none = to.receive_tagged(&Selector::from(0, 9), &mut bytes);
+        assert!(
+            matches!(none, Err(WaitError::PeerDead { rank: 0, .. })),
+            "{none:?}"
+        );
+        let count = Arc::clone(&logged_later);
+        let bind = Binding::to(move |_, m| *count.lock().unwrap() += m.payload.len());
+        to.bind(PORT, bind).unwrap();
+        run(&[&b], || *logged_later.lock().unwrap() == 3);
+        let _ = closing.join().unwrap();
+    }
+}
