@@ -197,6 +197,19 @@ impl Bsp {
     }
 }
 
+/// Refuses to call TCP what is none: a library that takes a name that no transport
+/// has would take that of TCP without noticing it, too.
+fn check_tcp(own: &Bsplib, mut options: Vec<String>) -> Result<()> {
+    options.extend(["-x", "BSP_TRANSPORT=none-such"].map(ToOwned::to_owned));
+    match own.run(&options, 2, 1) {
+        Err(_) => Ok(()),
+        Ok(_) => wrong(
+            "--vs tcp: BSPlib beside portolan has no kernel TCP (it takes any BSP_TRANSPORT): \
+             leave tcp out",
+        ),
+    }
+}
+
 impl Experiment for Bsp {
     /// Each round has a job of ours for the references, which is over before the
     /// probe runs: queues of a network card are one job's at a time.
@@ -223,6 +236,9 @@ impl Experiment for Bsp {
         let own = std::env::current_exe().context("finding the portolan command")?;
         let own = Bsplib::build("bsp", own.parent().unwrap_or(Path::new("/")))
             .context("BSPlib's commands belong beside portolan: make build puts them there")?;
+        if with_tcp {
+            check_tcp(&own, self.options(transport))?;
+        }
         let build = |(name, folder): &(&str, &Path)| Bsplib::build(name, folder);
         let libraries = others.iter().map(build).collect::<Result<Vec<_>>>()?;
 
