@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::{LazyLock, PoisonError};
 
 use common::figures::{TURN, check_rows, figures, set, texts, until_undisturbed};
-use common::{CLOSES_LATE, Said, TestLab, need_root, say, static_library};
+use common::{CLOSES_LATE, Said, TestLab, need_root, say, static_library, until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The folder with the command, the libraries, and what compiles and starts.
@@ -417,6 +418,40 @@ fn a_bench_of_what_is_not_there_is_refused() {
         "{said:?}"
     );
     assert!(!room.join("portolan").exists(), "nothing was measured");
+}
+
+/// Also while the bench has no job of its own, and only waits for the program.
+#[test]
+fn a_bench_that_is_to_end_ends() {
+    let room = scratch("ended");
+    let long = ["bench", "bsp", "--link", "shm", "--slices", "10000"];
+    let mut command = tool("portolan", &long);
+    command.env("XDG_CACHE_HOME", &room).env("TMPDIR", &room);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut bench = command.spawn().unwrap();
+    let program = format!("/proc/{}/fd/", bench.id());
+    let runs = || {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let words = all.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        words
+            .map(|it| String::from_utf8_lossy(&it).into_owned())
+            .any(|it| it.contains(&program))
+    };
+    until(|| "the program never runs".to_owned(), runs);
+    kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
+    until(
+        || "the bench goes on".to_owned(),
+        || bench.try_wait().unwrap().is_some(),
+    );
+    let said = Said::from(bench.wait_with_output().unwrap());
+    assert_eq!(said.code, 128 + 15, "{said:?}");
+    assert!(said.err.contains("terminated"), "{said:?}");
+    until(|| "the program goes on".to_owned(), || !runs());
+    assert_eq!(
+        fs::read_dir(&room).unwrap().count(),
+        0,
+        "it leaves files behind"
+    );
 }
 
 #[test]
