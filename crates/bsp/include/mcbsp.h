@@ -1,6 +1,7 @@
 /*
- * BSPlib over Portolan for programs that were written for MulticoreBSP for C: bsp.h with
- * sizes of type size_t and unsigned numbers of processes, bsp_hpsend() and bsp_direct_get().
+ * BSPlib over Portolan for programs that were written for MulticoreBSP for C. It is bsp.h
+ * with sizes of type size_t and unsigned numbers of processes, bsp_hpsend() and
+ * bsp_direct_get().
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::{LazyLock, PoisonError};
 
 use common::figures::{TURN, check_rows, figures, set, texts, until_undisturbed};
-use common::{CLOSES_LATE, Said, TestLab, need_root, say, static_library};
+use common::{CLOSES_LATE, Said, TestLab, need_root, say, static_library, until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The folder with the command, the libraries, and what compiles and starts.
@@ -259,6 +260,17 @@ fn bench(room: &Path, arguments: &[&str]) -> Said {
     said
 }
 
+/// Whether the library minds the name of its transport, as one with TCP does. Without it
+/// TCP cannot be measured, and the bench refuses to.
+static WITH_TCP: LazyLock<bool> = LazyLock::new(|| {
+    let program = scratch("transport").join("probe");
+    let program = program.to_str().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/bsp/probe.c");
+    heard(&mut tool("bspcc", &["-O2", "-o", program, source])).expect(0);
+    let none = ["-x", "BSP_TRANSPORT=none-such", "-n", "2", program, "1"];
+    heard(&mut tool("bsprun", &none)).code != 0
+});
+
 const METRICS: [&str; 9] = [
     "r_mflop_s",
     "l_us",
@@ -271,12 +283,27 @@ const METRICS: [&str; 9] = [
     "whole_us",
 ];
 
+/// What the library says of the machine.
+const TOLD: &str = r#"
+#include <bsp.h>
+
+int main(void)
+{
+    bsp_begin(bsp_nprocs());
+    if (bsp_pid() == 0)
+        printf("%f %f %f\n", bsp_s(), bsp_l(), bsp_g());
+    bsp_end();
+    return 0;
+}
+"#;
+
 #[test]
 fn a_superstep_stands_beside_others_and_is_kept() {
     let room = scratch("bench");
     let json = room.join("bench.json");
     // Ours again, as if it were another.
-    let vs = format!("tcp,again={}", TOOLS.display());
+    let (tcp, count) = if *WITH_TCP { ("tcp,", 3) } else { ("", 2) };
+    let vs = format!("{tcp}again={}", TOOLS.display());
     let arguments = [
         "--link",
         "shm",
@@ -295,8 +322,8 @@ fn a_superstep_stands_beside_others_and_is_kept() {
     let (json, table) = until_undisturbed(run, all_cost);
     check_rows(&json);
     assert_eq!(json["bench"], "bsp");
-    let systems = ["portolan-shm", "bsp-tcp", "again"];
-    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    let systems = ["portolan-shm", "again", "bsp-tcp"];
+    assert_eq!(texts(&json, "rows", "system"), set(&systems[..count]));
     let references = ["round_trip_us", "barrier_us", "matched_mb_s"];
     let all = [&METRICS[..], &references].concat();
     assert_eq!(texts(&json, "rows", "metric"), set(&all));
@@ -305,12 +332,12 @@ fn a_superstep_stands_beside_others_and_is_kept() {
         "barrier",
         "matched",
         "one-put",
-        "bsp-tcp",
         "again",
+        "bsp-tcp",
     ];
-    assert_eq!(texts(&json, "ratios", "over"), set(&over));
+    assert_eq!(texts(&json, "ratios", "over"), set(&over[..count + 3]));
     for metric in METRICS {
-        assert_eq!(figures(&json, metric).len(), 3, "{metric}: {json}");
+        assert_eq!(figures(&json, metric).len(), count, "{metric}: {json}");
     }
     let ours = |metric| figures(&json, metric)[0].1;
     // Units are right: many puts take longer than one, and nothing is faster than any
@@ -318,19 +345,35 @@ fn a_superstep_stands_beside_others_and_is_kept() {
     assert!(ours("scattered_us") > ours("g_word_us"), "{json}");
     assert!(ours("r_mflop_s") < 1e6 && ours("g_mb_s") < 1e6, "{json}");
     let kept = fs::read_to_string(room.join("portolan/bsp")).unwrap();
-    let lines: Vec<&str> = kept.lines().collect();
-    let [shm, tcp] = lines[..] else {
-        panic!("two lines: {kept}");
-    };
-    assert!(tcp.starts_with("tcp 2 "), "{kept}");
+    let links: Vec<&str> = kept.lines().map(|line| &line[..6]).collect();
+    assert_eq!(links, ["shm 2 ", "tcp 2 "][..count - 1]);
+    let shm = kept.lines().next().unwrap();
     let numbers = shm.strip_prefix("shm 2 ").unwrap().split(' ');
-    for (number, metric) in numbers.zip(["r_mflop_s", "l_us", "g_word_us", "g_mb_s"]) {
-        let number: f64 = number.parse().unwrap();
-        assert!(
-            (number / ours(metric) - 1.0).abs() < 0.01,
-            "{metric}: {kept}"
-        );
+    let numbers: Vec<f64> = numbers.map(|it| it.parse().unwrap()).collect();
+    let close = |a: f64, b: f64| (a / b - 1.0).abs() < 0.01;
+    for (number, metric) in numbers
+        .iter()
+        .zip(["r_mflop_s", "l_us", "g_word_us", "g_mb_s"])
+    {
+        assert!(close(*number, ours(metric)), "{metric}: {kept}");
     }
+    // Programs are told.
+    let (source, program) = (room.join("told.c"), room.join("told"));
+    fs::write(&source, TOLD).unwrap();
+    let [source, program] = [&source, &program].map(|path| path.to_str().unwrap());
+    heard(&mut tool("bspcc", &["-o", program, source])).expect(0);
+    let arguments = ["--transport", "shm", "--no-prefix", "-n", "2", program];
+    let told = heard(tool("bsprun", &arguments).env("XDG_CACHE_HOME", &room)).expect(0);
+    let told: Vec<f64> = (told.out.split_whitespace())
+        .map(|it| it.parse().unwrap())
+        .collect();
+    let [r, l, g, _] = numbers[..] else {
+        panic!("{kept}");
+    };
+    for (told, kept) in told.iter().zip([r, l * r, g * r]) {
+        assert!(close(*told, kept), "{told} and {kept}");
+    }
+    assert_eq!(told.len(), 3);
     assert!(
         table.contains("shm with 2 processes are kept in"),
         "{table}"
@@ -358,6 +401,11 @@ fn a_bench_of_what_is_not_there_is_refused() {
         assert_eq!(said.code, 2, "{said:?}");
         assert!(said.err.contains(word), "{arguments:?}: {said:?}");
     }
+    if !*WITH_TCP {
+        let said = bench(&room, &["--vs", "tcp"]);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains("has no kernel TCP"), "{said:?}");
+    }
     // One that compiles and does not run.
     let other = room.join("other");
     fs::create_dir(&other).unwrap();
@@ -372,15 +420,51 @@ fn a_bench_of_what_is_not_there_is_refused() {
     assert!(!room.join("portolan").exists(), "nothing was measured");
 }
 
+/// Also while the bench has no job of its own, and only waits for the program.
+#[test]
+fn a_bench_that_is_to_end_ends() {
+    let room = scratch("ended");
+    let long = ["bench", "bsp", "--link", "shm", "--slices", "10000"];
+    let mut command = tool("portolan", &long);
+    command.env("XDG_CACHE_HOME", &room).env("TMPDIR", &room);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut bench = command.spawn().unwrap();
+    let program = format!("/proc/{}/fd/", bench.id());
+    let runs = || {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let words = all.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+        words
+            .map(|it| String::from_utf8_lossy(&it).into_owned())
+            .any(|it| it.contains(&program))
+    };
+    until(|| "the program never runs".to_owned(), runs);
+    kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
+    until(
+        || "the bench goes on".to_owned(),
+        || bench.try_wait().unwrap().is_some(),
+    );
+    let said = Said::from(bench.wait_with_output().unwrap());
+    assert_eq!(said.code, 128 + 15, "{said:?}");
+    assert!(said.err.contains("terminated"), "{said:?}");
+    until(|| "the program goes on".to_owned(), || !runs());
+    assert_eq!(
+        fs::read_dir(&room).unwrap().count(),
+        0,
+        "it leaves files behind"
+    );
+}
+
 #[test]
 fn in_a_lab_others_are_left_out_and_named() {
     need_root();
     let lab = TestLab::up(TestLab::own("t-bsp"), "2");
     let room = scratch("lab");
-    let vs = format!("tcp,again={}", TOOLS.display());
+    let tcp = if *WITH_TCP { "tcp," } else { "" };
+    let vs = format!("{tcp}again={}", TOOLS.display());
     let said = bench(&room, &["--lab", lab.0, "--vs", &vs]).expect(0);
-    for words in ["portolan-udp", "bsp-tcp", "again is left out"] {
+    for words in ["portolan-udp", "again is left out"] {
         assert!(said.out.contains(words), "{words}: {said:?}");
     }
+    assert_eq!(said.out.contains("bsp-tcp"), *WITH_TCP, "{said:?}");
     assert!(!said.out.contains("portolan-udp / again"), "{said:?}");
 }

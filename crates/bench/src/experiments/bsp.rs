@@ -6,9 +6,11 @@ use std::str::FromStr;
 
 use clap::Args;
 use portolan_boot::LinkChoice;
-use portolan_boot::launch::RANKS_MAX;
-use portolan_hosts::failure::{Context, Result};
+use portolan_boot::launch::{RANKS_MAX, Stop};
+use portolan_hosts::failure::{Context, Failure, Result};
 use portolan_hosts::lab::Lab;
+use portolan_hosts::ranks::stops;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::conduct::{say_all, took};
 use crate::control::{Line, Order};
@@ -197,6 +199,32 @@ impl Bsp {
     }
 }
 
+/// Refuses to call TCP what is none: a library that takes a name that no transport
+/// has would take that of TCP without noticing it, too.
+fn check_tcp(own: &Bsplib, mut options: Vec<String>) -> Result<()> {
+    options.extend(["-x", "BSP_TRANSPORT=none-such"].map(ToOwned::to_owned));
+    match own.run(&options, 2, 1) {
+        Err(_) => Ok(()),
+        Ok(_) => wrong(
+            "--vs tcp: BSPlib beside portolan has no kernel TCP (it takes any BSP_TRANSPORT): \
+             leave tcp out",
+        ),
+    }
+}
+
+/// Fails if a signal was to end the bench. Once a job of ours has caught signals, they
+/// do not end this process by themselves.
+fn check_stops(stops: &[Stop]) -> Result<()> {
+    for stop in stops {
+        let descriptor = PollFd::new(&stop.descriptor, PollFlags::IN);
+        if poll(&mut [descriptor], Some(&Timespec::default()))? > 0 {
+            let code = u8::try_from(stop.code).unwrap_or(1);
+            return Err(Failure::with_code(code, stop.why.as_str()));
+        }
+    }
+    Ok(())
+}
+
 impl Experiment for Bsp {
     /// Each round has a job of ours for the references, which is over before the
     /// probe runs: queues of a network card are one job's at a time.
@@ -220,9 +248,14 @@ impl Experiment for Bsp {
                 found.remarks.push(format!("{name} {remark}"));
             }
         }
+        // From here on no signal leaves a folder behind.
+        let stops = stops()?;
         let own = std::env::current_exe().context("finding the portolan command")?;
         let own = Bsplib::build("bsp", own.parent().unwrap_or(Path::new("/")))
             .context("BSPlib's commands belong beside portolan: make build puts them there")?;
+        if with_tcp {
+            check_tcp(&own, self.options(transport))?;
+        }
         let build = |(name, folder): &(&str, &Path)| Bsplib::build(name, folder);
         let libraries = others.iter().map(build).collect::<Result<Vec<_>>>()?;
 
@@ -249,11 +282,14 @@ impl Experiment for Bsp {
         };
         let slice_ns = common.slice_ns(FIGURE_MS * 1_000_000);
         rounds(common.slices(), |counts| {
+            check_stops(&stops)?;
             let spec = common.spec(lab.as_ref(), processes)?;
             stage.job(spec, |lines| references.slice(lines, slice_ns, counts))?;
             for system in &mut systems {
                 let ms = slice_ns / 1_000_000;
-                let figures = system.library.run(&system.options, processes, ms)?;
+                let ran = system.library.run(&system.options, processes, ms);
+                check_stops(&stops)?;
+                let figures = ran?;
                 let slots = system.figures.iter_mut().filter(|_| counts);
                 slots.zip(figures).for_each(|(it, value)| it.keep(value, 1));
             }

@@ -10,13 +10,11 @@ use std::path::{Path, PathBuf};
 /// `$XDG_CACHE_HOME/portolan/bsp`, else `~/.cache/portolan/bsp`; nowhere without a
 /// home directory.
 fn file() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let cache = absolute("XDG_CACHE_HOME");
-    let cache = cache.or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("portolan/bsp"))
+    // As the library does, which reads it.
+    let set = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
+    let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(set("HOME")?).join(".cache")));
+    Some(cache?.join("portolan/bsp"))
 }
 
 /// Keeps what was found, in the order of the line. Gives a sentence that says where,
