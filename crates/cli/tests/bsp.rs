@@ -468,3 +468,31 @@ fn in_a_lab_others_are_left_out_and_named() {
     assert_eq!(said.out.contains("bsp-tcp"), *WITH_TCP, "{said:?}");
     assert!(!said.out.contains("portolan-udp / again"), "{said:?}");
 }
+
+/// `examples/bsp/tables`, with small problems. No figure is judged.
+#[test]
+fn tables_of_programs_are_made_over_each_link() {
+    need_root();
+    let lab = TestLab::up(TestLab::own("t-bsptab"), "2");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/bsp/tables");
+    let path = std::env::var("PATH").unwrap();
+    let tables = |arguments: &[&str]| {
+        let mut command = Command::new(script);
+        command.args(arguments).stdin(Stdio::null());
+        command.env("PATH", format!("{}:{path}", TOOLS.display()));
+        command.envs([("PORTOLAN_TUNED", ""), CLOSES_LATE]);
+        heard(&mut command)
+    };
+    let other = format!("other={}", TOOLS.display());
+    let said = tables(&["-q", "-p", "2", "--vs", &other, "--lab", lab.0]).expect(0);
+    let table = said.out.split("Table 1").nth(1).expect("there is one");
+    for (row, program) in table.lines().skip(2).zip(["lu", "fft", "psrs", "cg"]) {
+        let fields: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(fields[..2], [program, "2"], "{}", said.out);
+        assert_eq!(fields.len(), 10, "{row}");
+        let figures = fields[2..].iter().map(|it| it.parse::<f64>().unwrap());
+        assert!(figures.into_iter().all(|it| it > 0.0), "{row}");
+    }
+    tables(&["--vs", "other"]).expect(2).complains(&["NAME=DIR"]);
+    tables(&["-p"]).expect(2).complains(&["give its value"]);
+}
