@@ -213,6 +213,7 @@ install_documents() {
     while IFS= read -r file; do
         case $file in
         examples/rust/*.rs) put 644 "$file" "$exampledir/rust/src/bin/${file#examples/rust/}" ;;
+        examples/bsp/tables) put 755 "$file" "$exampledir/bsp/tables" ;;
         *) put 644 "$file" "$exampledir/${file#examples/}" ;;
         esac
     done < <(find examples -type f | sort)
