@@ -17,4 +17,5 @@ mod process;
 mod queue;
 mod sole;
 mod spare;
+mod tcp;
 mod wire;

@@ -14,7 +14,7 @@ use crate::heads;
 use crate::log::{PIECE_MIN, Piece};
 use crate::queue::Queue;
 use crate::sole::{Busy, Held, Sole};
-use crate::wire::Engine;
+use crate::wire::{Engine, Transport};
 
 /// Who is not to say why all end has so long to be ended.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -138,8 +138,10 @@ pub fn begin(most: i64) {
         drop(stage);
         std::process::exit(0);
     }
+    let transport = Transport::asked().unwrap_or_else(|why| abort(CALL, &why));
     let (intake, heads) = heads::heads(size);
-    let wire = Engine::new(endpoint, intake).unwrap_or_else(|e| abort(CALL, &e.to_string()));
+    let wire = Engine::new(endpoint, size, intake, transport);
+    let wire = wire.unwrap_or_else(|e| abort(CALL, &e.to_string()));
     *NAME.lock().unwrap_or_else(PoisonError::into_inner) = format!("process {me} of {size}, ");
     *stage = Stage::Running(Box::new(Process {
         wire,
@@ -170,7 +172,7 @@ pub fn end() {
     with(CALL, |it| it.sync(CALL, true));
     let over = std::mem::replace(&mut *stage(), Stage::Over);
     if let Stage::Running(it) = over
-        && let Err(e) = it.wire.endpoint.close()
+        && let Err(e) = it.wire.close()
     {
         abort(CALL, &e.to_string());
     }
