@@ -23,6 +23,7 @@ mod queue;
 mod sole;
 mod source;
 mod spare;
+mod tcp;
 mod wire;
 
 pub use program::{Area, Bsp, Plain, nprocs, run};

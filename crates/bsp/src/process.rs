@@ -20,7 +20,7 @@ use crate::profile::{Profile, Writer};
 use crate::queue::Queue;
 use crate::sole::{Busy, Held, Sole};
 use crate::source;
-use crate::wire::Engine;
+use crate::wire::{Engine, Transport};
 
 /// Who is not to say why all end has so long to be ended.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -185,9 +185,11 @@ pub fn begin(most: i64) {
         drop(stage);
         std::process::exit(0);
     }
+    let transport = Transport::asked().unwrap_or_else(|why| abort(CALL, &why));
     let direct = Direct::new(&endpoint).unwrap_or_else(|e| abort(CALL, &e.to_string()));
     let (intake, heads) = heads::heads(size);
-    let wire = Engine::new(endpoint, intake).unwrap_or_else(|e| abort(CALL, &e.to_string()));
+    let wire = Engine::new(endpoint, size, intake, transport);
+    let wire = wire.unwrap_or_else(|e| abort(CALL, &e.to_string()));
     *NAME.lock().unwrap_or_else(PoisonError::into_inner) = format!("process {me} of {size}, ");
     let link = wire.link((me + 1) % size);
     let measured = Measured::of(link, size);
@@ -275,7 +277,7 @@ pub fn end() {
     let size = with(CALL, |it| it.size);
     let over = std::mem::replace(&mut *stage(), Stage::Over(size));
     if let Stage::Running(it) = over
-        && let Err(e) = it.wire.endpoint.close()
+        && let Err(e) = it.wire.close()
     {
         abort(CALL, &e.to_string());
     }

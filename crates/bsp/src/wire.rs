@@ -1,6 +1,7 @@
 //! Heads of an exchange are messages to a port, whose handler puts them where the exchange
 //! finds them. All else are matched messages: short ones are pushed, and what is longer is
-//! pulled by its receiver.
+//! pulled by its receiver. Or all goes by the streams of [`tcp`](crate::tcp), if the
+//! environment asks for those.
 
 use std::time::Duration;
 
@@ -14,6 +15,10 @@ use crate::failure::Failure;
 use crate::head::Head;
 use crate::heads::Intake;
 use crate::spare::Spare;
+use crate::tcp::Streams;
+
+/// Names what carries supersteps.
+const TRANSPORT: &str = "BSP_TRANSPORT";
 
 /// Heads go there; [`crate::direct`] has the next.
 const HEADS: u16 = 0;
@@ -23,7 +28,8 @@ const PART_BITS: u32 = 24;
 /// What is not the number of a message of pieces.
 const KINDS: u64 = 2;
 
-fn tag(part: Part, step: u64) -> u64 {
+/// What names a part of a superstep.
+pub fn tag(part: Part, step: u64) -> u64 {
     let part = match part {
         Part::Log => 0,
         Part::Results => 1,
@@ -32,11 +38,40 @@ fn tag(part: Part, step: u64) -> u64 {
     step << PART_BITS | part
 }
 
-fn part_of(tag: u64) -> Part {
+/// The superstep that a tag names.
+pub const fn step_of(tag: u64) -> u64 {
+    tag >> PART_BITS
+}
+
+/// The part that it names.
+pub fn part_of(tag: u64) -> Part {
     match tag & ((1 << PART_BITS) - 1) {
         0 => Part::Log,
         1 => Part::Results,
         message => Part::Pieces((message - KINDS) as u32),
+    }
+}
+
+/// What carries supersteps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// The endpoint, by its links.
+    Portolan,
+    /// The kernel's TCP, to compare with.
+    Tcp,
+}
+
+impl Transport {
+    /// What the environment asks for.
+    pub fn asked() -> Result<Self, String> {
+        match std::env::var_os(TRANSPORT) {
+            None => Ok(Self::Portolan),
+            Some(name) if name == "portolan" => Ok(Self::Portolan),
+            Some(name) if name == "tcp" => Ok(Self::Tcp),
+            Some(name) => Err(format!(
+                "{TRANSPORT} is {name:?}: give portolan or tcp, or unset it"
+            )),
+        }
     }
 }
 
@@ -51,6 +86,8 @@ pub struct Engine {
     /// Who is dead, of those who take part.
     dead: Vec<u32>,
     spare: Spare,
+    /// What carries supersteps instead.
+    tcp: Option<Box<Streams>>,
 }
 
 impl From<Misuse> for Failure {
@@ -60,23 +97,48 @@ impl From<Misuse> for Failure {
 }
 
 impl Engine {
-    /// Heads come to `intake`.
-    pub fn new(endpoint: Endpoint, mut intake: Intake) -> Result<Self, Failure> {
-        let take = Binding::to(move |_, m| intake.put(m.from, Head::step(m.payload), m.payload));
-        endpoint.bind(HEADS, take)?;
-        Ok(Self {
+    /// Of so many processes; heads come to `intake`.
+    pub fn new(
+        endpoint: Endpoint,
+        size: u32,
+        mut intake: Intake,
+        transport: Transport,
+    ) -> Result<Self, Failure> {
+        let mut engine = Self {
             expected: endpoint.open_queue()?,
             sent: endpoint.open_queue()?,
             under_way: 0,
             lent: 0,
             dead: Vec::new(),
             spare: Spare::default(),
+            tcp: None,
             endpoint,
-        })
+        };
+        if transport == Transport::Tcp {
+            let streams = Streams::open(&mut engine, size, intake)?;
+            engine.tcp = Some(Box::new(streams));
+        } else {
+            let take =
+                Binding::to(move |_, m| intake.put(m.from, Head::step(m.payload), m.payload));
+            engine.endpoint.bind(HEADS, take)?;
+        }
+        Ok(engine)
     }
 
-    /// How another process is reached: `shm`, `udp` or `xdp`.
+    /// All that was sent arrives, and nothing is sent any more.
+    pub fn close(mut self) -> Result<(), Failure> {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.close(&self.endpoint, &mut self.spare)?;
+        }
+        let closed = self.endpoint.close();
+        closed.map_err(|e| Failure::Endpoint(e.to_string()))
+    }
+
+    /// How another process is reached: `shm`, `udp`, `xdp` or `tcp`.
     pub fn link(&self, other: u32) -> &'static str {
+        if self.tcp.is_some() {
+            return "tcp";
+        }
         self.endpoint.lane(other).map_or("", |(name, _)| name)
     }
 
@@ -102,6 +164,9 @@ impl Engine {
         seen: u32,
         limit: Option<Duration>,
     ) -> Result<bool, Failure> {
+        if let Some(tcp) = &mut self.tcp {
+            return tcp.wait_heads(&self.endpoint, &mut self.spare, exchange, seen, limit);
+        }
         let (heads, step) = exchange.heads();
         loop {
             if let Some(who) = self.dead.iter().find(|who| exchange.misses(**who)) {
@@ -127,6 +192,9 @@ impl Engine {
 
     /// Waits for a part that is expected.
     pub fn next(&mut self) -> Result<Arrived, Failure> {
+        if let Some(tcp) = &mut self.tcp {
+            return tcp.next(&self.endpoint, &mut self.spare);
+        }
         let ended = loop {
             match self.endpoint.wait_completion(self.expected, None) {
                 Ok(ended) => break ended,
@@ -162,6 +230,9 @@ impl Engine {
     /// Waits until nobody reads the program's memory any more, and forgets what has left.
     #[inline]
     pub fn settle(&mut self) -> Result<(), Failure> {
+        if let Some(tcp) = &mut self.tcp {
+            return tcp.settle(&self.endpoint, &mut self.spare);
+        }
         while self.under_way > 0 {
             let ended = if self.lent > 0 {
                 match self.endpoint.wait_completion(self.sent, None) {
@@ -199,6 +270,10 @@ fn notify(queue: QueueId, context: u64) -> Notify {
 impl Wire for Engine {
     #[inline]
     fn send_head(&mut self, to: u32, head: &[u8]) -> Result<(), Failure> {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.send_head(to, head, &mut self.spare);
+            return Ok(());
+        }
         match self.endpoint.send(to, HEADS, head) {
             Ok(_) => Ok(()),
             // Whoever misses something of it says so.
@@ -218,6 +293,10 @@ impl Wire for Engine {
         bytes: Gather,
         lent: bool,
     ) -> Result<(), Failure> {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.send(to, part, step, bytes);
+            return Ok(());
+        }
         let options = TaggedOptions {
             notify: notify(self.sent, lent.into()),
             ..TaggedOptions::default()
@@ -235,6 +314,9 @@ impl Wire for Engine {
     }
 
     fn expect(&mut self, from: u32, part: Part, step: u64, room: Scatter) -> Result<(), Failure> {
+        if let Some(tcp) = &mut self.tcp {
+            return tcp.expect(from, part, step, room);
+        }
         let selector = Selector::from(from, tag(part, step));
         match (self.endpoint).post_receive(&selector, room, notify(self.expected, 0)) {
             Ok(_) => Ok(()),

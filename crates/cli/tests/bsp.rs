@@ -493,6 +493,8 @@ fn tables_of_programs_are_made_over_each_link() {
         let figures = fields[2..].iter().map(|it| it.parse::<f64>().unwrap());
         assert!(figures.into_iter().all(|it| it > 0.0), "{row}");
     }
-    tables(&["--vs", "other"]).expect(2).complains(&["NAME=DIR"]);
+    tables(&["--vs", "other"])
+        .expect(2)
+        .complains(&["NAME=DIR"]);
     tables(&["-p"]).expect(2).complains(&["give its value"]);
 }

@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use portolan_boot::LinkChoice;
-use programs::{SYSTEM, library, run, run_pair, succeeds, with_cxx};
+use portolan_boot::launch::{JobSpec, OnDeath};
+use programs::{SYSTEM, library, run, run_job, run_pair, succeeds, with_cxx};
 
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -45,13 +46,15 @@ fn build_source(name: &str, source: &Path) -> PathBuf {
     program
 }
 
+static SEMANTICS: LazyLock<PathBuf> = LazyLock::new(|| build("semantics"));
+static BEGIN: LazyLock<PathBuf> = LazyLock::new(|| build("begin"));
+
 #[test]
 fn calls_do_what_the_standard_says() {
-    let program = build("semantics");
-    run_pair(&program, "");
+    run_pair(&SEMANTICS, "");
     for link in [LinkChoice::Auto, LinkChoice::Udp] {
         for ranks in [1, 3, 5] {
-            let (code, told) = run(&program, "", ranks, link, None);
+            let (code, told) = run(&SEMANTICS, "", ranks, link, None);
             assert_eq!(code, 0, "{ranks} processes over {link:?}: {told}");
         }
     }
@@ -198,9 +201,8 @@ fn programs_may_have_unsigned_sizes() {
 
 #[test]
 fn programs_begin_with_all_with_fewer_and_by_init() {
-    let program = build("begin");
     for mode in ["all", "fewer", "one", "init", "later"] {
-        let (code, told) = run(&program, mode, 3, LinkChoice::Auto, None);
+        let (code, told) = run(&BEGIN, mode, 3, LinkChoice::Auto, None);
         assert_eq!(code, 0, "{mode}: {told}");
     }
 }
@@ -284,6 +286,89 @@ fn conjugate_gradients_read_a_file() {
     refuses(&program, path, 3, "the file does not begin with");
     write(symmetric, "3 2 5\n");
     refuses(&program, path, 3, "the file has no line with rows");
+}
+
+/// Runs a program over the transport of this name; gives its exit code, and what was said.
+fn run_over(transport: &str, spec: JobSpec, program: &Path, mode: &str) -> (i32, String) {
+    let name = format!("bsp-over-{transport}-{mode}-{}", spec.hosts[0]);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let file = File::create(&path).unwrap();
+    let variables = [("BSP_TRANSPORT", transport)];
+    let (code, told) = run_job(program, mode, spec, &variables, Some(&file));
+    let said = fs::read_to_string(&path).unwrap();
+    (code, format!("{said}{told}"))
+}
+
+fn job(ranks: u32) -> JobSpec {
+    JobSpec::new(vec![ranks])
+}
+
+#[test]
+fn supersteps_travel_over_tcp() {
+    for ranks in [1, 2, 3, 5, 8] {
+        let (code, said) = run_over("tcp", job(ranks), &SEMANTICS, "");
+        assert_eq!(code, 0, "{ranks} processes: {said}");
+    }
+    // By the host's own address in the place of the loopback's.
+    let spec = JobSpec {
+        link: LinkChoice::Udp,
+        ..job(3)
+    };
+    let (code, said) = run_over("tcp", spec, &SEMANTICS, "");
+    assert_eq!(code, 0, "{said}");
+    for mode in ["all", "fewer", "one", "init", "later"] {
+        let (code, said) = run_over("tcp", job(3), &BEGIN, mode);
+        assert_eq!(code, 0, "{mode}: {said}");
+    }
+}
+
+#[test]
+fn all_may_send_more_at_once_than_is_buffered() {
+    let program = build("flood");
+    for transport in ["portolan", "tcp"] {
+        let (code, said) = run_over(transport, job(3), &program, "");
+        assert_eq!(code, 0, "{transport}: {said}");
+    }
+}
+
+#[test]
+fn over_tcp_all_others_say_who_is_gone() {
+    for mode in ["dies", "exits"] {
+        // The others say so, however long that takes, and end themselves.
+        let spec = JobSpec {
+            on_death: OnDeath::Notify,
+            ..job(3)
+        };
+        let (code, said) = run_over("tcp", spec, &MISUSE, mode);
+        assert_ne!(code, 0, "{mode}: {said}");
+        for who in [0, 2] {
+            let gone =
+                format!("bsp: process {who} of 3, bsp_sync: superstep 1: process 1 is gone: ");
+            assert!(said.contains(&gone), "{mode}: {said}");
+        }
+    }
+}
+
+#[test]
+fn over_tcp_differences_are_found_by_all() {
+    for mode in ["pushes", "tagsizes", "ends", "pops-other", "put-beyond"] {
+        let (_, text) = MISUSES.iter().find(|(name, _)| *name == mode).unwrap();
+        let (code, said) = run_over("tcp", job(3), &MISUSE, mode);
+        assert_eq!(code, 1, "{mode}: {said}");
+        assert!(said.contains(text), "{mode}: {said}");
+    }
+}
+
+#[test]
+fn an_unknown_transport_is_refused() {
+    for name in ["udp", "TCP", ""] {
+        let (code, said) = run_over(name, job(2), &SEMANTICS, "");
+        assert_eq!(code, 1, "{name}: {said}");
+        let text = format!("bsp: bsp_begin: BSP_TRANSPORT is {name:?}: give portolan or tcp");
+        assert!(said.contains(&text), "{name}: {said}");
+    }
+    let (code, said) = run_over("portolan", job(2), &SEMANTICS, "");
+    assert_eq!(code, 0, "{said}");
 }
 
 /// What is refused, and a part of what is said of it.

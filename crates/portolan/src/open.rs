@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -508,6 +509,16 @@ impl Endpoint {
     #[must_use]
     pub fn address(&self) -> [u8; ADDRESS_BYTES] {
         self.opened.address
+    }
+
+    /// The IP address by which others reach this endpoint. None where shared memory reaches
+    /// all of them, so that no socket is open.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        let of_job = Address::parse(&self.opened.address).map(|it| it.ip);
+        let ip = of_job.or_else(|_| KeyAddress::parse(&self.opened.address).map(|it| it.ip));
+        let ip = IpAddr::from(ip.ok()?).to_canonical();
+        (!ip.is_unspecified()).then_some(ip)
     }
 
     /// The job's id: random, the same for all ranks, and not secret. 0 outside of a job.

@@ -4,6 +4,11 @@
 mod udp {
     const LINK: &str = "udp";
     include!("standalone/cases.rs");
+
+    #[test]
+    fn an_endpoint_knows_its_ip_address() {
+        assert_eq!(open().ip(), Some([127, 0, 0, 1].into()));
+    }
 }
 
 /// By shared memory, where no setting forbids it.

@@ -77,6 +77,13 @@ impl Gather {
         self
     }
 
+    /// The bytes, piece by piece.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.first)
+            .chain(&self.more)
+            .map(Piece::as_slice)
+    }
+
     /// The memory of its pieces that were given as vectors.
     pub fn into_vecs(self) -> impl Iterator<Item = Vec<u8>> {
         let all = std::iter::once(self.first).chain(self.more);
@@ -188,9 +195,7 @@ impl Row for Gather {
     }
 
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(&self.first)
-            .chain(&self.more)
-            .map(Piece::as_slice)
+        Self::slices(self)
     }
 }
 

@@ -53,6 +53,8 @@ pub fn library() -> PathBuf {
 struct Programs<'a> {
     program: &'a Path,
     mode: &'a str,
+    /// What their environment has beside ours.
+    variables: &'a [(&'a str, &'a str)],
     /// Where their errors go, if it is not where ours go.
     errors: Option<&'a File>,
 }
@@ -73,6 +75,7 @@ impl Starter for Programs<'_> {
         command.arg(self.mode).stdin(Stdio::null());
         // On a busy machine a close may take long.
         command.env("PORTOLAN_CLOSE_MS", "60000");
+        command.envs(self.variables.iter().copied());
         if let Some(errors) = self.errors {
             command.stderr(errors.try_clone().unwrap());
         }
@@ -104,9 +107,21 @@ pub fn run(
         link,
         ..JobSpec::new(vec![ranks])
     };
+    run_job(program, mode, spec, &[], errors)
+}
+
+/// The same of any job, with these variables beside those of this process.
+pub fn run_job(
+    program: &Path,
+    mode: &str,
+    spec: JobSpec,
+    variables: &[(&str, &str)],
+    errors: Option<&File>,
+) -> (i32, String) {
     let mut starter = Programs {
         program,
         mode,
+        variables,
         errors,
     };
     let mut told = Vec::new();

@@ -1,0 +1,366 @@
+//! Supersteps over TCP of the kernel, to compare with: one stream between each two
+//! processes. All else of the job, addresses and deaths among it, is the endpoint's.
+//!
+//! No call here waits for one receiver: streams take what they can, and while this process
+//! waits for anything it reads what all others send. So no two wait for each other.
+
+mod connect;
+mod frames;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use portolan::{Endpoint, Gather, Scatter, WaitError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+use crate::exchange::{Arrived, Exchange, Part};
+use crate::failure::Failure;
+use crate::head::Head;
+use crate::heads::Intake;
+use crate::spare::Spare;
+use crate::tcp::frames::{Came, HEAD, Incoming, Outgoing, Trouble};
+use crate::wire::{part_of, tag};
+
+/// A wait asks for so long without a pause: heads of who computes as long as this process
+/// come within it.
+const SPIN: Duration = Duration::from_micros(20);
+/// It asks that long before it sleeps, as a wake-up costs more, and lets others have the core
+/// in between.
+const YIELD: Duration = Duration::from_micros(50);
+/// How often a wait that sleeps asks the endpoint who has died: of a host that is lost the
+/// kernel may not hear.
+const ASK: Duration = Duration::from_millis(200);
+/// The endpoint has that long to say why a stream has ended.
+const REASON: Duration = Duration::from_secs(2);
+/// So many streams are read without asking before which of them there is something in.
+const FEW: usize = 4;
+
+/// The stream between this process and another.
+struct Stream {
+    who: u32,
+    socket: TcpStream,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// Why nothing comes or leaves any more.
+    gone: Option<String>,
+}
+
+/// All streams of a process.
+pub struct Streams {
+    me: u32,
+    /// By process, without this one.
+    streams: Vec<Stream>,
+    intake: Intake,
+    arrived: VecDeque<Arrived>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy)]
+enum Until<'a> {
+    /// More heads have come.
+    Heads(&'a Exchange),
+    /// A part has come.
+    Part,
+    /// All has left.
+    Left,
+    /// All others have closed.
+    Closed,
+}
+
+impl Until<'_> {
+    /// Whether it depends on this process.
+    fn needs(self, it: &Stream) -> bool {
+        match self {
+            Self::Heads(exchange) => exchange.misses(it.who),
+            Self::Part => it.incoming.misses(),
+            Self::Left => !it.outgoing.is_empty(),
+            Self::Closed => it.gone.is_none(),
+        }
+    }
+}
+
+impl Stream {
+    fn end(&mut self, why: String) {
+        self.gone = Some(why);
+        // Whoever misses something of it says so.
+        self.outgoing.clear();
+    }
+
+    fn push(&mut self, tag: u64, bytes: Gather) {
+        if self.gone.is_none() {
+            self.outgoing.push(tag, bytes);
+        }
+    }
+
+    /// Writes once, and says whether anything has left.
+    fn write(&mut self, spare: &mut Spare) -> bool {
+        if self.outgoing.is_empty() {
+            return false;
+        }
+        let socket = &self.socket;
+        let send = |bytes: &[io::IoSlice<'_>]| {
+            let mut control = SendAncillaryBuffer::default();
+            // No signal, where the other has closed.
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            Ok(sendmsg(socket, bytes, &mut control, flags)?)
+        };
+        let done = |sent: Gather| sent.into_vecs().for_each(|memory| spare.keep(memory));
+        match self.outgoing.write(send, done) {
+            Ok(()) => true,
+            Err(e) if is_later(&e) => false,
+            Err(_) => {
+                // What it sent before may be there still; reading says when it is gone.
+                self.outgoing.clear();
+                true
+            }
+        }
+    }
+}
+
+fn is_later(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+impl Streams {
+    fn stream(&mut self, who: u32) -> &mut Stream {
+        &mut self.streams[who as usize - usize::from(who > self.me)]
+    }
+
+    pub fn send_head(&mut self, to: u32, head: &[u8], spare: &mut Spare) {
+        let it = self.stream(to);
+        it.push(HEAD, head.to_vec().into());
+        // All others learn what this process found, whatever becomes of it.
+        it.write(spare);
+    }
+
+    /// Parts leave when something is waited for.
+    pub fn send(&mut self, to: u32, part: Part, step: u64, bytes: Gather) {
+        self.stream(to).push(tag(part, step), bytes);
+    }
+
+    pub fn expect(
+        &mut self,
+        from: u32,
+        part: Part,
+        step: u64,
+        room: Scatter,
+    ) -> Result<(), Failure> {
+        let expected = self.stream(from).incoming.expect(tag(part, step), room);
+        if let Some(bytes) = expected.map_err(|e| trouble(from, e))? {
+            self.arrived.push_back(Arrived { from, part, bytes });
+        }
+        Ok(())
+    }
+
+    /// Waits until more heads have come than the exchange has seen; false if that takes longer
+    /// than a limit.
+    pub fn wait_heads(
+        &mut self,
+        endpoint: &Endpoint,
+        spare: &mut Spare,
+        exchange: &Exchange,
+        seen: u32,
+        limit: Option<Duration>,
+    ) -> Result<bool, Failure> {
+        let (heads, step) = exchange.heads();
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        while heads.count(step) == seen {
+            if let Some(who) = heads.broken() {
+                return Err(Failure::Malformed { who });
+            }
+            if deadline.is_some_and(|at| Instant::now() >= at) {
+                return Ok(false);
+            }
+            self.wait(endpoint, spare, Until::Heads(exchange), deadline)?;
+        }
+        Ok(true)
+    }
+
+    /// Waits for a part that is expected.
+    pub fn next(&mut self, endpoint: &Endpoint, spare: &mut Spare) -> Result<Arrived, Failure> {
+        loop {
+            if let Some(arrived) = self.arrived.pop_front() {
+                return Ok(arrived);
+            }
+            self.wait(endpoint, spare, Until::Part, None)?;
+        }
+    }
+
+    /// Waits until the kernel has all that was sent: nobody sends for this process while it
+    /// computes.
+    pub fn settle(&mut self, endpoint: &Endpoint, spare: &mut Spare) -> Result<(), Failure> {
+        while self.streams.iter().any(|it| !it.outgoing.is_empty()) {
+            self.wait(endpoint, spare, Until::Left, None)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all others have got all, which they say by closing too.
+    pub fn close(&mut self, endpoint: &Endpoint, spare: &mut Spare) -> Result<(), Failure> {
+        self.settle(endpoint, spare)?;
+        for it in &self.streams {
+            // One that is gone has no connection to shut down.
+            let _ = it.socket.shutdown(Shutdown::Write);
+        }
+        while self.streams.iter().any(|it| it.gone.is_none()) {
+            self.wait(endpoint, spare, Until::Closed, None)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until anything has moved.
+    fn wait(
+        &mut self,
+        endpoint: &Endpoint,
+        spare: &mut Spare,
+        until: Until<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Failure> {
+        let mut began = None;
+        loop {
+            if self.pass(spare, Duration::ZERO)? {
+                return Ok(());
+            }
+            let mut lost = self
+                .streams
+                .iter()
+                .filter(|it| it.gone.is_some() && until.needs(it));
+            if let Some(it) = lost.next() {
+                let why = it.gone.clone().unwrap_or_default();
+                return Err(died(endpoint, it.who, why));
+            }
+            let waited = began.get_or_insert_with(Instant::now).elapsed();
+            if waited < YIELD {
+                if waited >= SPIN {
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            if self.pass(spare, ASK)? {
+                return Ok(());
+            }
+            if deadline.is_some_and(|at| Instant::now() >= at) {
+                return Ok(());
+            }
+            endpoint.progress()?;
+            for it in self.streams.iter_mut().filter(|it| until.needs(it)) {
+                if let Some(why) = endpoint.death(it.who)? {
+                    it.end(why.to_string());
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Writes and reads once wherever that is possible, and says whether anything moved. Else
+    /// waits until it is possible, but not longer than the limit.
+    fn pass(&mut self, spare: &mut Spare, limit: Duration) -> Result<bool, Failure> {
+        let mut moved = false;
+        for it in &mut self.streams {
+            moved |= it.write(spare);
+        }
+        let asks = !limit.is_zero() || self.streams.len() > FEW;
+        let readable = asks.then(|| self.poll(if moved { Duration::ZERO } else { limit }));
+        let Self {
+            streams,
+            intake,
+            arrived,
+            ..
+        } = self;
+        for (at, it) in streams.iter_mut().enumerate() {
+            let is_readable = readable.as_ref().is_none_or(|all| all[at]);
+            if it.gone.is_some() || !(is_readable || it.incoming.is_ready()) {
+                continue;
+            }
+            let from = it.who;
+            let give = |came: Came<'_>| match came {
+                Came::Head(head) => intake.put(from, Head::step(head), head),
+                Came::Part(tag, bytes) => arrived.push_back(Arrived {
+                    from,
+                    part: part_of(tag),
+                    bytes,
+                }),
+            };
+            match it.incoming.read(&mut &it.socket, give) {
+                Ok(came) => moved |= came,
+                Err(e) => match trouble(from, e) {
+                    Failure::Died { why, .. } => {
+                        it.end(why);
+                        moved = true;
+                    }
+                    other => return Err(other),
+                },
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Which streams can be read.
+    fn poll(&self, limit: Duration) -> Vec<bool> {
+        let events = |it: &Stream| {
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, !it.incoming.waits());
+            events.set(PollFlags::OUT, !it.outgoing.is_empty());
+            // Of none the kernel tells all the same that a stream has ended.
+            let is_of_use = it.gone.is_none() && !events.is_empty();
+            is_of_use.then_some(events)
+        };
+        let (mut polled, mut places) = (Vec::new(), Vec::new());
+        for (at, it) in self.streams.iter().enumerate() {
+            if let Some(events) = events(it) {
+                polled.push(PollFd::new(&it.socket, events));
+                places.push(at);
+            }
+        }
+        let is_ready = self.streams.iter().any(|it| it.incoming.is_ready());
+        wait_for(&mut polled, if is_ready { Duration::ZERO } else { limit });
+        let mut readable = vec![false; self.streams.len()];
+        for (at, it) in places.into_iter().zip(&polled) {
+            readable[at] = !(it.revents() - PollFlags::OUT).is_empty();
+        }
+        readable
+    }
+}
+
+fn trouble(who: u32, trouble: Trouble) -> Failure {
+    let died = |why| Failure::Died { who, why };
+    match trouble {
+        Trouble::Ended => died("it closed its connection".to_owned()),
+        Trouble::Io(e) => died(format!("its connection broke: {e}")),
+        Trouble::Malformed => Failure::Malformed { who },
+        Trouble::NoMemory(bytes) => Failure::NoMemory { who, bytes },
+    }
+}
+
+/// The endpoint knows more of a death than the stream, a little later.
+fn died(endpoint: &Endpoint, who: u32, why: String) -> Failure {
+    let until = Instant::now() + REASON;
+    loop {
+        if let Ok(Some(why)) = endpoint.death(who) {
+            let why = why.to_string();
+            return Failure::Died { who, why };
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        match endpoint.wait_timeout(left, || false) {
+            // Of this one or another.
+            Err(WaitError::PeerDead { .. }) => {}
+            _ => return Failure::Died { who, why },
+        }
+    }
+}
+
+/// Waits for one of these, but not longer than the limit.
+fn wait_for(polled: &mut [PollFd<'_>], limit: Duration) {
+    let limit = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    // Interrupted: it is asked again.
+    let _ = poll(polled, Some(&limit));
+}
