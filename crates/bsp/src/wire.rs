@@ -16,14 +16,14 @@ use crate::heads::Intake;
 use crate::spare::Spare;
 
 /// Heads go there; [`crate::direct`] has the next.
-const HEADS: u16 = 0;
+pub const HEADS: u16 = 0;
 
 /// Bits of a tag that name the part; the superstep stands above.
 const PART_BITS: u32 = 24;
 /// What is not the number of a message of pieces.
 const KINDS: u64 = 2;
 
-fn tag(part: Part, step: u64) -> u64 {
+pub fn tag(part: Part, step: u64) -> u64 {
     let part = match part {
         Part::Log => 0,
         Part::Results => 1,
@@ -32,7 +32,7 @@ fn tag(part: Part, step: u64) -> u64 {
     step << PART_BITS | part
 }
 
-fn part_of(tag: u64) -> Part {
+pub fn part_of(tag: u64) -> Part {
     match tag & ((1 << PART_BITS) - 1) {
         0 => Part::Log,
         1 => Part::Results,
@@ -139,6 +139,7 @@ impl Engine {
         Ok(Arrived {
             from: ended.completion.peer,
             part: part_of(ended.completion.tag),
+            length: ended.completion.bytes,
             bytes: ended.into_received(),
         })
     }
