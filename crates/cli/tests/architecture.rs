@@ -37,7 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "portolan-properties",
         &[
-            "wire", "seal", "proto", "matching", "exchange", "ring", "boot", "link", "sim",
+            "wire", "seal", "proto", "matching", "exchange", "ring", "boot", "link", "sim", "bsp",
         ],
     ),
     ("portolan-boot", &["wire", "seal", "sys"]),
