@@ -1,6 +1,7 @@
 //! The engine as it is shipped, under the simulator: ranks on hosts that share memory and
 //! networks that lose, spoil, repeat and cut; messages to ports, matched messages,
-//! one-sided accesses, broadcasts and barriers; deaths, returns and closes.
+//! one-sided accesses, broadcasts and barriers; supersteps of BSPlib; deaths, returns and
+//! closes.
 
 mod book;
 mod events;
