@@ -63,6 +63,8 @@ pub struct Arrived {
     pub part: Part,
     /// Nothing, where it went straight to its places.
     pub bytes: Vec<u8>,
+    /// How many bytes came; none if the wire takes nothing but what fills its room.
+    pub length: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -359,7 +361,12 @@ impl Exchange {
         areas: &Areas,
         wire: &mut impl Wire,
     ) -> Result<(), Failure> {
-        let Arrived { from, part, bytes } = arrived;
+        let Arrived {
+            from,
+            part,
+            bytes,
+            length,
+        } = arrived;
         let peer = &mut self.peers[from as usize];
         match part {
             Part::Log => {
@@ -374,6 +381,11 @@ impl Exchange {
                 self.missing.results -= 1;
             }
             Part::Pieces(message) => {
+                let places = peer.places.chunks(PIECES_MAX).nth(message as usize);
+                let room = places.map(|it| it.iter().map(|it| it.bytes as u64).sum());
+                if room.is_none() || length.is_some() && length != room {
+                    return Err(Failure::Malformed { who: from });
+                }
                 if !bytes.is_empty() {
                     peer.staged[message as usize] = bytes;
                 }

@@ -3,6 +3,9 @@
 //! until its end, one [log](log) for each destination, and leaves as [messages](wire)
 //! whose arrival is the barrier. `docs/bsp.md` describes the interface.
 
+// What tests of other crates see is private to all else.
+#![cfg_attr(any(test, feature = "properties"), allow(missing_docs))]
+
 mod areas;
 mod c;
 mod check;
@@ -13,12 +16,16 @@ mod head;
 mod heads;
 mod log;
 mod measured;
-#[cfg(test)]
-mod model;
+#[cfg(any(test, feature = "properties"))]
+#[doc(hidden)]
+pub mod model;
 mod numbers;
 mod process;
 mod profile;
 mod program;
+#[cfg(any(test, feature = "properties"))]
+#[doc(hidden)]
+pub mod properties;
 mod queue;
 mod sole;
 mod source;

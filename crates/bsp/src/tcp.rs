@@ -153,7 +153,12 @@ impl Streams {
     ) -> Result<(), Failure> {
         let expected = self.stream(from).incoming.expect(tag(part, step), room);
         if let Some(bytes) = expected.map_err(|e| trouble(from, e))? {
-            self.arrived.push_back(Arrived { from, part, bytes });
+            self.arrived.push_back(Arrived {
+                from,
+                part,
+                bytes,
+                length: None,
+            });
         }
         Ok(())
     }
@@ -285,6 +290,7 @@ impl Streams {
                     from,
                     part: part_of(tag),
                     bytes,
+                    length: None,
                 }),
             };
             match it.incoming.read(&mut &it.socket, give) {

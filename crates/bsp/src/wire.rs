@@ -21,7 +21,7 @@ use crate::tcp::Streams;
 const TRANSPORT: &str = "BSP_TRANSPORT";
 
 /// Heads go there; [`crate::direct`] has the next.
-const HEADS: u16 = 0;
+pub const HEADS: u16 = 0;
 
 /// Bits of a tag that name the part; the superstep stands above.
 const PART_BITS: u32 = 24;
@@ -207,6 +207,7 @@ impl Engine {
         Ok(Arrived {
             from: ended.completion.peer,
             part: part_of(ended.completion.tag),
+            length: Some(ended.completion.bytes),
             bytes: ended.into_received(),
         })
     }

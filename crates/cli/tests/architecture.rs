@@ -28,14 +28,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "portolan-sim",
-        &["wire", "seal", "proto", "exchange", "link", "core", "sys"],
+        &[
+            "wire", "seal", "proto", "exchange", "link", "core", "sys", "bsp",
+        ],
     ),
     // The fuzz targets' properties: tests only, nothing uses it. Of the simulator, which is
     // for tests too, it has the memory of the protocol's tables.
     (
         "portolan-properties",
         &[
-            "wire", "seal", "proto", "matching", "exchange", "ring", "boot", "link", "sim",
+            "wire", "seal", "proto", "matching", "exchange", "ring", "boot", "link", "sim", "bsp",
         ],
     ),
     ("portolan-boot", &["wire", "seal", "sys"]),

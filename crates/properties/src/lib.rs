@@ -11,6 +11,7 @@ mod proto_input;
 mod queue_input;
 mod record;
 
+pub use bsp::properties::{bsp_head, bsp_parts};
 pub use exchange_input::exchange_input;
 pub use formats::xdp_headers;
 pub use matching::{MatchStep, matching, matching_steps};

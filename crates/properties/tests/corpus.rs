@@ -32,3 +32,13 @@ fn peers_input() {
 fn exchange_input() {
     replay("exchange_input", 20, portolan_properties::exchange_input);
 }
+
+#[test]
+fn bsp_head() {
+    replay("bsp_head", 10, portolan_properties::bsp_head);
+}
+
+#[test]
+fn bsp_parts() {
+    replay("bsp_parts", 20, portolan_properties::bsp_parts);
+}

@@ -13,6 +13,7 @@ use crate::net::{NetCounters, Network};
 use crate::node::{Node, Want, World};
 use crate::rng::{Rng, mix};
 use crate::scenario::{Pattern, Scenario};
+use crate::stage::plan::PHASES;
 use crate::suite::NonceBook;
 use crate::trace::Trace;
 
@@ -56,6 +57,12 @@ pub struct Summary {
     pub stops: u64,
     /// How often it was told to go on.
     pub goes: u64,
+    /// Supersteps that processes have ended, in the engine's runs.
+    pub supersteps: u64,
+    /// Processes that found that another had died, and ended no superstep any more.
+    pub failed: u64,
+    /// Processes that died in a chosen phase of a superstep, by [`crate::stage::plan::Phase`].
+    pub phases: [u64; PHASES],
     /// Packets, by what became of them.
     pub net: NetCounters,
     /// Virtual time at the end, ns.
@@ -73,6 +80,11 @@ impl Summary {
         self.pauses += other.pauses;
         self.stops += other.stops;
         self.goes += other.goes;
+        self.supersteps += other.supersteps;
+        self.failed += other.failed;
+        for (sum, more) in self.phases.iter_mut().zip(other.phases) {
+            *sum += more;
+        }
         self.net.sent += other.net.sent;
         self.net.arrived += other.net.arrived;
         self.net.by_kernel += other.net.by_kernel;

@@ -7,8 +7,10 @@
 //! puts a link's face on it. [`scenario`] says what a seed stands for,
 //! [`cluster`] runs it over protocol endpoints ([`node`], [`memory`],
 //! [`suite`]), [`ledger`] checks what applications may rely on, and [`run`]
-//! goes through many seeds. [`meeting`] is of endpoints outside of a job. [`search`] tries every order of events of a small
-//! case, and [`goodput`] shows what congestion control makes of a link.
+//! goes through many seeds. [`stage`] is of the shipped engine in a job, and of
+//! supersteps of BSPlib over it; [`meeting`] is of endpoints outside of a job. [`search`]
+//! tries every order of events of a small case, and [`goodput`] shows what congestion
+//! control makes of a link.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cluster::{Cluster, Summary};
 use crate::meeting::Meeting;
-use crate::scenario::{MEETING, STAGE, Scenario};
+use crate::scenario::{MEETING, STAGE, SUPERSTEPS, Scenario};
 use crate::stage::Stage;
 use crate::stage::plan::Plan;
 
@@ -61,7 +61,7 @@ pub fn caught<R>(body: impl FnOnce() -> R) -> Result<R, String> {
 /// [`Failure`] if it broke a rule.
 pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, Failure> {
     let fail = |what| Failure { seed, what };
-    if seed >= MEETING {
+    if (MEETING..SUPERSTEPS).contains(&seed) {
         let met = caught(|| Meeting::new(seed, trace).run());
         return met.map_err(fail);
     }

@@ -130,6 +130,10 @@ pub const MEETING: u64 = 1 << 43;
 /// Of those: all are on one host.
 pub const NEAR: u64 = 1 << 42;
 
+/// And from this one on for supersteps of BSPlib on the shipped engine:
+/// [`crate::stage`].
+pub const SUPERSTEPS: u64 = 1 << 44;
+
 impl Scenario {
     /// The scenario that a seed names.
     #[must_use]

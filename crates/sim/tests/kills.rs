@@ -1,20 +1,24 @@
 //! The shipped engine, of which a rank is killed before every step of a run: for good, or
 //! to come back in a new life.
 
+use std::ops::Range;
+
+use portolan_sim::cluster::Summary;
 use portolan_sim::run::{caught, run_plan};
-use portolan_sim::scenario::STAGE;
+use portolan_sim::scenario::{STAGE, SUPERSTEPS};
 use portolan_sim::stage::Stage;
 use portolan_sim::stage::plan::Plan;
 
 /// A short run of a few ranks, without other deaths.
 fn plan(seed: u64, respawn: bool) -> Plan {
-    let plan = Plan::from_seed(STAGE + seed);
+    let plan = Plan::from_seed(seed);
     let several = plan.hosts.iter().any(|host| *host != plan.hosts[0]);
     Plan {
         kills: 0,
         cuts: 0,
         failing: None,
-        acts: 6,
+        acts: plan.acts.min(6),
+        doom: None,
         respawn: respawn && several,
         told: true,
         ..plan
@@ -28,9 +32,9 @@ fn steps(plan: &Plan) -> u64 {
     stage.steps()
 }
 
-fn kill_at_every_step(respawn: bool) {
-    let mut killed = 0;
-    for seed in 0..12 {
+fn kill_at_every_step(seeds: Range<u64>, respawn: bool) -> Summary {
+    let mut sum = Summary::default();
+    for seed in seeds {
         let plan = plan(seed, respawn);
         let ranks = plan.hosts.len();
         let every = (steps(&plan) / 40).max(1);
@@ -42,18 +46,28 @@ fn kill_at_every_step(respawn: bool) {
             };
             let summary = run_plan(killing, false);
             let summary = summary.unwrap_or_else(|what| panic!("{seed}, {kill_at:?}: {what}"));
-            killed += summary.kills;
+            sum.add(&summary);
         }
     }
-    assert!(killed > 300, "{killed}");
+    sum
 }
 
 #[test]
 fn who_is_killed_at_any_step_leaves_nothing_behind() {
-    kill_at_every_step(false);
+    let sum = kill_at_every_step(STAGE..STAGE + 12, false);
+    assert!(sum.kills > 300, "{sum:?}");
 }
 
 #[test]
 fn who_comes_back_in_a_new_life_begins_anew() {
-    kill_at_every_step(true);
+    let sum = kill_at_every_step(STAGE..STAGE + 12, true);
+    assert!(sum.kills > 300, "{sum:?}");
+}
+
+#[test]
+fn who_is_killed_at_any_step_of_a_superstep_is_named() {
+    for respawn in [false, true] {
+        let sum = kill_at_every_step(SUPERSTEPS..SUPERSTEPS + 6, respawn);
+        assert!(sum.kills > 150 && sum.failed > 150, "{sum:?}");
+    }
 }

@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 
 use portolan_sim::cluster::Summary;
 use portolan_sim::run::{run_seed, run_seeds};
-use portolan_sim::scenario::{MEETING, NEAR, STAGE, TWO_NETWORKS, TWO_WAYS};
+use portolan_sim::scenario::{MEETING, NEAR, STAGE, SUPERSTEPS, TWO_NETWORKS, TWO_WAYS};
 
 const SEEDS: u64 = 500;
 
@@ -97,6 +97,15 @@ fn five_hundred_seeds_of_the_engine_pass() {
     assert!(sum.placings > 10_000, "{sum:?}");
     assert!(sum.pauses > 2_000, "{sum:?}");
     assert!(sum.stops > 150 && sum.goes > 150, "{sum:?}");
+}
+
+#[test]
+fn three_hundred_seeds_of_supersteps_pass() {
+    let sum = pass(SUPERSTEPS, 300);
+    assert!(sum.supersteps > 3_000, "{sum:?}");
+    // Ranks die in each phase, and others find it out.
+    assert!(sum.failed > 200, "{sum:?}");
+    assert!(sum.phases.iter().all(|died| *died >= 5), "{sum:?}");
 }
 
 /// So many clusters, from a seed on; gives the sum of their figures.

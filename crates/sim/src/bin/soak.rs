@@ -7,7 +7,7 @@ use std::time::Instant;
 use portolan_sim::cluster::Cluster;
 use portolan_sim::fate::FateList;
 use portolan_sim::run::{caught, run_seed, run_seeds};
-use portolan_sim::scenario::{MEETING, STAGE, Scenario};
+use portolan_sim::scenario::{MEETING, STAGE, SUPERSTEPS, Scenario};
 use portolan_sim::search::Case;
 use portolan_sim::stage::plan::Plan;
 
@@ -64,7 +64,7 @@ fn options() -> Result<Options, String> {
 }
 
 fn one(seed: u64, o: &Options) -> Result<(), String> {
-    if (STAGE..MEETING).contains(&seed) {
+    if (STAGE..MEETING).contains(&seed) || seed >= SUPERSTEPS {
         println!("{:#?}", Plan::from_seed(seed));
     }
     let scenario = Scenario::from_seed(seed);

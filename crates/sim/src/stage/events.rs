@@ -230,7 +230,7 @@ impl Stage {
         }
     }
 
-    fn kill(&mut self, at: usize) {
+    pub(super) fn kill(&mut self, at: usize) {
         let Some(rank) = self.ranks[at].take() else {
             return;
         };
@@ -245,7 +245,13 @@ impl Stage {
                 self.at(self.now + late, Event::Tell(other, at, life));
             }
         }
-        if self.plan.respawn && !self.calm {
+        if self.plan.supersteps > 0 {
+            // When all others must have found out.
+            self.at(self.now + 6 * self.plan.silence_ns, Event::Announce);
+        }
+        // A superstep cannot be taken up again.
+        let again = self.plan.supersteps == 0 || self.returned[at].0 == 0;
+        if self.plan.respawn && !self.calm && again {
             let after = self.rng.scale(1_000, 2 * self.plan.silence_ns);
             self.at(self.now + after, Event::Revive(at));
         }
@@ -270,6 +276,10 @@ impl Stage {
         });
         drop(book);
         self.start(at);
+        if self.plan.supersteps > 0 {
+            let late = self.rng.scale(1, 2 * MS);
+            self.at(self.now + late, Event::Kill(at));
+        }
         for other in 0..self.ranks.len() {
             if self.ranks[other].is_none() {
                 let dead = self.lives[other];

@@ -1,6 +1,7 @@
 //! The engine as it is shipped, under the simulator: ranks on hosts that share memory and
 //! networks that lose, spoil, repeat and cut; messages to ports, matched messages,
-//! one-sided accesses, broadcasts and barriers; deaths, returns and closes.
+//! one-sided accesses, broadcasts and barriers; supersteps of BSPlib; deaths, returns and
+//! closes.
 
 mod book;
 mod events;
@@ -11,6 +12,7 @@ mod ports;
 mod program;
 mod rank;
 mod start;
+mod supersteps;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,6 +27,7 @@ use self::ops::{Parcel, REGION};
 use self::plan::{PARTINGS, PLACINGS, Plan};
 pub use self::rank::SimClock;
 use self::rank::{Closing, Rank, Start};
+use self::supersteps::{SharedTwin, Supersteps};
 use crate::cluster::Summary;
 use crate::content;
 use crate::link::{SharedNetwork, SimLinks};
@@ -49,6 +52,7 @@ pub struct Stage {
     now: u64,
     net: SharedNetwork,
     book: SharedBook,
+    twin: SharedTwin,
     hosts: Vec<Option<Host>>,
     ranks: Vec<Option<Rank>>,
     /// Those that were killed: others may still reach into their memory.
@@ -125,6 +129,7 @@ impl Stage {
             now: 0,
             net: SharedNetwork::new(net),
             book,
+            twin: SharedTwin::new(&plan),
             hosts: (0..ranks).map(|it| host(&plan, it)).collect(),
             ranks: (0..ranks).map(|_| None).collect(),
             killed: Vec::new(),
@@ -155,7 +160,7 @@ impl Stage {
     fn schedule(&mut self) {
         let plan = self.plan.clone();
         let ranks = plan.hosts.len();
-        let busy = u64::from(plan.acts) * plan.gap_ns + 5 * MS;
+        let busy = (u64::from(plan.acts) + 4 * plan.supersteps) * plan.gap_ns + 5 * MS;
         for rank in 0..ranks {
             let first = self.rng.below(2 * plan.gap_ns + 1);
             self.at(first, Event::Act(rank));
@@ -207,6 +212,9 @@ impl Stage {
             clock: &self.clock,
             links,
             shm: self.attach(rank),
+            // Who is started again takes no part, and ends.
+            supersteps: (self.plan.supersteps > 0 && self.returned[rank].0 == 0)
+                .then(|| Supersteps::new(&self.plan, &self.twin, rank)),
             returned: &self.returned,
         };
         self.ranks[rank] = Some(Rank::new(rank, life, start));
@@ -238,14 +246,20 @@ impl Stage {
 
     /// Runs it to its end. Every breach of the rules panics.
     pub fn run(&mut self) -> Summary {
-        let began = |stage: &mut Self| stage.events.is_empty();
+        let began = |stage: &mut Self| stage.events.is_empty() && stage.supersteps_over();
         self.run_until(CHAOS_NS, began);
         self.end_chaos();
+        if self.plan.supersteps > 0 {
+            self.kill_ended();
+            self.must("all supersteps end", Self::supersteps_over);
+            self.kill_ended();
+        }
         self.must("everything ends once faults stop", Self::all_done);
         self.check();
         self.close();
         let [accepted, delivered, refused] = self.book.lock().counts();
         let [placings, pauses] = self.book.lock().placings.counts;
+        let (supersteps, failed, phases) = self.count_supersteps();
         Summary {
             accepted,
             delivered,
@@ -255,6 +269,9 @@ impl Stage {
             pauses,
             stops: self.told(0),
             goes: self.told(1),
+            supersteps,
+            failed,
+            phases,
             net: self.net.lock().counters(),
             ended_at: self.now,
         }
@@ -475,7 +492,9 @@ impl Stage {
                     rank.next_pass = now + self.rng.below(self.plan.wake_ns + 1);
                 } else {
                     let closing = rank.closing;
+                    let was_over = rank.has_left_supersteps();
                     let busy = rank.pass(now);
+                    let is_over = rank.has_left_supersteps() && !was_over;
                     let given_up = std::mem::take(&mut rank.given_up);
                     let has_left = rank.closing != closing && rank.closing == Closing::Over;
                     if busy {
@@ -488,6 +507,9 @@ impl Stage {
                     }
                     if has_left {
                         self.leave(at);
+                    }
+                    if is_over {
+                        self.end_supersteps(at);
                     }
                 }
             }

@@ -4,18 +4,64 @@ use portolan_exchange::Push;
 
 use crate::net::{Faults, Pipe};
 use crate::rng::Rng;
-use crate::scenario::faults;
+use crate::scenario::{SUPERSTEPS, faults};
 use crate::steer::Steering;
 
 /// Chance of its own: whether ranks use several spaces.
 const SPACES: u64 = 0x5bace5;
 /// Likewise whether they send to placing ports, and all that comes of it.
 pub const PLACINGS: u64 = 0x91ace;
+/// Likewise how they end supersteps.
+const SUPERSTEPS_CHANCE: u64 = 0xb5b;
 /// Likewise whether they leave a space.
 pub const PARTINGS: u64 = 0x9a47;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
+
+/// Where in a superstep a rank dies: nothing that it sends from then on leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// So many of its heads have left.
+    Heads(u32),
+    /// Before a log that does not fit its head.
+    Log,
+    /// Before results of gets.
+    Results,
+    /// Before bytes of long puts.
+    Pieces,
+    /// It has all that it needs, and has not returned.
+    End,
+}
+
+/// Phases, of heads two: before the first, and after some.
+pub const PHASES: usize = 6;
+
+impl Phase {
+    /// Its number, below [`PHASES`].
+    #[must_use]
+    pub const fn number(self) -> usize {
+        match self {
+            Self::Heads(0) => 0,
+            Self::Heads(_) => 1,
+            Self::Log => 2,
+            Self::Results => 3,
+            Self::Pieces => 4,
+            Self::End => 5,
+        }
+    }
+}
+
+/// A rank that dies in a phase of a superstep, when it first comes to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doom {
+    /// Which rank.
+    pub rank: usize,
+    /// From which superstep on.
+    pub step: u64,
+    /// Where in it.
+    pub phase: Phase,
+}
 
 /// Everything that shapes a run. Follows from the seed alone.
 #[derive(Clone, Debug)]
@@ -82,6 +128,12 @@ pub struct Plan {
     pub placings: bool,
     /// All open a space, and leave it while they go on.
     pub partings: bool,
+    /// Supersteps that each rank ends; 0: none.
+    pub supersteps: u64,
+    /// Some of their puts are too long for a log.
+    pub long_puts: bool,
+    /// Who dies in one of them.
+    pub doom: Option<Doom>,
     /// Some ranks close with messages under way.
     pub close_early: bool,
     /// A rank is killed before this step of the run.
@@ -164,9 +216,59 @@ impl Plan {
             spaces: Rng::new(seed ^ SPACES).one_in(2),
             placings: !Rng::new(seed ^ PLACINGS).one_in(3),
             partings: Rng::new(seed ^ PARTINGS).one_in(2),
+            supersteps: 0,
+            long_puts: false,
+            doom: None,
             close_early: r.one_in(4),
             kill_at: None,
         }
+        .with_supersteps()
+    }
+
+    /// The same with supersteps, if its seed says so: mostly without all else.
+    fn with_supersteps(mut self) -> Self {
+        if self.seed < SUPERSTEPS {
+            return self;
+        }
+        let r = &mut Rng::new(self.seed ^ SUPERSTEPS_CHANCE);
+        self.supersteps = r.between(2, 8);
+        self.long_puts = r.one_in(2);
+        self.told = r.one_in(2);
+        if !r.one_in(4) {
+            self.acts = 0;
+        }
+        if !r.one_in(4) {
+            // As much as nobody is taken for dead.
+            self.faults.loss = self.faults.loss.min(50_000);
+            self.faults.burst_start = 0;
+            self.failing = None;
+            self.cut_ns = self.cut_ns.min(self.silence_ns / 4);
+        }
+        let ranks = self.hosts.len();
+        self.kills = 0;
+        match r.below(5) {
+            0 | 1 => {}
+            2 => self.kills = r.between(1, 2) as u32,
+            _ => {
+                let some = 1 + r.below(ranks as u64 - 1) as u32;
+                let phases = [
+                    Phase::Heads(0),
+                    Phase::Heads(some),
+                    Phase::Log,
+                    Phase::Results,
+                    Phase::Pieces,
+                    Phase::End,
+                ];
+                let phase = r.pick(&phases);
+                self.long_puts |= matches!(phase, Phase::Log | Phase::Pieces);
+                self.doom = Some(Doom {
+                    rank: r.index(ranks),
+                    step: r.below(self.supersteps),
+                    phase,
+                });
+            }
+        }
+        self
     }
 
     /// Whether a rank that lives may be taken for dead.

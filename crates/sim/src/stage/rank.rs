@@ -18,6 +18,7 @@ use super::parting::Parting;
 use super::plan::Plan;
 use super::ports::binding;
 use super::start::{address_of, net_lane, settings};
+use super::supersteps::Supersteps;
 use crate::link::SimLinks;
 use crate::rng::Rng;
 
@@ -87,6 +88,7 @@ pub struct Rank {
     pub barriers_due: u32,
     pub parting: Parting,
     pub(super) parting_ops: Vec<OpId>,
+    pub(super) supersteps: Option<Supersteps>,
     /// When ports that wait for it go on.
     pub(super) resume_at: u64,
     pub closing: Closing,
@@ -100,6 +102,7 @@ pub struct Start<'a> {
     pub links: SimLinks,
     /// Its port of shared memory, and the indices and ranks of the others there.
     pub shm: Option<(ShmPort, Vec<(u16, u32)>)>,
+    pub(super) supersteps: Option<Supersteps>,
     /// Restarts of every rank, and the number of its last return.
     pub returned: &'a [(u32, u32)],
 }
@@ -112,6 +115,7 @@ impl Rank {
             clock,
             links,
             shm,
+            supersteps,
             returned,
         } = start;
         let lives = book.lock().lives[life].knows.clone();
@@ -159,6 +163,7 @@ impl Rank {
             barriers_due: 0,
             parting: Parting::No,
             parting_ops: Vec::new(),
+            supersteps,
             resume_at: u64::MAX,
             closing: Closing::No,
         };
@@ -256,6 +261,7 @@ impl Rank {
         busy |= self.send_waiting();
         busy |= self.go_on_with_barrier(now);
         busy |= self.go_on_parting(now);
+        busy |= self.go_on_supersteps(now);
         busy |= self.go_on_closing();
         let due = self.engine.next_timeout();
         self.next_pass = match due {
@@ -278,6 +284,9 @@ impl Rank {
             self.next_pass = self.next_pass.min(self.knock_at.max(now + 1));
         }
         self.next_pass = self.next_pass.min(self.resume_at);
+        if let Some(it) = &self.supersteps {
+            self.next_pass = self.next_pass.min(it.next_at);
+        }
         if helped {
             // The program comes back.
             self.next_pass = self.next_pass.min(now + 1 + self.rng.below(100_000));
@@ -346,7 +355,8 @@ impl Rank {
     /// was ever heard of that rank: the engine cannot find out.
     pub fn cannot_notice(&mut self, dead: LifeId) -> bool {
         let rank = self.book.lock().lives[dead].rank;
-        let looked_for = self.claims.iter().any(|it| it.from == dead);
+        let mut looked_for = self.claims.iter().any(|it| it.from == dead);
+        looked_for |= (self.supersteps.as_ref()).is_some_and(|it| it.misses(rank));
         self.known(rank) == Some(dead)
             && (looked_for || self.engine.heard_at(rank as u32).is_none())
     }
@@ -361,6 +371,7 @@ impl Rank {
             && self.barrier.is_none()
             && self.barriers_due == 0
             && !self.parting.is_under_way()
+            && self.supersteps.as_ref().is_none_or(Supersteps::is_done)
             && !self.book.lock().placings.any_waits(self.life)
             && self.engine.idle()
     }
@@ -401,10 +412,11 @@ impl Rank {
     /// What is under way, in words.
     pub fn report(&mut self) -> String {
         let (idle, kept) = (self.engine.idle(), self.kept());
+        let supersteps = self.supersteps.as_ref().map(Supersteps::report);
         let core = &mut self.engine.core;
         format!(
             "rank {}: engine idle {idle}, starved {}, ports {:?}, events {}, next pass {}, wants {:?}, relays {}, ops {:?}, claims {:?}, barrier \
-             {:?}, parting {:?}, closing {:?}, kept {kept}, {:?}, waiting {:?}",
+             {:?}, parting {:?}, closing {:?}, kept {kept}, {:?}, waiting {:?}, {supersteps:?}",
             self.rank,
             core.starved,
             core.ready,

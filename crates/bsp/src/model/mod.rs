@@ -1,0 +1,185 @@
+//! A process that calls what a random program says, beside an obviously correct
+//! [twin](twin). What carries its heads and parts is the test's: a perfect wire here, the
+//! simulated network in `crates/sim`.
+
+#[cfg(test)]
+mod tests;
+mod twin;
+
+use crate::areas::{Area, Areas};
+use crate::exchange::{Exchange, Wanted};
+use crate::head::Common;
+use crate::heads::heads;
+use crate::log::PIECE_MIN;
+use crate::queue::Queue;
+
+pub use crate::exchange::{Arrived, Part, Wire};
+pub use crate::failure::Failure;
+pub use crate::head::Head;
+pub use crate::heads::Intake;
+pub use crate::log::Piece;
+pub use crate::wire::{HEADS, part_of, tag};
+pub use twin::{Memory, Op, Rng, State, Twin};
+
+/// One process.
+pub struct Process {
+    me: usize,
+    memory: Memory,
+    areas: Areas,
+    queue: Queue,
+    step: u64,
+    exchange: Exchange,
+    /// It ends its superstep.
+    ends: bool,
+    /// What long puts that do not copy read from.
+    lent: Vec<Vec<u8>>,
+}
+
+impl Process {
+    /// Process `me` of a program, and where its heads are put.
+    pub fn new(me: usize, twin: &Twin) -> (Self, Intake) {
+        let mut memory: Memory = (twin.sizes.iter()).map(|it| vec![me as u8; *it]).collect();
+        let mut areas = Areas::default();
+        for area in &mut memory {
+            areas.push(Area {
+                start: area.as_mut_ptr().addr(),
+                bytes: area.len() as u64,
+            });
+        }
+        areas.apply();
+        let (intake, heads) = heads(twin.size as u32);
+        let process = Self {
+            me,
+            memory,
+            areas,
+            queue: Queue::default(),
+            step: 0,
+            exchange: Exchange::new(me as u32, twin.size as u32, heads),
+            ends: false,
+            lent: Vec::new(),
+        };
+        (process, intake)
+    }
+
+    /// Supersteps that have ended.
+    pub const fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Whether it is in the call that ends a superstep.
+    pub const fn ends(&self) -> bool {
+        self.ends
+    }
+
+    /// How it ends the superstep.
+    pub const fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    /// Calls what the program says, and begins to end the superstep. Until it is finished
+    /// and nothing that is lent is read any more, the process must stay.
+    pub fn begin(&mut self, twin: &mut Twin, wire: &mut impl Wire) -> Result<(), Failure> {
+        for op in &twin.call(self.me, self.step) {
+            self.call(op);
+        }
+        let common = Common {
+            step: self.step,
+            changes: self.areas.changes(),
+            tag_bytes: twin.tag_bytes,
+            ends: false,
+        };
+        self.ends = true;
+        // SAFETY: the memory is this process's, and nobody else uses it.
+        unsafe { (self.exchange).begin(&common, twin.tag_bytes, &self.areas, wire) }
+    }
+
+    fn call(&mut self, op: &Op) {
+        let Self {
+            areas,
+            memory,
+            exchange,
+            lent,
+            ..
+        } = self;
+        let mut slot = |area: usize| {
+            let found = areas.find(memory[area].as_ptr().addr());
+            found.expect("it is registered")
+        };
+        match op {
+            Op::Put {
+                to,
+                area,
+                offset,
+                bytes,
+            } => {
+                let slot = slot(*area);
+                if bytes.len() < PIECE_MIN {
+                    exchange.logs[*to].put(slot, *offset as u64, bytes, false);
+                    return;
+                }
+                let piece = if bytes[0].is_multiple_of(2) {
+                    lent.push(bytes.clone());
+                    Piece::Lent(lent[lent.len() - 1].as_ptr(), bytes.len())
+                } else {
+                    Piece::Copied(bytes.clone())
+                };
+                exchange.logs[*to].piece(slot, *offset as u64, piece);
+            }
+            Op::Get {
+                from,
+                area,
+                offset,
+                into,
+                bytes,
+            } => {
+                let slot = slot(*area);
+                let wanted = Wanted {
+                    into: memory[into.0][into.1..].as_mut_ptr(),
+                    bytes: *bytes,
+                    hp: false,
+                };
+                exchange.get(*from as u32, slot, *offset as u64, wanted);
+            }
+            Op::Send { to, tag, payload } => exchange.logs[*to].message(tag, payload),
+        }
+    }
+
+    /// Takes the heads that have come.
+    pub fn look(&mut self, wire: &mut impl Wire) -> Result<(), Failure> {
+        self.exchange.look(&self.areas, wire)
+    }
+
+    /// Takes a part that has come.
+    pub fn take(&mut self, arrived: Arrived, wire: &mut impl Wire) -> Result<(), Failure> {
+        self.exchange.take(arrived, &self.areas, wire)
+    }
+
+    /// Ends the superstep, of which all has come. Memory and queue must be as the twin has
+    /// them.
+    pub fn finish(&mut self, twin: &Twin, wire: &mut impl Wire) -> Result<(), Failure> {
+        self.exchange.finish(&mut self.queue, wire)?;
+        self.ends = false;
+        self.step += 1;
+        let (me, step) = (self.me, self.step);
+        let expected = twin.before(step).expect("all have ended the superstep");
+        // Too long to be shown.
+        let same = self.memory == expected.memories[me];
+        assert!(same, "memory of process {me} before superstep {step}");
+        let mut queue = Vec::new();
+        while let Some((tag, payload)) = self.queue.peek() {
+            queue.push((tag.to_vec(), payload.to_vec()));
+            self.queue.advance();
+        }
+        queue.sort();
+        let same = queue == expected.queues[me];
+        assert!(same, "queue of process {me} before superstep {step}");
+        Ok(())
+    }
+
+    /// Nobody reads any more what was lent: it is the program's again, which does with it
+    /// what it likes.
+    pub fn settle(&mut self) {
+        self.lent.iter_mut().for_each(|it| it.fill(b'#'));
+        self.lent.clear();
+    }
+}

@@ -1,0 +1,214 @@
+//! Random programs, and what must come of them: obviously correct, on all memories at once.
+
+use crate::log::PIECE_MIN;
+
+const AREAS: usize = 3;
+
+/// A small generator (xorshift64*).
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Self(seed.wrapping_mul(2) + 1);
+        for _ in 0..8 {
+            rng.below(2);
+        }
+        rng
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
+    }
+}
+
+/// What a process calls in a superstep.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Put {
+        to: usize,
+        area: usize,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    Get {
+        from: usize,
+        area: usize,
+        offset: usize,
+        /// Area and offset here.
+        into: (usize, usize),
+        bytes: usize,
+    },
+    Send {
+        to: usize,
+        tag: Vec<u8>,
+        payload: Vec<u8>,
+    },
+}
+
+impl Op {
+    pub fn is_long(&self) -> bool {
+        matches!(self, Self::Put { bytes, .. } if bytes.len() >= PIECE_MIN)
+    }
+
+    fn put(&self, memories: &mut [Memory]) {
+        if let Self::Put {
+            to,
+            area,
+            offset,
+            bytes,
+        } = self
+        {
+            memories[*to][*area][*offset..][..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+}
+
+pub type Memory = Vec<Vec<u8>>;
+
+/// Memories and sorted queues after a superstep.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub memories: Vec<Memory>,
+    pub queues: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
+}
+
+/// A superstep as the standard has it.
+fn after(before: &State, ops: &[Vec<Op>]) -> State {
+    let mut after = before.memories.clone();
+    let mut queues = vec![Vec::new(); ops.len()];
+    for (me, own) in ops.iter().enumerate() {
+        // Of results that overlap any may be the last.
+        for (whose, op) in (0..ops.len()).flat_map(|whose| own.iter().map(move |op| (whose, op))) {
+            if let Op::Get {
+                from,
+                area,
+                offset,
+                into,
+                bytes,
+            } = op
+                && *from == whose
+            {
+                let read = &before.memories[whose][*area][*offset..][..*bytes];
+                after[me][into.0][into.1..][..*bytes].copy_from_slice(read);
+            }
+        }
+    }
+    // Of puts that overlap any may be the last, too.
+    for op in ops.iter().flatten().filter(|op| !op.is_long()) {
+        op.put(&mut after);
+    }
+    for op in ops.iter().flatten().filter(|op| op.is_long()) {
+        op.put(&mut after);
+    }
+    for ops in ops {
+        for op in ops {
+            match op {
+                Op::Send { to, tag, payload } => queues[*to].push((tag.clone(), payload.clone())),
+                Op::Get { .. } | Op::Put { .. } => {}
+            }
+        }
+    }
+    queues.iter_mut().for_each(|queue| queue.sort());
+    State {
+        memories: after,
+        queues,
+    }
+}
+
+/// A program, as far as it has been called, and what must have come of it.
+#[derive(Clone, Debug)]
+pub struct Twin {
+    rng: Rng,
+    pub size: usize,
+    /// Of each area, bytes.
+    pub sizes: Vec<usize>,
+    pub tag_bytes: u64,
+    /// What was called in each superstep, by process.
+    called: Vec<Vec<Option<Vec<Op>>>>,
+    /// Before each superstep that all have called in.
+    states: Vec<State>,
+}
+
+impl Twin {
+    /// A program of so many processes; `long`: some puts are too long for a log.
+    pub fn new(seed: u64, size: usize, long: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let longest = if long { 20_000 } else { 60 };
+        let sizes: Vec<usize> = (0..AREAS)
+            .map(|_| 1 + rng.below(longest) as usize)
+            .collect();
+        let memory = |me| sizes.iter().map(|bytes| vec![me as u8; *bytes]).collect();
+        let memories = (0..size).map(memory).collect();
+        let queues = vec![Vec::new(); size];
+        Self {
+            tag_bytes: rng.below(10),
+            rng,
+            size,
+            sizes,
+            called: Vec::new(),
+            states: vec![State { memories, queues }],
+        }
+    }
+
+    /// Memories and queues before a superstep. None where somebody is yet to end the one
+    /// before that.
+    pub fn before(&self, step: u64) -> Option<&State> {
+        self.states.get(step as usize)
+    }
+
+    /// What a process calls in its next superstep.
+    pub fn call(&mut self, me: usize, step: u64) -> Vec<Op> {
+        let count = self.rng.below(12);
+        let ops: Vec<Op> = (0..count).map(|_| self.op()).collect();
+        let at = step as usize;
+        if self.called.len() <= at {
+            self.called.resize(at + 1, vec![None; self.size]);
+        }
+        self.called[at][me] = Some(ops.clone());
+        if self.called[at].iter().all(Option::is_some) {
+            let all: Vec<Vec<Op>> = self.called[at].iter().flatten().cloned().collect();
+            self.states.push(after(&self.states[at], &all));
+        }
+        ops
+    }
+
+    fn place(&mut self) -> (usize, usize, usize) {
+        let area = self.rng.below(AREAS as u64) as usize;
+        let offset = self.rng.below(self.sizes[area] as u64) as usize;
+        let bytes = self.rng.below((self.sizes[area] - offset) as u64 + 1) as usize;
+        (area, offset, bytes)
+    }
+
+    fn op(&mut self) -> Op {
+        let other = self.rng.below(self.size as u64) as usize;
+        let (area, offset, bytes) = self.place();
+        let fill = self.rng.below(256) as u8;
+        match self.rng.below(4) {
+            0 | 1 => Op::Put {
+                to: other,
+                area,
+                offset,
+                bytes: vec![fill; bytes],
+            },
+            2 => {
+                let (own, at, room) = self.place();
+                Op::Get {
+                    from: other,
+                    area,
+                    offset,
+                    into: (own, at),
+                    bytes: bytes.min(room),
+                }
+            }
+            _ => Op::Send {
+                to: other,
+                tag: vec![fill; self.tag_bytes as usize],
+                payload: vec![fill ^ 0xff; bytes],
+            },
+        }
+    }
+}

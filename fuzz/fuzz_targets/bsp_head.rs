@@ -1,0 +1,4 @@
+//! The head and the log of another process of BSPlib; the property is in `crates/bsp`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| portolan_properties::bsp_head(bytes));
