@@ -6,14 +6,16 @@
 //! more: so the results of its own gets and then the puts of others are written. The bytes
 //! of long puts are received straight in their places, once the results of gets are there.
 
+mod serve;
+
 use portolan::{Buffer, Gather, Scatter};
 
 use crate::areas::Areas;
-use crate::check::{Access, Checks, conflict};
+use crate::check::Checks;
 use crate::failure::Failure;
 use crate::head::{Common, Head};
 use crate::heads::Heads;
-use crate::log::{Call, Calls, Log, Piece, Place};
+use crate::log::{Calls, Log, Piece, Place};
 use crate::queue::Queue;
 
 /// Pieces that travel in one message.
@@ -86,15 +88,6 @@ struct Peer {
     /// There are puts in its log, which have not been written.
     puts: bool,
     /// Messages in its log, and their bytes.
-    messages: (usize, usize),
-}
-
-/// What a process asks for.
-#[derive(Debug, Default)]
-struct Asked {
-    results: Vec<u8>,
-    places: Vec<Wanted>,
-    puts: bool,
     messages: (usize, usize),
 }
 
@@ -466,166 +459,6 @@ impl Exchange {
         Ok(Calls::of(calls, data, tag_bytes))
     }
 
-    /// Checks all that others ask for, and answers their gets. Without any gets puts are
-    /// written at once.
-    fn serve(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
-        let (me, step) = (self.me, self.common.step);
-        self.check(areas)?;
-        let at_once = !self.wants && !self.gets;
-        for who in 0..self.peers.len() as u32 {
-            if self.peers[who as usize].head.log() == 0 {
-                continue;
-            }
-            let asked = self.serve_one(who, at_once, areas)?;
-            let peer = &mut self.peers[who as usize];
-            (peer.places, peer.messages) = (asked.places, asked.messages);
-            peer.puts = asked.puts && !at_once;
-            if who == me {
-                peer.results = asked.results;
-            } else if !asked.results.is_empty() {
-                self.sent += asked.results.len() as u64;
-                wire.send(who, Part::Results, step, asked.results.into(), false)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Finds accesses to memory of this process that are in conflict, if that is asked for.
-    fn check(&self, areas: &Areas) -> Result<(), Failure> {
-        let Some(checks) = &self.checks else {
-            return Ok(());
-        };
-        let mut all: Vec<Access> = checks.accesses(self.me).collect();
-        all.extend(self.wanted.iter().flatten().map(|it| Access {
-            start: it.into.addr(),
-            bytes: it.bytes,
-            writes: true,
-            hp: it.hp,
-            who: self.me,
-            call: if it.hp { "bsp_hpget" } else { "bsp_get" },
-        }));
-        for who in 0..self.peers.len() as u32 {
-            let mut calls = self.calls(who)?;
-            while let Ok(Some(call)) = calls.read() {
-                let (place, writes, call) = match call {
-                    Call::Put(it, _) | Call::Piece(it) if it.hp => (it, true, "bsp_hpput"),
-                    Call::Put(it, _) | Call::Piece(it) => (it, true, "bsp_put"),
-                    Call::Get(it) if it.hp => (it, false, "bsp_hpget"),
-                    Call::Get(it) => (it, false, "bsp_get"),
-                    Call::Message { .. } => continue,
-                };
-                // What is outside is found where it is served.
-                if let Ok(start) = areas.place(place.slot, place.offset, place.bytes) {
-                    all.push(Access {
-                        start: start.addr(),
-                        bytes: place.bytes as usize,
-                        writes,
-                        hp: place.hp,
-                        who,
-                        call,
-                    });
-                }
-            }
-        }
-        let Some((a, b)) = conflict(all) else {
-            return Ok(());
-        };
-        Err(Failure::Overlap {
-            both: [(a.call, a.who), (b.call, b.who)],
-            whose: self.me,
-            bytes: (a.start + a.bytes).min(b.start + b.bytes) - b.start,
-        })
-    }
-
-    /// The same of one process.
-    fn serve_one(&self, who: u32, at_once: bool, areas: &Areas) -> Result<Asked, Failure> {
-        let mut asked = Asked::default();
-        let mut calls = self.calls(who)?;
-        while let Some(call) = calls.read().map_err(|_| Failure::Malformed { who })? {
-            let find = |verb, place: Place| {
-                let Place { offset, bytes, .. } = place;
-                let outside = |why| Failure::Outside {
-                    who,
-                    verb,
-                    offset,
-                    bytes,
-                    whose: self.me,
-                    why,
-                };
-                areas.place(place.slot, offset, bytes).map_err(outside)
-            };
-            match call {
-                Call::Put(place, bytes) => {
-                    let into = find("puts", place)?;
-                    asked.puts = true;
-                    if at_once {
-                        // SAFETY: promised where this began.
-                        unsafe { bytes.as_ptr().copy_to(into, bytes.len()) };
-                    }
-                }
-                Call::Get(place) => {
-                    let from = find("gets", place)?;
-                    let (at, bytes) = (asked.results.len(), place.bytes as usize);
-                    grow(&mut asked.results, place.bytes, who)?;
-                    asked.results.resize(at + bytes, 0);
-                    // SAFETY: so many bytes of a registered area, which is the program's
-                    // memory until it is popped.
-                    unsafe { from.copy_to_nonoverlapping(asked.results[at..].as_mut_ptr(), bytes) };
-                }
-                Call::Piece(place) => asked.places.push(Wanted {
-                    into: find("puts", place)?,
-                    bytes: place.bytes as usize,
-                    hp: place.hp,
-                }),
-                Call::Message { tag, payload } => {
-                    asked.messages.0 += 1;
-                    asked.messages.1 += tag.len() + payload.len();
-                }
-            }
-        }
-        Ok(asked)
-    }
-
-    /// Writes the results of gets.
-    fn store_results(&self) -> Result<(), Failure> {
-        for ((who, peer), wanted) in (0..).zip(&self.peers).zip(&self.wanted) {
-            let mut rest = &peer.results[..];
-            for it in wanted {
-                let cut = rest.split_at_checked(it.bytes);
-                let (result, after) = cut.ok_or(Failure::Malformed { who })?;
-                rest = after;
-                // SAFETY: promised where this began.
-                unsafe { result.as_ptr().copy_to(it.into, it.bytes) };
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes what others have put, but for pieces.
-    fn store_puts(&self, areas: &Areas) -> Result<(), Failure> {
-        for (who, _) in (0..).zip(&self.peers).filter(|(_, peer)| peer.puts) {
-            let mut calls = self.calls(who)?;
-            while let Ok(Some(call)) = calls.read() {
-                if let Call::Put(place, bytes) = call
-                    && let Ok(into) = areas.place(place.slot, place.offset, place.bytes)
-                {
-                    // SAFETY: promised where this began.
-                    unsafe { bytes.as_ptr().copy_to(into, bytes.len()) };
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the pieces of this process to itself.
-    fn store_own(&self) {
-        let places = &self.peers[self.me as usize].places;
-        for (place, piece) in places.iter().zip(&self.own) {
-            // SAFETY: promised where this began; they may overlap.
-            unsafe { piece.start().copy_to(place.into, place.bytes) };
-        }
-    }
-
     /// Receives the bytes of long puts: in their places, unless some overlap, which must
     /// look as if one came after the other.
     fn expect_pieces(&mut self, wire: &mut impl Wire) -> Result<(), Failure> {
@@ -721,54 +554,6 @@ impl Exchange {
         }
         self.wants = false;
     }
-
-    /// Writes pieces that were received elsewhere.
-    fn store_staged(&self) -> Result<(), Failure> {
-        for (who, peer) in (0..).zip(&self.peers) {
-            if who == self.me {
-                self.store_own();
-            }
-            for (places, bytes) in peer.places.chunks(PIECES_MAX).zip(&peer.staged) {
-                let mut rest = &bytes[..];
-                for it in places {
-                    let cut = rest.split_at_checked(it.bytes);
-                    let (piece, after) = cut.ok_or(Failure::Malformed { who })?;
-                    rest = after;
-                    // SAFETY: promised where this began.
-                    unsafe { piece.as_ptr().copy_to(it.into, it.bytes) };
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn fill(&self, queue: &mut Queue) -> Result<(), Failure> {
-        let all = self.peers.iter().map(|peer| peer.messages);
-        let (messages, bytes) = all.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
-        if messages == 0 {
-            return Ok(());
-        }
-        queue.reserve(messages, bytes);
-        for (who, _) in (0..)
-            .zip(&self.peers)
-            .filter(|(_, peer)| peer.messages.0 > 0)
-        {
-            let mut calls = self.calls(who)?;
-            while let Ok(Some(call)) = calls.read() {
-                if let Call::Message { tag, payload } = call {
-                    queue.push(tag, payload);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Makes room for so many bytes more, which a process asks for.
-fn grow(memory: &mut Vec<u8>, bytes: u64, who: u32) -> Result<(), Failure> {
-    let more = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let grown = memory.try_reserve(more);
-    grown.map_err(|_| Failure::NoMemory { who, bytes })
 }
 
 /// The messages that pieces travel in, and whether some are lent.

@@ -24,12 +24,10 @@ use crate::spare::Spare;
 use crate::tcp::frames::{Came, HEAD, Incoming, Outgoing, Trouble};
 use crate::wire::{part_of, tag};
 
-/// A wait asks for so long without a pause: heads of who computes as long as this process
-/// come within it.
-const SPIN: Duration = Duration::from_micros(20);
-/// It asks that long before it sleeps, as a wake-up costs more, and lets others have the core
-/// in between.
-const YIELD: Duration = Duration::from_micros(50);
+/// A wait asks for so long before it sleeps, as a wake-up costs more. It does not yield the
+/// core: beside busy programs that may take as long as one of them may run, and who sleeps
+/// runs at once when it is woken.
+const SPIN: Duration = Duration::from_micros(30);
 /// How often a wait that sleeps asks the endpoint who has died: of a host that is lost the
 /// kernel may not hear.
 const ASK: Duration = Duration::from_millis(200);
@@ -60,8 +58,8 @@ pub struct Streams {
 /// What is waited for.
 #[derive(Clone, Copy)]
 enum Until<'a> {
-    /// More heads have come.
-    Heads(&'a Exchange),
+    /// More heads have come, or it is that late.
+    Heads(&'a Exchange, Option<Instant>),
     /// A part has come.
     Part,
     /// All has left.
@@ -74,10 +72,21 @@ impl Until<'_> {
     /// Whether it depends on this process.
     fn needs(self, it: &Stream) -> bool {
         match self {
-            Self::Heads(exchange) => exchange.misses(it.who),
+            Self::Heads(exchange, _) => exchange.misses(it.who),
             Self::Part => it.incoming.misses(),
             Self::Left => !it.outgoing.is_empty(),
             Self::Closed => it.gone.is_none(),
+        }
+    }
+
+    /// How long a sleep may be, and whether it is late.
+    fn sleep(self) -> (Duration, bool) {
+        match self {
+            Self::Heads(_, Some(until)) => {
+                let left = until.saturating_duration_since(Instant::now());
+                (left.min(ASK), left.is_zero())
+            }
+            _ => (ASK, false),
         }
     }
 }
@@ -163,8 +172,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Waits until more heads have come than the exchange has seen; false if that takes longer
-    /// than a limit.
+    /// Waits until more heads have come than the exchange has seen; false if that takes
+    /// longer than a limit.
     pub fn wait_heads(
         &mut self,
         endpoint: &Endpoint,
@@ -174,15 +183,15 @@ impl Streams {
         limit: Option<Duration>,
     ) -> Result<bool, Failure> {
         let (heads, step) = exchange.heads();
-        let deadline = limit.map(|limit| Instant::now() + limit);
+        let until = limit.map(|limit| Instant::now() + limit);
         while heads.count(step) == seen {
             if let Some(who) = heads.broken() {
                 return Err(Failure::Malformed { who });
             }
-            if deadline.is_some_and(|at| Instant::now() >= at) {
+            if until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(false);
             }
-            self.wait(endpoint, spare, Until::Heads(exchange), deadline)?;
+            self.wait(endpoint, spare, Until::Heads(exchange, until))?;
         }
         Ok(true)
     }
@@ -193,7 +202,7 @@ impl Streams {
             if let Some(arrived) = self.arrived.pop_front() {
                 return Ok(arrived);
             }
-            self.wait(endpoint, spare, Until::Part, None)?;
+            self.wait(endpoint, spare, Until::Part)?;
         }
     }
 
@@ -201,7 +210,7 @@ impl Streams {
     /// computes.
     pub fn settle(&mut self, endpoint: &Endpoint, spare: &mut Spare) -> Result<(), Failure> {
         while self.streams.iter().any(|it| !it.outgoing.is_empty()) {
-            self.wait(endpoint, spare, Until::Left, None)?;
+            self.wait(endpoint, spare, Until::Left)?;
         }
         Ok(())
     }
@@ -214,18 +223,17 @@ impl Streams {
             let _ = it.socket.shutdown(Shutdown::Write);
         }
         while self.streams.iter().any(|it| it.gone.is_none()) {
-            self.wait(endpoint, spare, Until::Closed, None)?;
+            self.wait(endpoint, spare, Until::Closed)?;
         }
         Ok(())
     }
 
-    /// Waits until anything has moved.
+    /// Waits until anything has moved, or it is late.
     fn wait(
         &mut self,
         endpoint: &Endpoint,
         spare: &mut Spare,
         until: Until<'_>,
-        deadline: Option<Instant>,
     ) -> Result<(), Failure> {
         let mut began = None;
         loop {
@@ -240,17 +248,11 @@ impl Streams {
                 let why = it.gone.clone().unwrap_or_default();
                 return Err(died(endpoint, it.who, why));
             }
-            let waited = began.get_or_insert_with(Instant::now).elapsed();
-            if waited < YIELD {
-                if waited >= SPIN {
-                    std::thread::yield_now();
-                }
+            if began.get_or_insert_with(Instant::now).elapsed() < SPIN {
                 continue;
             }
-            if self.pass(spare, ASK)? {
-                return Ok(());
-            }
-            if deadline.is_some_and(|at| Instant::now() >= at) {
+            let (limit, is_late) = until.sleep();
+            if is_late || self.pass(spare, limit)? {
                 return Ok(());
             }
             endpoint.progress()?;
