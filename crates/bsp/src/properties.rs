@@ -6,6 +6,7 @@ use std::ops::Range;
 use portolan::{Gather, Scatter};
 
 use crate::areas::{Area, Areas};
+use crate::check::Checks;
 use crate::exchange::{Arrived, Exchange, Part, Wanted, Wire};
 use crate::failure::Failure;
 use crate::head::{Common, Head};
@@ -136,6 +137,7 @@ impl Victim {
             self.memory[range].fill(OPEN);
         }
         self.memory[RESULTS].fill(OPEN);
+        self.exchange.checks = (calls & 16 != 0).then(Checks::default);
         let each = RESULTS.len() / self.exchange.logs.len();
         for who in 0..self.exchange.logs.len() {
             if calls & 1 != 0 {
