@@ -131,6 +131,8 @@ pub use interfaces::{
 };
 pub use logging::begin_log;
 pub use open::{Config, Endpoint, OpenError};
+#[doc(hidden)]
+pub use portolan_engine::copy_beyond;
 pub use portolan_engine::{
     ADDRESS_BYTES, ARGS_MAX, Action, AddPeerError, Arrival, Binding, Buffer, CALLS, Completion,
     Context, Count, CounterId, Counters, Death, DeregisterError, Ended, ErrorHandler, Event,

@@ -7,7 +7,7 @@
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].
-pub(crate) unsafe fn copy_beyond(from: *const u8, into: *mut u8, bytes: usize) {
+pub unsafe fn copy_beyond(from: *const u8, into: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};

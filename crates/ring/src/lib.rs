@@ -29,6 +29,8 @@ mod table;
 #[cfg(not(loom))]
 mod wiped;
 
+#[cfg(not(loom))]
+pub use beyond::copy_beyond;
 pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDOW};
 #[cfg(not(loom))]
 pub use kernel::{ChunkRing, Descriptor, KernelConsumer, KernelProducer};
