@@ -3,9 +3,9 @@
 //! they carry, one behind the other. Long puts are not in there: the log says only where
 //! they go to, and their bytes travel as [pieces](Piece) of their own.
 //!
-//! A call is a byte, then up to three numbers (LEB128) that it does not share with the
-//! call before: slot, distance from where that one ended (zigzag), length. So scattered
-//! puts of 8 bytes in an area of 1 MiB take 4 bytes each beside their own.
+//! A call is a byte, then what it does not share with the call before: slot (LEB128),
+//! distance from where that one ended (4 bytes, or 8), length (LEB128). So scattered puts
+//! of 8 bytes in an area of up to 2 GiB take 5 bytes each beside their own.
 
 use crate::numbers;
 use crate::spare::ADDRESSES;
@@ -23,6 +23,8 @@ const ADJACENT: u8 = 8;
 const SAME_LENGTH: u8 = 16;
 /// By a call that need not buffer.
 const HP: u8 = 32;
+/// The distance has 8 bytes.
+const WIDE: u8 = 64;
 
 /// What a call shares with the one before.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,7 +125,11 @@ impl Log {
                 });
             }
         }
-        self.data.extend_from_slice(bytes);
+        // Most puts are words: a copy of known length needs no call.
+        match <&[u8; 8]>::try_from(bytes) {
+            Ok(word) => self.data.extend_from_slice(word),
+            Err(_) => self.data.extend_from_slice(bytes),
+        }
     }
 
     /// A long put.
@@ -173,22 +179,35 @@ impl Log {
         } = place;
         let before = self.shared;
         let flag = |flag, on| if on { flag } else { 0 };
-        self.calls.push(
-            kind | flag(HP, hp)
-                | flag(SAME_SLOT, slot == before.slot)
-                | flag(ADJACENT, offset == before.end)
-                | flag(SAME_LENGTH, bytes == before.bytes),
-        );
-        if slot != before.slot {
-            numbers::push(&mut self.calls, slot.into());
-        }
-        if offset != before.end {
-            let distance = offset.wrapping_sub(before.end) as i64;
-            let zigzag = (distance << 1) ^ (distance >> 63);
-            numbers::push(&mut self.calls, zigzag as u64);
-        }
-        if bytes != before.bytes {
-            numbers::push(&mut self.calls, bytes);
+        let distance = offset.wrapping_sub(before.end) as i64;
+        let near = i32::try_from(distance);
+        let first = kind
+            | flag(HP, hp)
+            | flag(SAME_SLOT, slot == before.slot)
+            | flag(ADJACENT, distance == 0)
+            | flag(SAME_LENGTH, bytes == before.bytes)
+            | flag(WIDE, near.is_err());
+        if let Ok(near) = near
+            && first & (SAME_SLOT | ADJACENT | SAME_LENGTH) == SAME_SLOT | SAME_LENGTH
+        {
+            // Most are such, and this needs neither a loop nor a call.
+            let end = self.calls.len() + 5;
+            let both = u64::from(first) | u64::from(near as u32) << 8;
+            self.calls.extend_from_slice(&both.to_le_bytes());
+            self.calls.truncate(end);
+        } else {
+            self.calls.push(first);
+            if slot != before.slot {
+                numbers::push(&mut self.calls, slot.into());
+            }
+            match near {
+                Ok(0) => {}
+                Ok(near) => self.calls.extend_from_slice(&near.to_le_bytes()),
+                Err(_) => self.calls.extend_from_slice(&distance.to_le_bytes()),
+            }
+            if bytes != before.bytes {
+                numbers::push(&mut self.calls, bytes);
+            }
         }
         self.shared = Shared {
             slot,
@@ -259,6 +278,12 @@ impl<'a> Calls<'a> {
         Ok(*first)
     }
 
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (array, rest) = self.calls.split_first_chunk().ok_or(Malformed)?;
+        self.calls = rest;
+        Ok(*array)
+    }
+
     fn number(&mut self) -> Result<u64, Malformed> {
         numbers::read(&mut self.calls).ok_or(Malformed)
     }
@@ -280,13 +305,13 @@ impl<'a> Calls<'a> {
             };
         }
         let first = self.byte()?;
-        if first >= HP << 1 {
+        if first >= WIDE << 1 {
             return Err(Malformed);
         }
         let has = |flag| first & flag != 0;
         let kind = first & KIND;
         if kind == MESSAGE {
-            if has(SAME_SLOT | ADJACENT | HP) {
+            if has(SAME_SLOT | ADJACENT | HP | WIDE) {
                 return Err(Malformed);
             }
             if !has(SAME_LENGTH) {
@@ -301,9 +326,12 @@ impl<'a> Calls<'a> {
             it.slot = u32::try_from(self.number()?).map_err(|_| Malformed)?;
         }
         if !has(ADJACENT) {
-            let zigzag = self.number()?;
-            let distance = (zigzag >> 1) ^ (zigzag & 1).wrapping_neg();
-            it.end = it.end.wrapping_add(distance);
+            let distance = if has(WIDE) {
+                i64::from_le_bytes(self.array()?)
+            } else {
+                i32::from_le_bytes(self.array()?).into()
+            };
+            it.end = it.end.wrapping_add(distance as u64);
         }
         if !has(SAME_LENGTH) {
             it.bytes = self.number()?;
@@ -404,7 +432,7 @@ mod tests {
             log.put(7, (at >> 33) % 100_000 * 8, &[1; 8], false);
         }
         let (bytes, calls, _) = taken(&mut log);
-        assert!(bytes.len() <= 1000 * 12 + 10, "{}", bytes.len());
+        assert!(bytes.len() <= 1000 * 13 + 10, "{}", bytes.len());
         assert_eq!(read(&bytes, calls, 0).unwrap().len(), 1000);
     }
 

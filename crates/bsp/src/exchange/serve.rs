@@ -112,7 +112,7 @@ impl Exchange {
                     asked.puts = true;
                     if at_once {
                         // SAFETY: promised where this began.
-                        unsafe { bytes.as_ptr().copy_to(into, bytes.len()) };
+                        unsafe { write(bytes, into) };
                     }
                 }
                 Call::Get(place) => {
@@ -162,7 +162,7 @@ impl Exchange {
                     && let Ok(into) = areas.place(place.slot, place.offset, place.bytes)
                 {
                     // SAFETY: promised where this began.
-                    unsafe { bytes.as_ptr().copy_to(into, bytes.len()) };
+                    unsafe { write(bytes, into) };
                 }
             }
         }
@@ -225,4 +225,19 @@ fn grow(memory: &mut Vec<u8>, bytes: u64, who: u32) -> Result<(), Failure> {
     let more = usize::try_from(bytes).unwrap_or(usize::MAX);
     let grown = memory.try_reserve(more);
     grown.map_err(|_| Failure::NoMemory { who, bytes })
+}
+
+/// Writes what was put: mostly words, whose copies need no call.
+///
+/// # Safety
+/// So many bytes may be written at `into`.
+#[inline]
+unsafe fn write(bytes: &[u8], into: *mut u8) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match bytes.len() {
+            8 => bytes.as_ptr().copy_to(into, 8),
+            length => bytes.as_ptr().copy_to(into, length),
+        }
+    }
 }
