@@ -170,6 +170,11 @@ pub fn begin(most: i64) {
         _ => abort(CALL, "it is called once"),
     };
     let me = endpoint.rank();
+    if endpoint.restarts(me).is_ok_and(|restarts| restarts > 0) {
+        let why = "this process was started again, and the others do not begin again with it: run \
+                   without --respawn";
+        abort(CALL, why);
+    }
     let size = if me == 0 {
         let Ok(most @ 1..) = u32::try_from(most) else {
             abort(CALL, &format!("{most} processes: give 1 or more"));
