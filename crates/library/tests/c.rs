@@ -217,7 +217,7 @@ fn the_shared_library_exports_the_headers() {
             &["portolan.h", "portolan_matched.h", "portolan_onesided.h"][..],
         ),
         ("atoll", &["atoll.h"][..]),
-        ("bsp", &["bsp.h"][..]),
+        ("bsp", &["bsp.h", "mcbsp.h"][..]),
     ] {
         for header in headers {
             let text = fs::read_to_string(self::headers(interface).join(header)).unwrap();
