@@ -51,10 +51,17 @@ pub struct Areas {
 }
 
 impl Areas {
-    /// Registers an area at the end of the superstep.
-    pub fn push(&mut self, area: Area) {
-        self.pushed.push((self.changes.pushes, area));
-        self.changes.pushes = self.changes.pushes.wrapping_add(1);
+    /// Registers an area at the end of the superstep; false if there is no memory.
+    pub fn push(&mut self, area: Area) -> bool {
+        let more = self.pushed.len() + 1;
+        let room = self.pushed.try_reserve(1).is_ok()
+            && self.slots.try_reserve(more).is_ok()
+            && self.by_start.try_reserve(more).is_ok();
+        if room {
+            self.pushed.push((self.changes.pushes, area));
+            self.changes.pushes = self.changes.pushes.wrapping_add(1);
+        }
+        room
     }
 
     /// Undoes the newest registration of an address that was not undone, at the end of the
@@ -248,7 +255,7 @@ mod tests {
         let other = Area { start: 0x2000, ..A };
         let popped = |pushed: [Area; 2], before: bool| {
             let mut areas = Areas::default();
-            pushed.into_iter().for_each(|area| areas.push(area));
+            pushed.into_iter().for_each(|area| _ = areas.push(area));
             if before {
                 areas.apply();
             }

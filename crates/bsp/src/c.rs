@@ -75,6 +75,9 @@ extern "C" fn bsp_end() {
 /// `text` is a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_abort_text(text: *const c_char) -> ! {
+    if text.is_null() {
+        abort("bsp_abort", "NULL");
+    }
     // SAFETY: promised by the caller.
     let text = unsafe { CStr::from_ptr(text) };
     abort("bsp_abort", text.to_string_lossy().trim_end());

@@ -270,9 +270,13 @@ impl Exchange {
         self.missing.heads -= 1;
     }
 
-    /// A get from a process, and where its result goes to.
+    /// A get from a process, and where its result goes to; false if there is no memory.
     #[inline]
-    pub fn get(&mut self, from: u32, slot: u32, offset: u64, wanted: Wanted) {
+    pub fn get(&mut self, from: u32, slot: u32, offset: u64, wanted: Wanted) -> bool {
+        let room = self.wanted[from as usize].try_reserve(1).is_ok();
+        if !room || !self.logs[from as usize].make_room_for_call() {
+            return false;
+        }
         self.logs[from as usize].get(Place {
             slot,
             offset,
@@ -281,6 +285,7 @@ impl Exchange {
         });
         self.wanted[from as usize].push(wanted);
         self.wants = true;
+        true
     }
 
     /// How many heads have been looked at, if some are missing.

@@ -26,6 +26,9 @@ const HP: u8 = 32;
 /// The distance has 8 bytes.
 const WIDE: u8 = 64;
 
+/// Most bytes of a call, beside those that it carries.
+const CALL_MAX: usize = 32;
+
 /// What a call shares with the one before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
@@ -101,10 +104,19 @@ pub enum Call<'a> {
 }
 
 impl Log {
-    /// Makes room for so many bytes; false if there is no memory for them.
+    /// Makes room for a call that carries so many bytes; false if there is no memory.
     #[inline]
     pub fn make_room(&mut self, bytes: usize) -> bool {
-        bytes < ADDRESSES && self.data.try_reserve(bytes).is_ok()
+        let fits = bytes < ADDRESSES && self.data.try_reserve(bytes).is_ok();
+        fits && self.make_room_for_call()
+    }
+
+    /// The same of one that carries none: a get, or a long put.
+    #[inline]
+    pub fn make_room_for_call(&mut self) -> bool {
+        // Its own, and that of the put before, which is still open.
+        let calls = self.calls.try_reserve(2 * CALL_MAX).is_ok();
+        calls && self.pieces.try_reserve(1).is_ok()
     }
 
     /// A short put, which copies.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,17 @@ pub fn abort(call: &str, why: &str) -> ! {
     // What the program says itself stays as it is.
     let line = source::line(call).filter(|_| call != "bsp_abort");
     let line = line.map_or_else(String::new, |line| format!(" ({line})"));
-    say(&format!("{call}: {why}{line}"));
+    end_all(&format!("{call}: {why}{line}"))
+}
+
+fn end_all(text: &str) -> ! {
+    static ENDS: AtomicBool = AtomicBool::new(false);
+    say(text);
+    if ENDS.swap(true, Ordering::Relaxed) {
+        // In an exit handler of a program that ends so already.
+        // SAFETY: it ends the process, without further handlers.
+        unsafe { _exit(ABORTED) };
+    }
     std::process::exit(ABORTED);
 }
 
@@ -104,8 +115,15 @@ unsafe extern "C" {
 }
 
 fn no_memory(call: &str, bytes: usize) -> ! {
-    let why = format!("there is no memory for a copy of {bytes} bytes");
-    abort(call, &why);
+    // Without the line of the call: to find that takes memory too.
+    end_all(&format!(
+        "{call}: there is no memory for a copy of {bytes} bytes"
+    ))
+}
+
+/// Of what a call notes.
+pub fn no_memory_for_call(call: &str) -> ! {
+    end_all(&format!("{call}: there is no memory to note it"))
 }
 
 fn open(stage: &mut Stage, call: &str) {
@@ -139,24 +157,29 @@ pub fn nprocs() -> u32 {
     }
 }
 
-/// Tag of the message by which process 0 tells the others how many take part. Those of
-/// supersteps are lower.
+/// Tag of the message by which process 0 tells the others how many take part, and what
+/// carries supersteps. Those of supersteps are lower.
 const SIZE_TAG: u64 = u64::MAX;
 
-fn tell_others(endpoint: &Endpoint, size: u32) {
+fn tell_others(endpoint: &Endpoint, size: u32, transport: Transport) {
     for other in 1..endpoint.size() {
-        let size = size.to_le_bytes().to_vec();
+        let told = [&size.to_le_bytes()[..], &[transport as u8]].concat();
         // Who misses one that is gone says so.
-        let _ = endpoint.post_send(other, SIZE_TAG, &TaggedOptions::default(), size);
+        let _ = endpoint.post_send(other, SIZE_TAG, &TaggedOptions::default(), told);
     }
 }
 
-fn of_first(endpoint: &Endpoint) -> Result<u32, String> {
-    let mut size = [0; 4];
-    match endpoint.receive_tagged(&Selector::from(0, SIZE_TAG), &mut size) {
-        Ok(_) => Ok(u32::from_le_bytes(size)),
-        Err(e) => Err(format!("process 0 has not begun: {e}")),
+fn of_first(endpoint: &Endpoint, transport: Transport) -> Result<u32, String> {
+    let mut told = [0; 5];
+    let received = endpoint.receive_tagged(&Selector::from(0, SIZE_TAG), &mut told);
+    received.map_err(|e| format!("process 0 has not begun: {e}"))?;
+    let [size @ .., its] = told;
+    if its != transport as u8 {
+        let why = "all processes must have the same BSP_TRANSPORT: process 0 has another than \
+                   process";
+        return Err(format!("{why} {}", endpoint.rank()));
     }
+    Ok(u32::from_le_bytes(size))
 }
 
 /// Begins with at most so many processes, as process 0 says: the others may not know yet
@@ -175,22 +198,22 @@ pub fn begin(most: i64) {
                    without --respawn";
         abort(CALL, why);
     }
+    let transport = Transport::asked().unwrap_or_else(|why| abort(CALL, &why));
     let size = if me == 0 {
         let Ok(most @ 1..) = u32::try_from(most) else {
             abort(CALL, &format!("{most} processes: give 1 or more"));
         };
         let size = most.min(endpoint.size());
-        tell_others(&endpoint, size);
+        tell_others(&endpoint, size, transport);
         size
     } else {
-        of_first(&endpoint).unwrap_or_else(|why| abort(CALL, &why))
+        of_first(&endpoint, transport).unwrap_or_else(|why| abort(CALL, &why))
     };
     if me >= size {
         let _ = endpoint.close();
         drop(stage);
         std::process::exit(0);
     }
-    let transport = Transport::asked().unwrap_or_else(|why| abort(CALL, &why));
     let direct = Direct::new(&endpoint).unwrap_or_else(|e| abort(CALL, &e.to_string()));
     let (intake, heads) = heads::heads(size);
     let wire = Engine::new(endpoint, size, intake, transport);
@@ -349,6 +372,9 @@ impl Process {
         }
         let copy = self.wire.copy(bytes);
         let copy = copy.unwrap_or_else(|| no_memory(call, bytes.len()));
+        if !log.make_room_for_call() {
+            no_memory_for_call(call);
+        }
         log.piece(slot, offset, Piece::Copied(copy));
     }
 
@@ -365,12 +391,18 @@ impl Process {
         }
         let slot = self.slot(call, start);
         let piece = Piece::Lent(bytes.as_ptr(), bytes.len());
-        self.exchange.logs[to as usize].piece(slot, offset, piece);
+        let log = &mut self.exchange.logs[to as usize];
+        if !log.make_room_for_call() {
+            no_memory_for_call(call);
+        }
+        log.piece(slot, offset, piece);
     }
 
     pub fn get(&mut self, call: &str, from: u32, start: usize, offset: u64, wanted: Wanted) {
         let slot = self.slot(call, start);
-        self.exchange.get(from, slot, offset, wanted);
+        if !self.exchange.get(from, slot, offset, wanted) {
+            no_memory_for_call(call);
+        }
     }
 
     /// A get that reads now.
@@ -427,7 +459,9 @@ impl Process {
     }
 
     pub fn push(&mut self, start: usize, bytes: u64) {
-        self.areas.push(Area { start, bytes });
+        if !self.areas.push(Area { start, bytes }) {
+            no_memory_for_call("bsp_push_reg");
+        }
     }
 
     /// Ends the superstep.
@@ -438,6 +472,7 @@ impl Process {
     }
 
     fn try_sync(&mut self, ends: bool) -> Result<(), Failure> {
+        self.wire.check_fork()?;
         let common = Common {
             step: self.step,
             changes: self.areas.changes(),
@@ -505,6 +540,10 @@ impl Process {
             std::thread::sleep(PATIENCE);
             std::process::exit(ABORTED);
         }
-        abort(call, &format!("superstep {}: {failure}", self.step));
+        let text = format!("superstep {}: {failure}", self.step);
+        if matches!(failure, Failure::NoMemory { .. }) {
+            end_all(&format!("{call}: {text}"));
+        }
+        abort(call, &text);
     }
 }

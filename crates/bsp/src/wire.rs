@@ -129,6 +129,15 @@ impl Engine {
         Ok(engine)
     }
 
+    /// A forked child has no part in this: the endpoint finds that itself, streams do not.
+    #[inline]
+    pub fn check_fork(&self) -> Result<(), Failure> {
+        if self.tcp.is_some() {
+            self.endpoint.counters()?;
+        }
+        Ok(())
+    }
+
     /// All that was sent arrives, and nothing is sent any more.
     pub fn close(mut self) -> Result<(), Failure> {
         if let Some(tcp) = &mut self.tcp {

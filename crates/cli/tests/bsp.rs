@@ -496,5 +496,6 @@ fn tables_of_programs_are_made_over_each_link() {
     tables(&["--vs", "other"])
         .expect(2)
         .complains(&["NAME=DIR"]);
+    assert!(tables(&["--help"]).expect(0).out.contains("--vs NAME=DIR"));
     tables(&["-p"]).expect(2).complains(&["give its value"]);
 }

@@ -372,7 +372,14 @@ fn an_unknown_transport_is_refused() {
 }
 
 /// What is refused, and a part of what is said of it.
-const MISUSES: [(&str, &str); 48] = [
+const MISUSES: [(&str, &str); 51] = [
+    (
+        "transports",
+        "bsp_begin: all processes must have the same BSP_TRANSPORT: process 0 has another than \
+         process 1",
+    ),
+    ("abort-null", "of 3, bsp_abort: NULL\n"),
+    ("abort-twice", "of 3, bsp_abort: second\n"),
     ("before", "bsp: bsp_sync: it comes before bsp_begin"),
     ("pid-before", "bsp_pid: it comes before bsp_begin"),
     ("none", "bsp_begin: 0 processes: give 1 or more"),
@@ -603,5 +610,34 @@ fn direct_gets_read_while_the_other_computes() {
         let said = fs::read_to_string(&path).unwrap();
         assert_eq!(code, 1, "{mode}: {told}: {said}");
         assert!(said.contains(text), "{mode}: {said}");
+    }
+}
+
+/// What is refused for want of memory ends the program with words, not by a signal.
+#[test]
+fn memory_that_is_short_is_told() {
+    if std::env::var_os("PORTOLAN_TEST_CFLAGS").is_some() {
+        eprintln!("*** DID NOT RUN: a sanitizer needs more addresses than this test leaves ***");
+        return;
+    }
+    let program = build("memory");
+    for mode in ["put", "long-put", "hpput", "get", "send", "push"] {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-memory-{mode}"));
+        for link in [LinkChoice::Auto, LinkChoice::Udp] {
+            let file = File::create(&path).unwrap();
+            let (code, told) = run(&program, mode, 1, link, Some(&file));
+            let said = fs::read_to_string(&path).unwrap();
+            assert_eq!(code, 1, "{mode}: {told}: {said}");
+            assert!(said.contains(": there is no memory "), "{mode}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_takes_no_part_over_any_transport() {
+    for transport in ["portolan", "tcp"] {
+        let (code, said) = run_over(transport, job(3), &MISUSE, "forks");
+        assert_eq!(code, 0, "{transport}: {said}");
+        assert!(said.contains("a forked child"), "{transport}: {said}");
     }
 }

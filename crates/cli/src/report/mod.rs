@@ -40,7 +40,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     strange.extend(damaged);
     if reports.is_empty() && profile.is_none() {
         let mut text = format!(
-            "no bench has written to {}: portolan bench latency --json {0}/latency.json does",
+            "no bench has written to {}: portolan bench latency --json {0}/latency.json does; nor \
+             has a program of BSPlib: bsprun --profile {0} does",
             directory.display()
         );
         for (file, why) in strange {

@@ -1,4 +1,9 @@
 /* What is refused: the first word says what. There are three processes. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "test.h"
 
 static int me;
@@ -7,6 +12,11 @@ static char area[16], other[16];
 static int is(const char *how, const char *name)
 {
     return strcmp(how, name) == 0;
+}
+
+static void aborts(void)
+{
+    bsp_abort("second");
 }
 
 static void early(const char *how)
@@ -23,6 +33,8 @@ static void early(const char *how)
         bsp_begin(-3);
     if (is(how, "init-null"))
         bsp_init(NULL, 0, &none);
+    if (is(how, "transports") && is(getenv("PORTOLAN_RANK"), "1"))
+        setenv("BSP_TRANSPORT", "tcp", 1);
 }
 
 static void spmd(const char *how)
@@ -38,6 +50,19 @@ static void spmd(const char *how)
         bsp_abort("%s %d\n", "that was all:", 7);
     if (is(how, "abort-one") && me == 1)
         bsp_abort("one of them");
+    if (is(how, "abort-null"))
+        bsp_abort_text(NULL);
+    if (is(how, "abort-twice")) {
+        atexit(aborts);
+        bsp_abort("first");
+    }
+    if (is(how, "forks") && me == 0) {
+        if (fork() == 0) {
+            bsp_sync();
+            _exit(0);
+        }
+        wait(NULL);
+    }
     if (is(how, "push-negative"))
         bsp_push_reg(area, -1);
     if (is(how, "push-null"))
