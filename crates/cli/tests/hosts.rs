@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use common::cluster::{Cluster, PORT, User};
 use common::{
-    Said, example, finish, keeper_of, marked, none_left, portolan, probe, read_until, signal,
+    Said, example, finish, keeper_of, none_left, portolan, probe, read_until, signal,
 };
 use rustix::process::Signal;
 
@@ -351,9 +351,9 @@ fn each_failure_has_cause_and_remedy() {
     let slow = ["--connect-timeout", "1", "--prefix", &prefix];
     fails("ssh", &slow, &["host h1: no answer within 2 s"]);
     let job = ["--prefix", &prefix, "--hosts", "h0,h1", "--", "true"];
-    let child = cluster.start("hosts-wait", &job);
+    let mut child = cluster.start("hosts-wait", &job);
     while !cluster.has_agent("h0") {
-        assert!(marked("hosts-wait").contains(&child.id()));
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
     }
     signal(child.id(), Signal::INT);
     finish(child)

@@ -166,9 +166,12 @@ pmix_status_t PMIx_Register_event_handler(pmix_status_t codes[], size_t count,
 {
     pthread_t thread;
 
-    (void)codes, (void)count, (void)info, (void)infos;
-    handler = call;
+    (void)info, (void)infos;
     registered(PMIX_SUCCESS, 0, data);
+    /* There is no launcher that could be lost: who waits for that hears of no death. */
+    if (count == 1 && codes[0] == PMIX_ERR_LOST_CONNECTION)
+        return PMIX_SUCCESS;
+    handler = call;
     pthread_create(&thread, NULL, watch, NULL);
     return PMIX_SUCCESS;
 }
