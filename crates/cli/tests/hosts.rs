@@ -10,9 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::cluster::{Cluster, PORT, User};
-use common::{
-    Said, example, finish, keeper_of, none_left, portolan, probe, read_until, signal,
-};
+use common::{Said, example, finish, keeper_of, none_left, portolan, probe, read_until, signal};
 use rustix::process::Signal;
 
 #[test]

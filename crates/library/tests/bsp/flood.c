@@ -47,5 +47,9 @@ int main(void)
     bsp_qsize(&who, NULL);
     CHECK(who == p);
     bsp_end();
+    free(put);
+    free(got);
+    free(from);
+    free(to);
     return 0;
 }
