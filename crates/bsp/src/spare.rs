@@ -1,6 +1,8 @@
 //! Memory that is used again: pages that a process has not touched before cost more than
 //! copying to them.
 
+use std::collections::VecDeque;
+
 /// Pieces that are kept at most.
 const PIECES_MAX: usize = 64;
 /// Bytes that are kept at most, in all of them.
@@ -11,7 +13,8 @@ pub const ADDRESSES: usize = 1 << 56;
 
 #[derive(Debug, Default)]
 pub struct Spare {
-    pieces: Vec<Vec<u8>>,
+    /// Those that were kept last stand last: supersteps that need more of the same follow.
+    pieces: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
@@ -20,8 +23,10 @@ impl Spare {
     /// there is none to be had.
     pub fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let fitting = (self.pieces.iter().enumerate()).filter(|(_, it)| it.capacity() >= bytes);
-        if let Some((at, _)) = fitting.min_by_key(|(_, it)| it.capacity()) {
-            let memory = self.pieces.swap_remove(at);
+        let smallest = fitting
+            .min_by_key(|(_, it)| it.capacity())
+            .map(|(at, _)| at);
+        if let Some(memory) = smallest.and_then(|at| self.pieces.remove(at)) {
             self.bytes -= memory.capacity();
             return Some(memory);
         }
@@ -30,12 +35,17 @@ impl Spare {
         got.then_some(memory)
     }
 
-    /// Keeps memory, unless there is enough.
+    /// Keeps memory, in the place of what was kept first if there is enough.
     pub fn keep(&mut self, memory: Vec<u8>) {
         let bytes = memory.capacity();
-        if bytes > 0 && self.pieces.len() < PIECES_MAX && self.bytes + bytes <= BYTES_MAX {
-            self.bytes += bytes;
-            self.pieces.push(memory);
+        if bytes == 0 || bytes > BYTES_MAX {
+            return;
+        }
+        self.bytes += bytes;
+        self.pieces.push_back(memory);
+        while self.pieces.len() > PIECES_MAX || self.bytes > BYTES_MAX {
+            let first = self.pieces.pop_front();
+            self.bytes -= first.map_or(0, |it| it.capacity());
         }
     }
 }
@@ -68,5 +78,10 @@ mod tests {
             spare.keep(Vec::with_capacity(1));
         }
         assert_eq!(spare.pieces.len(), PIECES_MAX);
+        // What comes last is kept, whatever was before it.
+        spare.keep(Vec::with_capacity(BYTES_MAX));
+        assert_eq!((spare.pieces.len(), spare.bytes), (1, BYTES_MAX));
+        spare.keep(Vec::with_capacity(BYTES_MAX + 1));
+        assert_eq!(spare.bytes, BYTES_MAX);
     }
 }
