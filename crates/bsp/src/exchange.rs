@@ -207,11 +207,7 @@ impl Exchange {
         for to in (1..size).map(|k| (me + k) % size) {
             let log = &mut self.logs[to as usize];
             let (calls, data) = log.end();
-            let head = Head {
-                gets: !self.wanted[to as usize].is_empty(),
-                calls: calls.len() as u64,
-                data: data.len() as u64,
-            };
+            let head = Head::of((calls, data), !self.wanted[to as usize].is_empty());
             self.first.clear();
             head.write(common, &mut self.first);
             if head.is_whole() {
@@ -249,12 +245,7 @@ impl Exchange {
     /// Takes what this process asks of itself.
     fn hear_own(&mut self) {
         let me = self.me as usize;
-        let (calls, data) = self.logs[me].end();
-        let head = Head {
-            gets: !self.wanted[me].is_empty(),
-            calls: calls.len() as u64,
-            data: data.len() as u64,
-        };
+        let head = Head::of(self.logs[me].end(), !self.wanted[me].is_empty());
         self.own.append(&mut self.logs[me].pieces);
         self.hear(self.me, head);
     }

@@ -54,6 +54,15 @@ pub struct Head {
 }
 
 impl Head {
+    /// Of such a log.
+    pub const fn of((calls, data): (&[u8], &[u8]), gets: bool) -> Self {
+        Self {
+            gets,
+            calls: calls.len() as u64,
+            data: data.len() as u64,
+        }
+    }
+
     /// Bytes of the log, which its parse has checked.
     pub const fn log(&self) -> u64 {
         self.calls + self.data

@@ -111,12 +111,16 @@ impl Log {
         fits && self.make_room_for_call()
     }
 
-    /// The same of one that carries none: a get, or a long put.
+    /// The same of one that carries none: a get.
     #[inline]
     pub fn make_room_for_call(&mut self) -> bool {
         // Its own, and that of the put before, which is still open.
-        let calls = self.calls.try_reserve(2 * CALL_MAX).is_ok();
-        calls && self.pieces.try_reserve(1).is_ok()
+        self.calls.try_reserve(2 * CALL_MAX).is_ok()
+    }
+
+    /// The same of a long put.
+    pub fn make_room_for_piece(&mut self) -> bool {
+        self.make_room_for_call() && self.pieces.try_reserve(1).is_ok()
     }
 
     /// A short put, which copies.

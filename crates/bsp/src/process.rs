@@ -122,7 +122,7 @@ fn no_memory(call: &str, bytes: usize) -> ! {
 }
 
 /// Of what a call notes.
-pub fn no_memory_for_call(call: &str) -> ! {
+fn no_memory_for_call(call: &str) -> ! {
     end_all(&format!("{call}: there is no memory to note it"))
 }
 
@@ -372,7 +372,7 @@ impl Process {
         }
         let copy = self.wire.copy(bytes);
         let copy = copy.unwrap_or_else(|| no_memory(call, bytes.len()));
-        if !log.make_room_for_call() {
+        if !log.make_room_for_piece() {
             no_memory_for_call(call);
         }
         log.piece(slot, offset, Piece::Copied(copy));
@@ -392,7 +392,7 @@ impl Process {
         let slot = self.slot(call, start);
         let piece = Piece::Lent(bytes.as_ptr(), bytes.len());
         let log = &mut self.exchange.logs[to as usize];
-        if !log.make_room_for_call() {
+        if !log.make_room_for_piece() {
             no_memory_for_call(call);
         }
         log.piece(slot, offset, piece);

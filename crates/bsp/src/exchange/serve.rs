@@ -89,7 +89,7 @@ impl Exchange {
         })
     }
 
-    /// The same of one process.
+    /// Checks and does what one process asks for, and gathers the results of its gets.
     fn serve_one(&self, who: u32, at_once: bool, areas: &Areas) -> Result<Asked, Failure> {
         let mut asked = Asked::default();
         let mut calls = self.calls(who)?;
@@ -141,14 +141,8 @@ impl Exchange {
     /// Writes the results of gets.
     pub(super) fn store_results(&self) -> Result<(), Failure> {
         for ((who, peer), wanted) in (0..).zip(&self.peers).zip(&self.wanted) {
-            let mut rest = &peer.results[..];
-            for it in wanted {
-                let cut = rest.split_at_checked(it.bytes);
-                let (result, after) = cut.ok_or(Failure::Malformed { who })?;
-                rest = after;
-                // SAFETY: promised where this began.
-                unsafe { result.as_ptr().copy_to(it.into, it.bytes) };
-            }
+            // SAFETY: promised where this began.
+            unsafe { scatter(&peer.results, wanted, who)? };
         }
         Ok(())
     }
@@ -185,19 +179,14 @@ impl Exchange {
                 self.store_own();
             }
             for (places, bytes) in peer.places.chunks(PIECES_MAX).zip(&peer.staged) {
-                let mut rest = &bytes[..];
-                for it in places {
-                    let cut = rest.split_at_checked(it.bytes);
-                    let (piece, after) = cut.ok_or(Failure::Malformed { who })?;
-                    rest = after;
-                    // SAFETY: promised where this began.
-                    unsafe { piece.as_ptr().copy_to(it.into, it.bytes) };
-                }
+                // SAFETY: promised where this began.
+                unsafe { scatter(bytes, places, who)? };
             }
         }
         Ok(())
     }
 
+    /// Puts messages into the queue.
     pub(super) fn fill(&self, queue: &mut Queue) -> Result<(), Failure> {
         let all = self.peers.iter().map(|peer| peer.messages);
         let (messages, bytes) = all.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
@@ -225,6 +214,22 @@ fn grow(memory: &mut Vec<u8>, bytes: u64, who: u32) -> Result<(), Failure> {
     let more = usize::try_from(bytes).unwrap_or(usize::MAX);
     let grown = memory.try_reserve(more);
     grown.map_err(|_| Failure::NoMemory { who, bytes })
+}
+
+/// Writes bytes of a process to places, one behind the other.
+///
+/// # Safety
+/// The places may be written.
+unsafe fn scatter(bytes: &[u8], places: &[Wanted], who: u32) -> Result<(), Failure> {
+    let mut rest = bytes;
+    for it in places {
+        let cut = rest.split_at_checked(it.bytes);
+        let (now, after) = cut.ok_or(Failure::Malformed { who })?;
+        rest = after;
+        // SAFETY: promised by the caller.
+        unsafe { now.as_ptr().copy_to(it.into, it.bytes) };
+    }
+    Ok(())
 }
 
 /// Writes what was put: mostly words, whose copies need no call.

@@ -224,11 +224,7 @@ fn a_head_that_makes_no_sense_is_refused() {
             let log: Vec<u8> = (0..run.rng.below(40)).map(|i| (i * seed) as u8).collect();
             let (calls, data) = log.split_at(run.rng.below(log.len() as u64 + 1) as usize);
             let mut bytes = Vec::new();
-            let head = Head {
-                gets: false,
-                calls: calls.len() as u64,
-                data: data.len() as u64,
-            };
+            let head = Head::of((calls, data), false);
             head.write(&Common::default(), &mut bytes);
             let length = bytes.len();
             bytes.extend_from_slice(&log);

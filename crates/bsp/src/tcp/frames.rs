@@ -7,6 +7,7 @@ use std::iter::once;
 
 use portolan::{Buffer, Gather, Scatter};
 
+use super::is_later;
 use crate::heads::HEAD_MAX;
 use crate::spare::ADDRESSES;
 use crate::wire::step_of;
@@ -254,14 +255,7 @@ impl Incoming {
         match read {
             Ok(0) => Err(Trouble::Ended),
             Ok(_) => self.take(&mut give).map(|_| true),
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                Ok(false)
-            }
+            Err(e) if is_later(&e) => Ok(false),
             Err(e) => Err(Trouble::Io(e)),
         }
     }
