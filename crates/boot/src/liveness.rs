@@ -94,14 +94,13 @@ impl Liveness {
         self.timer.as_fd()
     }
 
-    /// Whether it is time to see who is stopped; then so again later.
-    pub fn is_due(&mut self) -> bool {
+    /// Whether it is time to see who is stopped, and for how long it has been:
+    /// so long this process did not run itself. Then so again later.
+    pub fn due_since(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        let due = now >= self.look_at;
-        if due {
-            self.look_at = now + LOOK_EVERY;
-        }
-        due
+        let late = now.checked_duration_since(self.look_at)?;
+        self.look_at = now + LOOK_EVERY;
+        Some(late)
     }
 
     fn set_timer(&self) -> io::Result<()> {

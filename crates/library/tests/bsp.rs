@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use portolan_boot::LinkChoice;
 use portolan_boot::launch::{JobSpec, OnDeath};
@@ -349,6 +350,27 @@ fn over_tcp_all_others_say_who_is_gone() {
                 format!("bsp: process {who} of 3, bsp_sync: superstep 1: process 1 is gone: ");
             assert!(said.contains(&gone), "{mode}: {said}");
         }
+    }
+}
+
+/// Also where nothing is under way that anybody could miss.
+#[test]
+fn over_any_transport_who_is_stopped_too_long_is_killed() {
+    for (transport, link) in [
+        ("portolan", LinkChoice::Shm),
+        ("portolan", LinkChoice::Udp),
+        ("tcp", LinkChoice::Auto),
+    ] {
+        let spec = JobSpec {
+            link,
+            stopped_limit: Some(Duration::from_secs(1)),
+            // It would go on for ever.
+            timeout: Some(Duration::from_secs(120)),
+            ..job(3)
+        };
+        let (code, said) = run_over(transport, spec, &MISUSE, "stops");
+        assert_eq!(code, 128 + 9, "{transport}, {link:?}: {said}");
+        assert!(said.contains("Overdue { rank: 1 }"), "{said}");
     }
 }
 

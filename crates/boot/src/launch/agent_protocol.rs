@@ -234,8 +234,7 @@ pub(super) enum FromHost {
     Stopped {
         rank: u32,
     },
-    /// A rank is stopped for longer than it is answered for. Said again as long
-    /// as it is.
+    /// A rank is stopped for longer than it may be. Said again as long as it is.
     Overdue {
         rank: u32,
     },

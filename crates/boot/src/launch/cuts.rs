@@ -2,17 +2,13 @@
 //! their ranks, and decides for all who leaves.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::agent_protocol::{BEAT_EVERY, Order, ToHost};
 use super::member::Member;
 
 use super::{Event, OnDeath, Running};
 use crate::message::{GaveUp, How};
-
-/// Its own host says of a rank that it is stopped for too long; that holds for
-/// longer than it takes to be said again.
-const OVERDUE: Duration = Duration::from_secs(2);
 
 impl Member {
     /// Whether it still takes part, as far as the others were told.
@@ -46,20 +42,40 @@ impl Running {
             let other = gone.0;
             let [reporter, member] = [rank, other].map(|rank| &self.members[rank as usize]);
             let (from, about) = (reporter.place.host_index, member.place.host_index);
-            let overdue = |since: Instant| now.duration_since(since) < OVERDUE;
-            if from == about || member.overdue_at.is_some_and(overdue) {
+            if from == about {
                 // Not its host is at fault.
-                self.members[other as usize].given_up = true;
                 tell(Event::GivenUp {
                     rank: other,
                     by: rank,
                 });
-                self.order(about.into(), &Order::Said(ToHost::KillRank { rank: other }))?;
+                self.kill(other)?;
             } else {
                 let _ = self.reports.add(from, about, now);
             }
         }
         Ok(())
+    }
+
+    /// A rank is stopped for too long. Nobody may be waiting for it by a link that
+    /// notices.
+    pub(super) fn handle_overdue(
+        &mut self,
+        rank: u32,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        if !self.members[rank as usize].takes_part() {
+            return Ok(());
+        }
+        tell(Event::Overdue { rank });
+        self.kill(rank)
+    }
+
+    /// Kills a rank by itself.
+    fn kill(&mut self, rank: u32) -> io::Result<()> {
+        let member = &mut self.members[rank as usize];
+        member.given_up = true;
+        let host = member.place.host_index.into();
+        self.order(host, &Order::Said(ToHost::KillRank { rank }))
     }
 
     /// The kernel refuses a rank its packets, so those that it has given up may

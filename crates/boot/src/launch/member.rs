@@ -1,7 +1,5 @@
 //! A rank as the job sees it.
 
-use std::time::Instant;
-
 use super::Place;
 use crate::job::PeerInfo;
 use crate::message::How;
@@ -28,9 +26,7 @@ pub(super) struct Member {
     pub(super) again: bool,
     /// The others were told of its end.
     pub(super) death_reported: bool,
-    /// When its host last said that it is stopped for too long.
-    pub(super) overdue_at: Option<Instant>,
-    /// It is being killed, because another has given it up.
+    /// It is being killed, because another has given it up or it is stopped for too long.
     pub(super) given_up: bool,
 }
 
@@ -48,7 +44,6 @@ impl Member {
             ended: None,
             again: false,
             death_reported: false,
-            overdue_at: None,
             given_up: false,
         }
     }

@@ -111,8 +111,7 @@ pub struct JobSpec {
     /// 2.5 s.
     pub host_silence: Duration,
     /// A rank whose process is stopped counts as alive for so long; none:
-    /// until it ends. Then, as for one that runs, whoever waits for it gives
-    /// up after the silence that its own settings allow. Default none.
+    /// until it ends. Then it is killed. Default none.
     pub stopped_limit: Option<Duration>,
     /// The job is ended after this, with exit code 124; none: never.
     pub timeout: Option<Duration>,
@@ -449,6 +448,12 @@ pub enum Event {
         rank: u32,
         /// Who has given it up.
         by: u32,
+    },
+    /// A rank was stopped for longer than [`JobSpec::stopped_limit`]: it is
+    /// killed.
+    Overdue {
+        /// Which.
+        rank: u32,
     },
     /// The kernel refuses a rank packets to another, or those of all: the other
     /// is not killed. Between hosts it is decided who leaves.

@@ -501,9 +501,7 @@ impl Running {
                 self.handle_gave_up(rank, &ranks, why, tell)?;
             }
             FromHost::Dying { rank, how } => self.report_death(rank, how)?,
-            FromHost::Overdue { rank } => {
-                self.members[rank as usize].overdue_at = Some(Instant::now());
-            }
+            FromHost::Overdue { rank } => self.handle_overdue(rank, tell)?,
             FromHost::Stopped { rank } => self.say_all(ToHost::Stopped { rank })?,
             FromHost::Ended {
                 rank,

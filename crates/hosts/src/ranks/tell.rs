@@ -88,6 +88,9 @@ impl Teller {
                 "rank {rank} does not answer rank {by} (is it stopped, or does it compute with \
                  helper=off?): it is killed"
             ),
+            Event::Overdue { rank } => {
+                format!("rank {rank} is stopped for longer than --stopped-limit: it is killed")
+            }
             Event::NotReached { why } => why.clone(),
             Event::Restarting {
                 rank,

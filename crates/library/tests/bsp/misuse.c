@@ -1,5 +1,6 @@
 /* What is refused: the first word says what. There are three processes. */
 #define _POSIX_C_SOURCE 200809L
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +153,8 @@ static void spmd(const char *how)
         exit(0);
     if (is(how, "dies") && me == 1)
         abort();
+    if (is(how, "stops") && me == 1)
+        raise(SIGSTOP);
     bsp_sync();
     bsp_end();
     if (is(how, "after"))

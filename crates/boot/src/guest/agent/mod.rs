@@ -297,7 +297,7 @@ impl Agent {
         let watched = &self.watched;
         let of_interest = |at: usize| watched.get(at).filter(|w| w.is_missed()).map(|w| w.pid);
         let dying = self.liveness.dying(of_interest)?;
-        let due = self.liveness.is_due();
+        let due = self.liveness.due_since().is_some();
         for (at, how) in dying {
             // It may have said that it leaves.
             self.hear(at);

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use portolan_sys::process::Condition;
 use rustix::event::epoll;
@@ -47,7 +47,7 @@ impl Host {
             rank.greeted.filter(|_| !over)
         };
         let dying = liveness.dying(of_interest)?;
-        let due = liveness.is_due();
+        let due = liveness.due_since();
         for (index, how) in dying {
             // It may have said that it leaves.
             self.handle_control(index)?;
@@ -57,18 +57,19 @@ impl Host {
                 self.say(FromHost::Dying { rank, how });
             }
         }
-        if due {
-            self.look_for_stopped();
+        if let Some(late) = due {
+            self.look_for_stopped(late);
         }
         Ok(())
     }
 
-    pub(super) fn look_for_stopped(&mut self) {
-        let limit = self.plan.stopped_limit;
+    /// Time in which this process did not run itself does not count.
+    fn look_for_stopped(&mut self, late: Duration) {
+        let (limit, now) = (self.plan.stopped_limit, Instant::now());
         for rank in &mut self.ranks {
             let pid = rank.greeted.filter(|_| rank.ended.is_none());
             let stopped = pid.and_then(Condition::of).is_some_and(|it| it.stopped);
-            rank.stopped = stopped.then(|| rank.stopped.unwrap_or_else(Instant::now));
+            rank.stopped = stopped.then(|| rank.stopped.map_or(now, |since| since + late));
         }
         for index in 0..self.ranks.len() {
             let Some(since) = self.ranks[index].stopped else {
