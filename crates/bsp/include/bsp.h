@@ -98,7 +98,7 @@ static inline void bsp_abort(const char *format, ...)
 
 /* All processes call these in the same order. A registration holds from the next
  * bsp_sync() on until the bsp_sync() after it was popped. Of several of one address the
- * newest counts. A process that is to take no part in an area registers NULL with size 0. */
+ * newest counts. A process that is to take no part in an area registers NULL with size 0, and pops NULL. */
 void bsp_push_reg(const void *area, bsp_size_t bytes);
 void bsp_pop_reg(const void *area);
 

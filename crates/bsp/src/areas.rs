@@ -17,16 +17,38 @@ pub struct Changes {
     /// Calls, also of those that cancel.
     pub pushes: u32,
     pub pops: u32,
-    /// Differs, mostly, where other areas were popped.
-    pub popped: u64,
 }
 
-impl Changes {
-    fn add_pop(&mut self, what: u64) {
-        self.pops = self.pops.wrapping_add(1);
-        let bits = (what + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.popped = (self.popped ^ bits).rotate_left(9);
+/// A registration that is undone: so many were made before it, in all processes alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pop {
+    pub number: u64,
+    /// The process that undoes it has registered NULL there. As any registration of NULL
+    /// has that address, it is the newest that can be meant: others say which is.
+    pub null: bool,
+}
+
+impl Pop {
+    /// What two processes mean by the same of their calls; none, if not the same.
+    pub fn meet(self, other: Self) -> Option<Self> {
+        match (self.null, other.null) {
+            (false, false) => (self == other).then_some(self),
+            (false, true) => Some(self),
+            (true, false) => Some(other),
+            // The newest in which both may have NULL.
+            (true, true) => Some(if self.number < other.number {
+                self
+            } else {
+                other
+            }),
+        }
     }
+}
+
+/// This process pops NULL, and has not registered NULL in what another pops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotNull {
+    pub other: u32,
 }
 
 /// Areas that are found without a search.
@@ -37,13 +59,15 @@ pub struct Areas {
     slots: Vec<Option<Area>>,
     /// Those that are free, the last that became so last.
     free: Vec<u32>,
-    /// Slots of each address, the newest last.
-    by_start: HashMap<usize, Vec<u32>>,
-    /// What takes effect at the end of the superstep; of pushes also which of its calls
-    /// they were.
-    pushed: Vec<(u32, Area)>,
-    popped: Vec<u32>,
-    /// How many of those are of an address.
+    /// Numbers and slots of each address, the newest last.
+    by_start: HashMap<usize, Vec<(u64, u32)>>,
+    /// Registrations before this superstep, also those that have been undone.
+    before: u64,
+    /// What takes effect at the end of the superstep, with the number of each.
+    pushed: Vec<(u64, Area)>,
+    /// In the order of calls, and of what address.
+    popped: Vec<(Pop, usize)>,
+    /// How many of those are of an address, and do not cancel.
     popped_at: HashMap<usize, usize>,
     changes: Changes,
     /// What was looked for last, by some bits of the address.
@@ -58,7 +82,8 @@ impl Areas {
             && self.slots.try_reserve(more).is_ok()
             && self.by_start.try_reserve(more).is_ok();
         if room {
-            self.pushed.push((self.changes.pushes, area));
+            let number = self.before + u64::from(self.changes.pushes);
+            self.pushed.push((number, area));
             self.changes.pushes = self.changes.pushes.wrapping_add(1);
         }
         room
@@ -67,22 +92,35 @@ impl Areas {
     /// Undoes the newest registration of an address that was not undone, at the end of the
     /// superstep; false if there is none.
     pub fn pop(&mut self, start: usize) -> bool {
-        let is_it = |(_, area): &(u32, Area)| area.start == start;
-        if let Some(at) = self.pushed.iter().rposition(is_it) {
-            let (call, _) = self.pushed.remove(at);
-            self.changes
-                .add_pop(u64::from(call) << 32 | u64::from(u32::MAX));
-            return true;
+        let is_it = |(_, area): &(u64, Area)| area.start == start;
+        let null = start == 0;
+        let cancelled = if null {
+            None
+        } else {
+            let at = self.pushed.iter().rposition(is_it);
+            at.map(|at| self.pushed.remove(at).0)
+        };
+        let number = cancelled.or_else(|| {
+            // All of NULL stay until others have said which it is.
+            let pushed = self.pushed.iter().rev().filter(|it| null && is_it(it));
+            let slots = self.by_start.get(&start).map_or(&[][..], |slots| slots);
+            let gone = self.popped_at.entry(start).or_default();
+            let mut all = (pushed.map(|(number, _)| *number))
+                .chain(slots.iter().rev().map(|(number, _)| *number));
+            let newest = all.nth(*gone);
+            *gone += usize::from(newest.is_some());
+            newest
+        });
+        if let Some(number) = number {
+            self.popped.push((Pop { number, null }, start));
+            self.changes.pops = self.changes.pops.wrapping_add(1);
         }
-        let gone = self.popped_at.entry(start).or_default();
-        let slots = self.by_start.get(&start).map_or(&[][..], |slots| slots);
-        let newest = slots.iter().rev().nth(*gone).copied();
-        if let Some(slot) = newest {
-            *gone += 1;
-            self.popped.push(slot);
-            self.changes.add_pop(slot.into());
-        }
-        newest.is_some()
+        number.is_some()
+    }
+
+    /// What is undone at the end of the superstep, in the order of calls.
+    pub fn popped(&self) -> impl Iterator<Item = Pop> + use<'_> {
+        self.popped.iter().map(|(pop, _)| *pop)
     }
 
     /// The newest area at an address.
@@ -98,7 +136,7 @@ impl Areas {
 
     #[cold]
     fn search(&mut self, start: usize, at: usize) -> Option<u32> {
-        let slot = *self.by_start.get(&start)?.last()?;
+        let (_, slot) = *self.by_start.get(&start)?.last()?;
         self.recent[at] = Some((start, slot));
         Some(slot)
     }
@@ -123,36 +161,52 @@ impl Areas {
         self.changes
     }
 
-    /// The superstep has ended; true if it leaves other areas.
-    pub fn apply(&mut self) -> bool {
+    /// The superstep has ended, in which all have meant these registrations by their pops,
+    /// as some of them have said; true if it leaves other areas.
+    pub fn apply(&mut self, meant: &[(Pop, u32)]) -> Result<bool, NotNull> {
+        self.before += u64::from(self.changes.pushes);
         self.changes = Changes::default();
         if self.pushed.is_empty() && self.popped.is_empty() {
-            return false;
+            return Ok(false);
         }
         self.recent = [None; RECENT];
         self.popped_at.clear();
-        for slot in self.popped.drain(..) {
-            let Some(area) = self.slots[slot as usize].take() else {
-                continue;
-            };
-            self.free.push(slot);
-            if let Some(slots) = self.by_start.get_mut(&area.start) {
-                // They were popped from the newest on.
-                slots.pop();
-                if slots.is_empty() {
-                    self.by_start.remove(&area.start);
-                }
+        let popped = std::mem::take(&mut self.popped);
+        for ((_, start), (pop, other)) in popped.iter().zip(meant) {
+            if !self.undo(pop.number, *start) {
+                return Err(NotNull { other: *other });
             }
         }
-        for (_, area) in self.pushed.drain(..) {
+        for (number, area) in self.pushed.drain(..) {
             let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
             if slot as usize == self.slots.len() {
                 self.slots.push(None);
             }
             self.slots[slot as usize] = Some(area);
-            self.by_start.entry(area.start).or_default().push(slot);
+            let slots = self.by_start.entry(area.start).or_default();
+            slots.push((number, slot));
         }
-        true
+        Ok(true)
+    }
+
+    /// Undoes a registration of an address, if it is one. One that cancels is gone already,
+    /// unless it is of NULL.
+    fn undo(&mut self, number: u64, start: usize) -> bool {
+        if let Some(slots) = self.by_start.get_mut(&start)
+            && let Ok(at) = slots.binary_search_by_key(&number, |(number, _)| *number)
+        {
+            let (_, slot) = slots.remove(at);
+            if slots.is_empty() {
+                self.by_start.remove(&start);
+            }
+            self.slots[slot as usize] = None;
+            self.free.push(slot);
+            return true;
+        }
+        let mut pushed = self.pushed.iter();
+        let at = pushed.position(|(its, area)| *its == number && area.start == start);
+        at.map(|at| self.pushed.remove(at));
+        at.is_some() || start != 0
     }
 }
 
@@ -199,16 +253,22 @@ mod tests {
         bytes: 64,
     };
 
+    /// All mean what this process means.
+    fn apply(areas: &mut Areas) {
+        let meant: Vec<_> = areas.popped().map(|pop| (pop, 0)).collect();
+        areas.apply(&meant).unwrap();
+    }
+
     #[test]
     fn changes_take_effect_at_the_end_and_the_newest_wins() {
         let mut areas = Areas::default();
         areas.push(A);
         assert_eq!(areas.find(A.start), None);
         assert!(areas.is_pushed(A.start));
-        areas.apply();
+        apply(&mut areas);
         assert_eq!(areas.find(A.start), Some(0));
         areas.push(Area { bytes: 8, ..A });
-        areas.apply();
+        apply(&mut areas);
         assert_eq!(areas.find(A.start), Some(1));
         assert_eq!(areas.place(1, 8, 1), Err(Outside::Beyond(8)));
         assert_eq!(areas.place(1, u64::MAX, 8), Err(Outside::Beyond(8)));
@@ -216,16 +276,16 @@ mod tests {
         assert!(areas.pop(A.start));
         // Usable until then.
         assert_eq!(areas.find(A.start), Some(1));
-        areas.apply();
+        apply(&mut areas);
         assert_eq!(areas.find(A.start), Some(0));
         assert_eq!(areas.place(1, 0, 1), Err(Outside::Unknown));
         assert!(areas.pop(A.start) && !areas.pop(A.start));
-        areas.apply();
+        apply(&mut areas);
         assert_eq!(areas.find(A.start), None);
         assert!(registered(&areas) == 0 && areas.by_start.is_empty());
         // Numbers are used again.
         areas.push(A);
-        areas.apply();
+        apply(&mut areas);
         assert!(areas.find(A.start).is_some() && areas.slots.len() == 2);
     }
 
@@ -237,7 +297,7 @@ mod tests {
     fn a_push_and_a_pop_cancel() {
         let mut areas = Areas::default();
         areas.push(A);
-        areas.apply();
+        apply(&mut areas);
         areas.push(Area { bytes: 8, ..A });
         assert!(areas.pop(A.start));
         let changes = areas.changes();
@@ -245,7 +305,7 @@ mod tests {
         // The one of before.
         assert!(areas.pop(A.start));
         assert_eq!(areas.changes().pops, 2);
-        areas.apply();
+        apply(&mut areas);
         assert_eq!(areas.find(A.start), None);
         assert_eq!(areas.changes(), Changes::default());
     }
@@ -257,15 +317,77 @@ mod tests {
             let mut areas = Areas::default();
             pushed.into_iter().for_each(|area| _ = areas.push(area));
             if before {
-                areas.apply();
+                apply(&mut areas);
             }
             assert!(areas.pop(A.start));
-            areas.changes()
+            areas.popped().next().unwrap()
         };
         for before in [false, true] {
-            assert_ne!(popped([A, other], before), popped([A, A], before));
-            assert_ne!(popped([A, other], before), popped([other, A], before));
+            let [mine, same, newer, last] =
+                [[A, other], [A, other], [A, A], [other, A]].map(|pushed| popped(pushed, before));
+            assert_eq!(mine.meet(same), Some(mine));
+            assert_eq!(mine.meet(newer), None);
+            assert_eq!(mine.meet(last), None);
         }
+    }
+
+    const NULL: Area = Area { start: 0, bytes: 0 };
+
+    /// Three registrations, of which this process has the first and the last as NULL.
+    fn with_nulls(before: bool) -> Areas {
+        let mut areas = Areas::default();
+        for area in [NULL, A, NULL] {
+            assert!(areas.push(area));
+        }
+        if before {
+            apply(&mut areas);
+        }
+        areas
+    }
+
+    #[test]
+    fn who_pops_null_pops_what_others_pop() {
+        let named = |number| Pop {
+            number,
+            null: false,
+        };
+        for before in [false, true] {
+            for number in [0, 2] {
+                let mut areas = with_nulls(before);
+                assert!(areas.pop(0));
+                let mine = areas.popped().next().unwrap();
+                assert_eq!((mine.number, mine.null), (2, true));
+                let meant = mine.meet(named(number)).unwrap();
+                assert_eq!(
+                    (meant, named(number).meet(mine)),
+                    (named(number), Some(meant))
+                );
+                assert_eq!(areas.apply(&[(meant, 1)]), Ok(true));
+                let kept = &areas.by_start[&0];
+                assert_eq!((kept.len(), kept[0].0), (1, 2 - number));
+                assert_eq!(
+                    areas.find(A.start),
+                    areas.by_start[&A.start].last().map(|it| it.1)
+                );
+            }
+            // This process has an area there.
+            let mut areas = with_nulls(before);
+            assert!(areas.pop(0));
+            assert_eq!(areas.apply(&[(named(1), 7)]), Err(NotNull { other: 7 }));
+            // One call of two is for the same.
+            let mut areas = with_nulls(before);
+            assert!(areas.pop(0) && areas.pop(0) && !areas.pop(0));
+            assert_eq!(
+                areas.popped().map(|it| it.number).collect::<Vec<_>>(),
+                [2, 0]
+            );
+            let twice = [(named(0), 1), (named(0), 2)];
+            assert_eq!(areas.apply(&twice), Err(NotNull { other: 2 }));
+        }
+        // All pop NULL: it is the newest that can be NULL in both.
+        let null = |number| Pop { number, null: true };
+        assert_eq!(null(4).meet(null(1)), Some(null(1)));
+        assert_eq!(null(1).meet(null(4)), Some(null(1)));
     }
 
     #[test]
@@ -274,11 +396,11 @@ mod tests {
         for bytes in 0..20_000 {
             areas.push(Area { bytes, ..A });
         }
-        areas.apply();
+        apply(&mut areas);
         for _ in 0..19_990 {
             assert!(areas.pop(A.start));
         }
-        areas.apply();
+        apply(&mut areas);
         assert_eq!(areas.find(A.start), Some(9));
         assert_eq!(areas.place(9, 9, 1), Err(Outside::Beyond(9)));
         assert_eq!(registered(&areas), 10);
@@ -286,7 +408,7 @@ mod tests {
             assert!(areas.pop(A.start));
         }
         assert!(!areas.pop(A.start));
-        areas.apply();
+        apply(&mut areas);
         assert!(registered(&areas) == 0 && areas.by_start.is_empty());
     }
 
@@ -294,7 +416,7 @@ mod tests {
     fn who_takes_no_part_has_no_place() {
         let mut areas = Areas::default();
         areas.push(Area { start: 0, bytes: 0 });
-        areas.apply();
+        apply(&mut areas);
         assert_eq!(areas.place(0, 0, 0), Err(Outside::Null));
     }
 }

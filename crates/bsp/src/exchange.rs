@@ -10,7 +10,7 @@ mod serve;
 
 use portolan::{Buffer, Gather, Scatter};
 
-use crate::areas::Areas;
+use crate::areas::{Areas, Pop};
 use crate::check::Checks;
 use crate::failure::Failure;
 use crate::head::{Common, Head};
@@ -144,6 +144,8 @@ pub struct Exchange {
     /// Bytes that were sent to others.
     sent: u64,
     pub checks: Option<Checks>,
+    /// What is meant by each pop, and who has said so.
+    popped: Vec<(Pop, u32)>,
 }
 
 /// Bytes that a superstep moves between a process and all others.
@@ -175,6 +177,7 @@ impl Exchange {
             first: Vec::new(),
             sent: 0,
             checks: None,
+            popped: Vec::new(),
         }
     }
 
@@ -199,6 +202,16 @@ impl Exchange {
             ..Missing::default()
         };
         self.sent = 0;
+        self.popped.clear();
+        for pop in areas.popped() {
+            for log in &mut self.logs {
+                if !log.make_room_for_call() {
+                    let bytes = common.changes.pops.into();
+                    return Err(Failure::NoMemory { who: me, bytes });
+                }
+                log.pop(pop);
+            }
+        }
         if let Some(checks) = &mut self.checks {
             checks.end()?;
         }
@@ -428,11 +441,12 @@ impl Exchange {
                 });
             }
         }
-        let popped = |it: &Common| it.changes.popped;
-        match all().find(|(_, it)| popped(it) != popped(&first)) {
-            Some((who, _)) => Err(Failure::Popped { who, other }),
-            None => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// What all mean by each of their pops, and who has said so.
+    pub fn popped(&self) -> &[(Pop, u32)] {
+        &self.popped
     }
 
     /// The log of a process.

@@ -21,6 +21,11 @@ pub enum Failure {
     #[error("process {who} has popped other areas than process {other}")]
     Popped { who: u32, other: u32 },
     #[error(
+        "it has popped NULL, and has not registered NULL in what process {other} has popped by \
+         the same call"
+    )]
+    PoppedNull { other: u32 },
+    #[error(
         "process {who} {verb} {bytes} bytes at offset {offset} of an area of process {whose}: {why}"
     )]
     Outside {

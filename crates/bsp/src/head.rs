@@ -14,7 +14,7 @@ const ROOM: usize = 64;
 const ENDS: u8 = 1;
 /// There are gets in the log.
 const GETS: u8 = 2;
-/// Pushes, pops, and which areas were popped.
+/// Pushes and pops.
 const CHANGES: u8 = 4;
 /// The length of tags.
 const TAGS: u8 = 8;
@@ -87,7 +87,6 @@ impl Head {
         if flags & CHANGES != 0 {
             numbers::push(to, changes.pushes.into());
             numbers::push(to, changes.pops.into());
-            numbers::push(to, changes.popped);
         }
         if flags & TAGS != 0 {
             numbers::push(to, common.tag_bytes);
@@ -116,7 +115,6 @@ impl Head {
             common.changes = Changes {
                 pushes: small(numbers::read(rest)?)?,
                 pops: small(numbers::read(rest)?)?,
-                popped: numbers::read(rest)?,
             };
         }
         if has(TAGS) {
@@ -152,7 +150,6 @@ mod tests {
             changes: Changes {
                 pushes: u32::MAX,
                 pops: u32::MAX,
-                popped: u64::MAX,
             },
             tag_bytes: u64::MAX,
             ends: true,
@@ -163,7 +160,7 @@ mod tests {
             data: (1 << 63) - 1,
         };
         let none = (Common::default(), Head::default());
-        for ((common, head), bytes) in [(none, 2), ((all, long), 60)] {
+        for ((common, head), bytes) in [(none, 2), ((all, long), 50)] {
             let mut written = Vec::new();
             head.write(&common, &mut written);
             assert_eq!(written.len(), bytes);

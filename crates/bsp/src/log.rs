@@ -7,6 +7,7 @@
 //! distance from where that one ended (4 bytes, or 8), length (LEB128). So scattered puts
 //! of 8 bytes in an area of up to 2 GiB take 5 bytes each beside their own.
 
+use crate::areas::Pop;
 use crate::numbers;
 use crate::spare::ADDRESSES;
 
@@ -19,6 +20,9 @@ const PIECE: u8 = 3;
 const SAME_SLOT: u8 = 4;
 /// It begins where the put or get before ended.
 const ADJACENT: u8 = 8;
+/// With [`MESSAGE`]: a registration that is undone, whose number follows; by one who has
+/// registered NULL with [`SAME_SLOT`], else with [`ADJACENT`].
+const POP: u8 = MESSAGE;
 /// It is as long as the call before.
 const SAME_LENGTH: u8 = 16;
 /// By a call that need not buffer.
@@ -101,6 +105,7 @@ pub enum Call<'a> {
     },
     /// A put whose bytes are the next piece.
     Piece(Place),
+    Pop(Pop),
 }
 
 impl Log {
@@ -178,6 +183,14 @@ impl Log {
         }
         self.data.extend_from_slice(tag);
         self.data.extend_from_slice(payload);
+    }
+
+    /// A registration that is undone.
+    pub fn pop(&mut self, pop: Pop) {
+        self.close();
+        self.calls
+            .push(POP | if pop.null { SAME_SLOT } else { ADJACENT });
+        numbers::push(&mut self.calls, pop.number);
     }
 
     fn close(&mut self) {
@@ -326,6 +339,10 @@ impl<'a> Calls<'a> {
         }
         let has = |flag| first & flag != 0;
         let kind = first & KIND;
+        if first == POP | SAME_SLOT || first == POP | ADJACENT {
+            let (number, null) = (self.number()?, has(SAME_SLOT));
+            return Ok(Some(Call::Pop(Pop { number, null })));
+        }
         if kind == MESSAGE {
             if has(SAME_SLOT | ADJACENT | HP | WIDE) {
                 return Err(Malformed);
@@ -398,6 +415,8 @@ mod tests {
         });
         log.message(b"t", b"payload");
         log.message(b"u", b"PAYLOAD");
+        let pops = [(1, true), (u64::MAX, false)].map(|(number, null)| Pop { number, null });
+        pops.into_iter().for_each(|pop| log.pop(pop));
         log.put(0, 1 << 40, b"", false);
         log.piece(1, 5, Piece::Copied(vec![7; PIECE_MIN]));
         log.put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1], false);
@@ -422,6 +441,8 @@ mod tests {
             }),
             message(b"t".as_slice(), b"payload".as_slice()),
             message(b"u", b"PAYLOAD"),
+            Call::Pop(pops[0]),
+            Call::Pop(pops[1]),
             put(0, 1 << 40, b""),
             Call::Piece(place(1, 5, PIECE_MIN as u64)),
             put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1]),

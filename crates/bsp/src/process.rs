@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use portolan::{Config, Endpoint, Selector, SpaceId, TaggedOptions, Threads};
 
-use crate::areas::{Area, Areas};
+use crate::areas::{Area, Areas, NotNull};
 use crate::check::Checks;
 use crate::direct::Direct;
 use crate::exchange::{Exchange, Wanted};
@@ -510,7 +510,8 @@ impl Process {
         }
         let volume = profile.as_ref().map(|_| exchange.volume());
         exchange.finish(&mut self.queue, wire)?;
-        let others = areas.apply();
+        let others = areas.apply(exchange.popped());
+        let others = others.map_err(|NotNull { other }| Failure::PoppedNull { other })?;
         direct.begin(self.step + 1, others.then(|| areas.slots()));
         self.tags.sent = self.tags.set;
         wire.settle()?;

@@ -116,7 +116,7 @@ impl Victim {
             });
         }
         areas.push(Area { start: 0, bytes: 0 });
-        areas.apply();
+        let _ = areas.apply(&[]);
         let (intake, heads) = heads(size);
         Self {
             memory,

@@ -397,7 +397,7 @@ fn an_unknown_transport_is_refused() {
 }
 
 /// What is refused, and a part of what is said of it.
-const MISUSES: [(&str, &str); 51] = [
+const MISUSES: [(&str, &str); 52] = [
     (
         "transports",
         "bsp_begin: all processes must have the same BSP_TRANSPORT: process 0 has another than \
@@ -474,6 +474,11 @@ const MISUSES: [(&str, &str); 51] = [
         "pops-other",
         "bsp: process 0 of 3, bsp_sync: superstep 1: process 1 has popped other areas than process \
          0 (misuse.c:",
+    ),
+    (
+        "pops-null",
+        "bsp: process 1 of 3, bsp_sync: superstep 2: it has popped NULL, and has not registered \
+         NULL in what process 0 has popped by the same call",
     ),
     (
         "null-tagsize",

@@ -2,7 +2,7 @@
 //! what was put, each when it may.
 
 use super::{Exchange, PIECES_MAX, Part, Wanted, Wire};
-use crate::areas::Areas;
+use crate::areas::{Areas, Pop};
 use crate::check::{Access, conflict};
 use crate::failure::Failure;
 use crate::log::{Call, Place};
@@ -15,6 +15,7 @@ struct Asked {
     places: Vec<Wanted>,
     puts: bool,
     messages: (usize, usize),
+    popped: Vec<Pop>,
 }
 
 impl Exchange {
@@ -25,10 +26,15 @@ impl Exchange {
         self.check(areas)?;
         let at_once = !self.wants && !self.gets;
         for who in 0..self.peers.len() as u32 {
-            if self.peers[who as usize].head.log() == 0 {
+            let pops = self.common.changes.pops as usize;
+            if self.peers[who as usize].head.log() == 0 && pops == 0 {
                 continue;
             }
             let asked = self.serve_one(who, at_once, areas)?;
+            if asked.popped.len() != pops {
+                return Err(Failure::Malformed { who });
+            }
+            self.hear_pops(who, &asked.popped)?;
             let peer = &mut self.peers[who as usize];
             (peer.places, peer.messages) = (asked.places, asked.messages);
             peer.puts = asked.puts && !at_once;
@@ -38,6 +44,19 @@ impl Exchange {
                 self.sent += asked.results.len() as u64;
                 wire.send(who, Part::Results, step, asked.results.into(), false)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Notes what a process means by its pops, which must be what those before it mean.
+    fn hear_pops(&mut self, who: u32, pops: &[Pop]) -> Result<(), Failure> {
+        if self.popped.is_empty() {
+            self.popped.extend(pops.iter().map(|pop| (*pop, who)));
+        }
+        for (it, pop) in self.popped.iter_mut().zip(pops) {
+            let (before, other) = *it;
+            let both = before.meet(*pop).ok_or(Failure::Popped { who, other })?;
+            *it = (both, if both == before { other } else { who });
         }
         Ok(())
     }
@@ -64,7 +83,7 @@ impl Exchange {
                     Call::Put(it, _) | Call::Piece(it) => (it, true, "bsp_put"),
                     Call::Get(it) if it.hp => (it, false, "bsp_hpget"),
                     Call::Get(it) => (it, false, "bsp_get"),
-                    Call::Message { .. } => continue,
+                    Call::Message { .. } | Call::Pop(_) => continue,
                 };
                 // What is outside is found where it is served.
                 if let Ok(start) = areas.place(place.slot, place.offset, place.bytes) {
@@ -133,6 +152,7 @@ impl Exchange {
                     asked.messages.0 += 1;
                     asked.messages.1 += tag.len() + payload.len();
                 }
+                Call::Pop(pop) => asked.popped.push(pop),
             }
         }
         Ok(asked)

@@ -46,7 +46,7 @@ impl Process {
                 bytes: area.len() as u64,
             });
         }
-        areas.apply();
+        let _ = areas.apply(&[]);
         let (intake, heads) = heads(twin.size as u32);
         let process = Self {
             me,

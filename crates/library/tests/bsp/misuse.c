@@ -119,6 +119,11 @@ static void spmd(const char *how)
         bsp_push_reg(me == 1 ? area : other, 1);
         bsp_pop_reg(other);
     }
+    if (is(how, "pops-null")) {
+        bsp_push_reg(me == 1 ? NULL : other, 0);
+        bsp_sync();
+        bsp_pop_reg(me == 1 ? NULL : area);
+    }
     if (is(how, "null-tagsize"))
         bsp_set_tagsize(NULL);
     if (is(how, "null-qsize"))

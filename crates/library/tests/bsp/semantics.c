@@ -102,6 +102,43 @@ static void registrations(void)
     bsp_sync();
 }
 
+/* Who pops NULL pops what the others pop by the same call. */
+static void nulls(void)
+{
+    char a[4] = "...", b[4] = "...", value = 'x';
+    int last = me == p - 1, in_a = me == 0 || last, round;
+
+    for (round = 0; round < 3; round++) {
+        /* Two areas, each of one process or two: others have NULL in both. */
+        bsp_push_reg(in_a ? a : NULL, in_a ? 4 : 0);
+        bsp_push_reg(last ? b : NULL, last ? 4 : 0);
+        /* Once while they are new. */
+        if (round > 0)
+            bsp_sync();
+        if (round < 2) {
+            bsp_pop_reg(in_a ? a : NULL);
+            bsp_sync();
+            if (last)
+                bsp_put(p - 1, &value, b, 1, 1);
+            bsp_sync();
+            CHECK(!last || b[1] == value);
+            bsp_pop_reg(last ? b : NULL);
+        } else {
+            bsp_pop_reg(in_a ? a : NULL);
+            bsp_pop_reg(last ? b : NULL);
+        }
+        bsp_sync();
+        /* All have the same numbers again. */
+        bsp_push_reg(a, 4);
+        bsp_sync();
+        bsp_put((me + 1) % p, &value, a, round, 1);
+        bsp_sync();
+        CHECK(a[round] == value);
+        bsp_pop_reg(a);
+        bsp_sync();
+    }
+}
+
 static void messages(void)
 {
     int tag_bytes = (int)sizeof(int), tag, status, count, bytes, i, seen = 0, sum = 0;
@@ -255,6 +292,7 @@ int main(void)
         everybody();
         order();
         registrations();
+        nulls();
         messages();
         long_sizes();
     }
