@@ -21,9 +21,9 @@
 #ifndef BSP_H
 #define BSP_H
 
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+/* No call needs it, but programs may count on it. */
 #include <stdio.h>
 
 #ifdef __cplusplus
@@ -83,16 +83,7 @@ double bsp_g(void);
 void bsp_abort_text(const char *text);
 
 /* Does the same with a text that is made as by printf(), and cut after 1,023 bytes. */
-static inline void bsp_abort(const char *format, ...)
-{
-    char text[1024];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    bsp_abort_text(text);
-}
+void bsp_abort(const char *format, ...);
 
 /* ---- Registration ------------------------------------------------------- */
 

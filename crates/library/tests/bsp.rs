@@ -612,6 +612,17 @@ fn an_error_names_the_line_of_its_call() {
 }
 
 #[test]
+fn other_languages_find_bsp_abort() {
+    let program = build("plain");
+    let path = program.with_extension("said");
+    let file = File::create(&path).unwrap();
+    let (code, told) = run(&program, "", 1, LinkChoice::Auto, Some(&file));
+    let said = fs::read_to_string(&path).unwrap();
+    assert_eq!(code, 1, "{told}: {said}");
+    assert_eq!(said, "bsp: bsp_abort: numbers: 7, 0.5\n");
+}
+
+#[test]
 fn direct_gets_read_while_the_other_computes() {
     let program = build("direct");
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bsp-direct-has-read");
