@@ -518,7 +518,7 @@ impl Process {
         if let (Some(profile), Some(volume)) = (profile, volume) {
             let written = profile.end(self.step, volume, wire.counters()?);
             let written = if ends {
-                written.and_then(|()| profile.flush())
+                written.and_then(|()| profile.close())
             } else {
                 written
             };

@@ -3,6 +3,7 @@
 
 use std::fs::{File, create_dir_all};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -110,6 +111,15 @@ impl Profile {
         self.before = counters;
         // What writing costs is nobody's.
         self.returned = Instant::now();
+        Ok(())
+    }
+
+    /// It is over: all of it is in the file, where that can be found.
+    pub fn close(&mut self) -> io::Result<()> {
+        self.flush()?;
+        if self.file.get_ref().metadata()?.nlink() == 0 {
+            return Err(io::Error::other("it was removed meanwhile"));
+        }
         Ok(())
     }
 

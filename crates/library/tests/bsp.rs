@@ -190,6 +190,17 @@ fn a_profile_has_what_each_superstep_moved() {
         let packets: f64 = times.iter().map(|row| row[4]).sum();
         assert!(packets > 8.0, "{times:?}");
     }
+    // One that is gone in the end.
+    let (gone, path) = (folder.join("00001.bsp.tsv"), folder.join("said"));
+    let (gone, file) = (gone.to_str().unwrap(), File::create(&path).unwrap());
+    let (code, told) = run_job(&program, mode, job(2), &[("REMOVE", gone)], Some(&file));
+    let said = fs::read_to_string(&path).unwrap();
+    assert_eq!(code, 1, "{told}: {said}");
+    let expected = format!(
+        "bsp: process 1 of 2, bsp_end: superstep 4: writing the profile {gone}: it was removed \
+         meanwhile"
+    );
+    assert!(said.starts_with(&expected), "{said}");
     // A folder that cannot be made.
     let (code, _) = run(&program, "/dev/null/x", 2, LinkChoice::Auto, None);
     assert_eq!(code, 1);

@@ -30,6 +30,8 @@ int main(int argc, char **argv)
     bsp_sync();
     /* 3: nothing; 4 is bsp_end. */
     bsp_sync();
+    if (me == 1 && getenv("REMOVE"))
+        CHECK(remove(getenv("REMOVE")) == 0);
     bsp_end();
     return 0;
 }
