@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::{LazyLock, PoisonError};
 
 use common::figures::{TURN, check_rows, figures, set, texts, until_undisturbed};
-use common::{CLOSES_LATE, Said, TestLab, need_root, say, static_library, until};
+use common::{
+    CLOSES_LATE, Said, TestLab, finish, job_id, need_root, say, start, static_library, until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -241,6 +243,70 @@ fn the_environment_says_what_the_library_is_to_do() {
     // What was asked for counts more than what is set.
     assert_eq!(run(&["--transport", "shm"]), "< >\n");
     assert_eq!(run(&[]), "<tcp >\n");
+}
+
+/// Waits in its first life, and begins in the next.
+const RESTARTED: &str = r#"
+#define _POSIX_C_SOURCE 200809L
+#include <bsp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int main(int argc, char *argv[])
+{
+    char path[4096];
+    FILE *file;
+
+    (void)argc;
+    bsp_nprocs();
+    snprintf(path, sizeof path, "%s/life-of-%s", argv[1], getenv("PORTOLAN_RANK"));
+    if (access(path, F_OK) != 0) {
+        file = fopen(path, "w");
+        if (file == NULL || fclose(file) != 0)
+            return 3;
+        for (;;)
+            pause();
+    }
+    bsp_begin(2);
+    bsp_end();
+    return 0;
+}
+"#;
+
+/// The others do not begin again with it.
+#[test]
+fn a_process_that_was_started_again_is_refused() {
+    need_root();
+    let lab = TestLab::up(TestLab::own("t-bsprsp"), "3");
+    let folder = scratch("restarted");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (source, program, room) = (path("restarted.c"), path("restarted"), path(""));
+    fs::write(&source, RESTARTED).unwrap();
+    heard(&mut tool("bspcc", &[&source, "-o", &program])).expect(0);
+    let options = [
+        "--respawn",
+        "1",
+        "--lab",
+        lab.0,
+        "--hosts",
+        "h0:1,h1:1,h2:1",
+    ];
+    let words = [
+        &["run", "-v"],
+        &options[..],
+        &["-n", "2", "--", &program, &room],
+    ]
+    .concat();
+    let mut job = start("bsp-restarted", &words);
+    let id = job_id(&mut job);
+    let lives = || (0..2).all(|rank| folder.join(format!("life-of-{rank}")).exists());
+    until(|| format!("{:?}", job.try_wait()), lives);
+    say(&["job", &id, "exclude", "h1"]).expect(0);
+    let said = finish(job).expect(1);
+    let why = "bsp_begin: this process was started again, and the others do not begin again with \
+               it: run without --respawn";
+    assert!(said.err.contains(why), "{said:?}");
 }
 
 /// A bench with a few short slices, which keeps its figures, and all that it makes
