@@ -45,12 +45,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a question is about: superstep, slot, offset, bytes.
+type Question = [u64; 4];
+
 impl Served {
+    fn begin(&self, step: u64, areas: Option<&[Option<Area>]>) {
+        if let Some(areas) = areas {
+            areas.clone_into(&mut lock(&self.areas));
+        }
+        self.step.store(step, Ordering::Release);
+    }
+
     fn answer(&self, context: &mut Context<'_>, m: &Message<'_>) {
-        let (step, slot, offset, bytes) = (m.arg(0), m.arg(1), m.arg(2), m.arg(3));
         let mut read = [0; ANSWER_MAX];
+        let question = [m.arg(0), m.arg(1), m.arg(2), m.arg(3)];
+        let (args, length) = self.read(question, &mut read);
+        // Who asked and is gone needs none.
+        let _ = context.reply_to(ANSWERED, &args, &read[..length]);
+    }
+
+    /// Reads what is asked for: gives the answer's words, and how many bytes were read.
+    fn read(&self, question: Question, room: &mut [u8; ANSWER_MAX]) -> ([u64; 2], usize) {
+        let [step, slot, offset, bytes] = question;
         let fits = usize::try_from(bytes).ok();
-        let (args, length) = match fits.and_then(|bytes| read.get_mut(..bytes)) {
+        match fits.and_then(|bytes| room.get_mut(..bytes)) {
             _ if self.step.load(Ordering::Acquire) < step => ([EARLY, 0], 0),
             Some(into) => {
                 // Nothing is popped before the answer has been read.
@@ -68,10 +86,46 @@ impl Served {
                 }
             }
             None => ([UNKNOWN, 0], 0),
-        };
-        // Who asked and is gone needs none.
-        let _ = context.reply_to(ANSWERED, &args, &read[..length]);
+        }
     }
+}
+
+/// Reads from an area of another process, by as many questions as it takes. `ask` gives an
+/// answer: both its words, and what was read.
+fn fetch(
+    (from, step): (u32, u64),
+    (slot, start): (u32, u64),
+    into: &mut [u8],
+    mut ask: impl FnMut(&Question) -> Result<(u64, u64, Vec<u8>), Failure>,
+) -> Result<(), Failure> {
+    let bytes = into.len() as u64;
+    let mut offset = start;
+    for part in into.chunks_mut(ANSWER_MAX) {
+        let question = [step, slot.into(), offset, part.len() as u64];
+        let read = loop {
+            match ask(&question)? {
+                (READ, _, read) if read.len() == part.len() => break read,
+                (EARLY, ..) => std::thread::yield_now(),
+                (why, size, _) => {
+                    let why = match why {
+                        UNKNOWN => Outside::Unknown,
+                        NULL => Outside::Null,
+                        BEYOND => Outside::Beyond(size),
+                        _ => return Err(Failure::Malformed { who: from }),
+                    };
+                    return Err(Failure::OutsideThere {
+                        offset: start,
+                        bytes,
+                        whose: from,
+                        why,
+                    });
+                }
+            }
+        };
+        part.copy_from_slice(&read);
+        offset += part.len() as u64;
+    }
+    Ok(())
 }
 
 impl Direct {
@@ -91,10 +145,7 @@ impl Direct {
 
     /// A superstep begins; `areas`, if they are others than before.
     pub fn begin(&self, step: u64, areas: Option<&[Option<Area>]>) {
-        if let Some(areas) = areas {
-            areas.clone_into(&mut lock(&self.served.areas));
-        }
-        self.served.step.store(step, Ordering::Release);
+        self.served.begin(step, areas);
     }
 
     /// Reads from an area of another process.
@@ -102,44 +153,19 @@ impl Direct {
         &self,
         endpoint: &Endpoint,
         (from, step): (u32, u64),
-        (slot, offset): (u32, u64),
+        place: (u32, u64),
         into: &mut [u8],
     ) -> Result<(), Failure> {
-        let bytes = into.len() as u64;
-        let mut offset = offset;
-        for part in into.chunks_mut(ANSWER_MAX) {
-            let args = [step, slot.into(), offset, part.len() as u64];
-            let read = loop {
-                match self.ask(endpoint, from, &args)? {
-                    (READ, _, read) if read.len() == part.len() => break read,
-                    (EARLY, ..) => std::thread::yield_now(),
-                    (why, size, _) => {
-                        let why = match why {
-                            UNKNOWN => Outside::Unknown,
-                            NULL => Outside::Null,
-                            BEYOND => Outside::Beyond(size),
-                            _ => return Err(Failure::Malformed { who: from }),
-                        };
-                        return Err(Failure::OutsideThere {
-                            offset,
-                            bytes,
-                            whose: from,
-                            why,
-                        });
-                    }
-                }
-            };
-            part.copy_from_slice(&read);
-            offset += part.len() as u64;
-        }
-        Ok(())
+        fetch((from, step), place, into, |question| {
+            self.ask(endpoint, from, question)
+        })
     }
 
     fn ask(
         &self,
         endpoint: &Endpoint,
         from: u32,
-        args: &[u64],
+        args: &Question,
     ) -> Result<(u64, u64, Vec<u8>), Failure> {
         let options = SendOptions {
             args,
@@ -163,5 +189,147 @@ impl Direct {
             }
         }
         Ok(lock(&self.answer).take().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Rng;
+
+    /// What a process has registered in each superstep: slots that come and go, of memory
+    /// that is another each time.
+    struct Server {
+        memory: Vec<Vec<Vec<u8>>>,
+        served: Served,
+        step: usize,
+    }
+
+    const STEPS: u64 = 4;
+    const SLOTS: u64 = 4;
+
+    impl Server {
+        fn new(rng: &mut Rng) -> Self {
+            let mut area = |step: u64, slot: u64| {
+                // One in four is NULL.
+                let longest = if rng.below(4) == 0 {
+                    0
+                } else {
+                    3 * ANSWER_MAX as u64
+                };
+                let bytes = if longest == 0 {
+                    0
+                } else {
+                    1 + rng.below(longest)
+                };
+                (0..bytes)
+                    .map(|i| (i * 7 + slot * 31 + step * 101) as u8)
+                    .collect()
+            };
+            let of_step = |step| (0..SLOTS).map(|slot| area(step, slot)).collect();
+            let memory: Vec<_> = (0..STEPS).map(of_step).collect();
+            let server = Self {
+                memory,
+                served: Served::default(),
+                step: 0,
+            };
+            server.begin();
+            server
+        }
+
+        fn begin(&self) {
+            let areas = self.memory[self.step].iter().map(|bytes| {
+                let start = if bytes.is_empty() {
+                    0
+                } else {
+                    bytes.as_ptr().expose_provenance()
+                };
+                let bytes = bytes.len() as u64;
+                Some(Area { start, bytes })
+            });
+            let areas: Vec<_> = areas.collect();
+            self.served.begin(self.step as u64, Some(&areas));
+        }
+
+        /// The right answer.
+        fn expected(
+            &self,
+            step: u64,
+            slot: u32,
+            offset: u64,
+            bytes: u64,
+        ) -> Result<&[u8], Outside> {
+            let area = self.memory[step as usize].get(slot as usize);
+            let area = area.ok_or(Outside::Unknown)?;
+            if area.is_empty() {
+                return Err(Outside::Null);
+            }
+            let end = offset
+                .checked_add(bytes)
+                .filter(|end| *end <= area.len() as u64);
+            let end = end.ok_or(Outside::Beyond(area.len() as u64))?;
+            Ok(&area[offset as usize..end as usize])
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_of_the_superstep_of_who_asks() {
+        let mut late = 0;
+        for seed in 0..2000 {
+            let mut rng = Rng::new(seed);
+            let mut server = Server::new(&mut rng);
+            for step in 0..STEPS {
+                let slot = rng.below(SLOTS + 1) as u32;
+                let (offset, bytes) = match rng.below(8) {
+                    0 => (u64::MAX - rng.below(9), 1 + rng.below(9)),
+                    _ => (rng.below(1000), 1 + rng.below(2 * ANSWER_MAX as u64 + 9)),
+                };
+                let mut into = vec![0; bytes as usize];
+                let mut room = [0; ANSWER_MAX];
+                let fetched = fetch((1, step), (slot, offset), &mut into, |question| {
+                    let (words, length) = server.served.read(*question, &mut room);
+                    // It gets there while the other asks.
+                    if words[0] == EARLY {
+                        late += 1;
+                        server.step += usize::from(rng.below(3) == 0);
+                        server.begin();
+                    }
+                    Ok((words[0], words[1], room[..length].to_vec()))
+                });
+                let expected = match server.expected(step, slot, offset, bytes) {
+                    Ok(bytes) => Ok(bytes),
+                    // It is found by the part that is outside: what comes before has been read.
+                    Err(why) => Err(Failure::OutsideThere {
+                        offset,
+                        bytes,
+                        whose: 1,
+                        why,
+                    }),
+                };
+                assert_eq!(
+                    fetched.map(|()| &into[..]),
+                    expected,
+                    "seed {seed}, step {step}"
+                );
+            }
+        }
+        assert!(late > 2000, "{late}");
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        for (words, bytes) in [((READ, 0), 3), ((READ, 0), 5), ((BEYOND + 1, 0), 0)] {
+            let answer = |_: &Question| Ok((words.0, words.1, vec![0; bytes]));
+            let fetched = fetch((3, 0), (0, 0), &mut [0; 4], answer);
+            assert_eq!(
+                fetched,
+                Err(Failure::Malformed { who: 3 }),
+                "{words:?} {bytes}"
+            );
+        }
+        // A part longer than any answer.
+        let question = [0, 0, 0, ANSWER_MAX as u64 + 1];
+        let answered = Served::default().read(question, &mut [0; ANSWER_MAX]);
+        assert_eq!(answered, ([UNKNOWN, 0], 0));
     }
 }

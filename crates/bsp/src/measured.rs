@@ -1,7 +1,6 @@
 //! What `portolan bench bsp` measured last on these hosts: a text file with a line for each
 //! link and number of processes (`docs/bsp.md`, *Cost model*).
 
-use std::env;
 use std::fs::read_to_string;
 use std::path::PathBuf;
 
@@ -57,11 +56,9 @@ impl Measured {
     }
 }
 
+/// Where they are kept. `None` if there is no home directory.
 fn file() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|it| !it.is_empty());
-    let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(set("HOME")?).join(".cache")));
-    Some(cache?.join("portolan/bsp"))
+    portolan::user_path("XDG_CACHE_HOME", ".cache", "portolan/bsp")
 }
 
 #[cfg(test)]

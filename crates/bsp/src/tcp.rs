@@ -5,7 +5,7 @@
 //! waits for anything it reads what all others send. So no two wait for each other.
 
 mod connect;
-mod frames;
+pub mod frames;
 
 use std::collections::VecDeque;
 use std::io;

@@ -113,6 +113,7 @@ mod settings;
 mod shared;
 mod standalone;
 pub mod tuned;
+mod user_path;
 
 /// For C interfaces that are built on this one. They follow the rules of
 /// `portolan.h` for panics and errors.
@@ -143,3 +144,4 @@ pub use portolan_engine::{
     TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};
+pub use user_path::user_path;

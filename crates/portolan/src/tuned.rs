@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use portolan_sys::files::{self, Line};
 
 use crate::settings::SETTINGS;
+use crate::user_path::user_path;
 
 /// The environment variable that names the folder.
 pub const FOLDER_VARIABLE: &str = "PORTOLAN_TUNED";
@@ -185,13 +186,7 @@ pub fn own_folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
         return (!folder.is_empty()).then(|| folder.into());
     }
-    let absolute = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let config = absolute("XDG_CONFIG_HOME");
-    let config = config.or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(config.join("portolan/tuned.d"))
+    user_path("XDG_CONFIG_HOME", ".config", "portolan/tuned.d")
 }
 
 /// The folders that are searched, in this order.

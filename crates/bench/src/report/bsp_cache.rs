@@ -7,14 +7,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// `$XDG_CACHE_HOME/portolan/bsp`, else `~/.cache/portolan/bsp`; nowhere without a
-/// home directory.
+/// Where the library looks for it. `None` if there is no home directory.
 fn file() -> Option<PathBuf> {
-    // As the library does, which reads it.
-    let set = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
-    let cache = set("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(set("HOME")?).join(".cache")));
-    Some(cache?.join("portolan/bsp"))
+    portolan::user_path("XDG_CACHE_HOME", ".cache", "portolan/bsp")
 }
 
 /// Keeps what was found, in the order of the line. Gives a sentence that says where,

@@ -3,6 +3,8 @@
 //! simulated network in `crates/sim`.
 
 #[cfg(test)]
+mod streams;
+#[cfg(test)]
 mod tests;
 mod twin;
 
