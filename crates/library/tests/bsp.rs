@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use portolan_boot::LinkChoice;
@@ -45,6 +46,24 @@ fn build_source(name: &str, source: &Path) -> PathBuf {
     }
     succeeds(&mut command);
     program
+}
+
+/// Runs a program, with these variables beside those of this process: its exit code, what it
+/// said, and what the launcher told.
+fn heard(
+    program: &Path,
+    mode: &str,
+    spec: JobSpec,
+    variables: &[(&str, &str)],
+) -> (i32, String, String) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-said-{count}"));
+    let file = File::create(&path).unwrap();
+    let (code, told) = run_job(program, mode, spec, variables, Some(&file));
+    let said = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    (code, said, told)
 }
 
 static SEMANTICS: LazyLock<PathBuf> = LazyLock::new(|| build("semantics"));
@@ -109,10 +128,7 @@ fn programs_in_fortran() {
         let (code, told) = run(&program, "", 3, link, None);
         assert_eq!(code, 0, "over {link:?}: {told}");
     }
-    let path = program.with_extension("said");
-    let file = File::create(&path).unwrap();
-    let (code, told) = run(&program, "abort", 1, LinkChoice::Auto, Some(&file));
-    let said = fs::read_to_string(&path).unwrap();
+    let (code, said, told) = heard(&program, "abort", job(1), &[]);
     assert_eq!(code, 1, "{told}: {said}");
     assert_eq!(said, "bsp: process 0 of 1, bsp_abort: as it should\n");
     let page = build_fortran("page-fortran", &page_program("fortran", "page-bsp.f90"));
@@ -191,10 +207,9 @@ fn a_profile_has_what_each_superstep_moved() {
         assert!(packets > 8.0, "{times:?}");
     }
     // One that is gone in the end.
-    let (gone, path) = (folder.join("00001.bsp.tsv"), folder.join("said"));
-    let (gone, file) = (gone.to_str().unwrap(), File::create(&path).unwrap());
-    let (code, told) = run_job(&program, mode, job(2), &[("REMOVE", gone)], Some(&file));
-    let said = fs::read_to_string(&path).unwrap();
+    let gone = folder.join("00001.bsp.tsv");
+    let gone = gone.to_str().unwrap();
+    let (code, said, told) = heard(&program, mode, job(2), &[("REMOVE", gone)]);
     assert_eq!(code, 1, "{told}: {said}");
     let expected = format!(
         "bsp: process 1 of 2, bsp_end: superstep 4: writing the profile {gone}: it was removed \
@@ -268,10 +283,7 @@ fn the_examples_compute_what_they_should() {
 
 /// Wrong arguments are refused with exit code 2.
 fn refuses(program: &Path, argument: &str, ranks: u32, text: &str) {
-    let path = program.with_extension("said");
-    let file = File::create(&path).unwrap();
-    let (code, told) = run(program, argument, ranks, LinkChoice::Auto, Some(&file));
-    let said = fs::read_to_string(&path).unwrap();
+    let (code, said, told) = heard(program, argument, job(ranks), &[]);
     let name = program.display();
     assert_eq!(code, 2, "{name} {argument:?}: {told}: {said}");
     assert!(said.contains(text), "{name} {argument:?}: {said}");
@@ -305,12 +317,8 @@ fn conjugate_gradients_read_a_file() {
 
 /// Runs a program over the transport of this name; gives its exit code, and what was said.
 fn run_over(transport: &str, spec: JobSpec, program: &Path, mode: &str) -> (i32, String) {
-    let name = format!("bsp-over-{transport}-{mode}-{}", spec.hosts[0]);
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let file = File::create(&path).unwrap();
     let variables = [("BSP_TRANSPORT", transport)];
-    let (code, told) = run_job(program, mode, spec, &variables, Some(&file));
-    let said = fs::read_to_string(&path).unwrap();
+    let (code, said, told) = heard(program, mode, spec, &variables);
     (code, format!("{said}{told}"))
 }
 
@@ -535,10 +543,7 @@ static MISUSE: LazyLock<PathBuf> = LazyLock::new(|| build("misuse"));
 #[test]
 fn what_is_refused_ends_all_and_says_why() {
     for (mode, text) in MISUSES {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-said-{mode}"));
-        let file = File::create(&path).unwrap();
-        let (code, told) = run(&MISUSE, mode, 3, LinkChoice::Auto, Some(&file));
-        let said = fs::read_to_string(&path).unwrap();
+        let (code, said, told) = heard(&MISUSE, mode, job(3), &[]);
         // Who was killed tells its signal.
         let expected = i32::from(!USES.contains(&mode));
         let is_expected = code == expected || mode == "dies";
@@ -591,10 +596,7 @@ const CHECKS: [(&str, &str); 8] = [
 fn checks_find_what_the_standard_leaves_open() {
     let program = build("check");
     for (mode, text) in CHECKS {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-checked-{mode}"));
-        let file = File::create(&path).unwrap();
-        let (code, told) = run(&program, mode, 3, LinkChoice::Auto, Some(&file));
-        let said = fs::read_to_string(&path).unwrap();
+        let (code, said, told) = heard(&program, mode, job(3), &[]);
         let is_right = ["right", "waits"].contains(&mode);
         assert_eq!(code, i32::from(!is_right), "{mode}: {told}: {said}");
         assert!(said.contains(text), "{mode}: {said}");
@@ -606,10 +608,7 @@ fn checks_find_what_the_standard_leaves_open() {
 fn an_error_names_the_line_of_its_call() {
     let source = fs::read_to_string(folder().join("tests/bsp/misuse.c")).unwrap();
     for mode in ["put-nobody", "get-nobody"] {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-line-{mode}"));
-        let file = File::create(&path).unwrap();
-        let (code, _) = run(&MISUSE, mode, 3, LinkChoice::Auto, Some(&file));
-        let said = fs::read_to_string(&path).unwrap();
+        let (code, said, _) = heard(&MISUSE, mode, job(3), &[]);
         // The call stands behind the line that asks for its mode.
         let asks = format!("is(how, \"{mode}\")");
         let line = source
@@ -625,10 +624,7 @@ fn an_error_names_the_line_of_its_call() {
 #[test]
 fn other_languages_find_bsp_abort() {
     let program = build("plain");
-    let path = program.with_extension("said");
-    let file = File::create(&path).unwrap();
-    let (code, told) = run(&program, "", 1, LinkChoice::Auto, Some(&file));
-    let said = fs::read_to_string(&path).unwrap();
+    let (code, said, told) = heard(&program, "", job(1), &[]);
     assert_eq!(code, 1, "{told}: {said}");
     assert_eq!(said, "bsp: bsp_abort: numbers: 7, 0.5\n");
 }
@@ -656,10 +652,7 @@ fn direct_gets_read_while_the_other_computes() {
         ("unknown", "bsp_direct_get: the area is not registered"),
         ("nobody", "bsp_direct_get: there is no process 2, of 2"),
     ] {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-direct-{mode}"));
-        let file = File::create(&path).unwrap();
-        let (code, told) = run(&program, mode, 2, LinkChoice::Auto, Some(&file));
-        let said = fs::read_to_string(&path).unwrap();
+        let (code, said, told) = heard(&program, mode, job(2), &[]);
         assert_eq!(code, 1, "{mode}: {told}: {said}");
         assert!(said.contains(text), "{mode}: {said}");
     }
@@ -674,11 +667,9 @@ fn memory_that_is_short_is_told() {
     }
     let program = build("memory");
     for mode in ["put", "long-put", "hpput", "get", "send", "push"] {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bsp-memory-{mode}"));
         for link in [LinkChoice::Auto, LinkChoice::Udp] {
-            let file = File::create(&path).unwrap();
-            let (code, told) = run(&program, mode, 1, link, Some(&file));
-            let said = fs::read_to_string(&path).unwrap();
+            let spec = JobSpec { link, ..job(1) };
+            let (code, said, told) = heard(&program, mode, spec, &[]);
             assert_eq!(code, 1, "{mode}: {told}: {said}");
             assert!(said.contains(": there is no memory "), "{mode}: {said}");
         }
