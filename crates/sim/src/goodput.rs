@@ -46,6 +46,8 @@ pub struct Course {
     pub message: u64,
     /// Messages under way at once.
     pub at_once: u32,
+    /// The receiver sends as many to the sender.
+    pub both_ways: bool,
     /// How long it runs, ns.
     pub run_ns: u64,
     /// Parts of it that are told apart.
@@ -55,7 +57,7 @@ pub struct Course {
 /// What happened in a part of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Bytes handed over.
+    /// Bytes handed over, in both directions.
     pub bytes: u64,
     /// The sender's window at its end, packets.
     pub window: u32,
@@ -77,6 +79,7 @@ pub struct Outcomes {
 #[derive(Default)]
 struct App {
     bytes: u64,
+    sent: u32,
     done: u32,
     /// The link is to change the source port.
     reroutes: Vec<Reroute>,
@@ -225,6 +228,7 @@ impl Course {
         packet_ns: 700,
         message: 1_000_000,
         at_once: 2,
+        both_ways: false,
         run_ns: 200_000_000,
         parts: 10,
     };
@@ -242,7 +246,7 @@ impl Course {
         net.set_ways(self.ways);
         let mut nodes = [Node::new(0, self), Node::new(1, self)];
         let mut parts = Vec::new();
-        let (mut now, mut sent, mut before) = (0, 0, 0);
+        let (mut now, mut before) = (0, 0);
         let part_ns = self.run_ns / u64::from(self.parts);
         while parts.len() < self.parts as usize {
             let next = (0..2).map(|i| {
@@ -259,7 +263,7 @@ impl Course {
                 } else if self.now_and_then {
                     net.heal();
                 }
-                let bytes = nodes[1].app.bytes;
+                let bytes = nodes.iter().map(|node| node.app.bytes).sum();
                 let (window, rtt) =
                     nodes[0].with(|e, _| (e.window(PeerId(0)), e.round_trip(PeerId(0))));
                 parts.push(Part {
@@ -279,8 +283,10 @@ impl Course {
             net.set_cut(a, b, (from..to).contains(&now));
             net.set_cut(b, a, (from..to).contains(&now));
             net.advance(now);
-            while sent - nodes[0].app.done < self.at_once && self.send(now, &mut nodes[0]) {
-                sent += 1;
+            for node in nodes.iter_mut().take(1 + usize::from(self.both_ways)) {
+                while node.app.sent - node.app.done < self.at_once && self.send(now, node) {
+                    node.app.sent += 1;
+                }
             }
             for (who, node) in nodes.iter_mut().enumerate() {
                 let due = has_packets(&net, who) || node.timeout <= now;

@@ -9,6 +9,8 @@
 //!
 //! - *Follow*: no standing queue above the target. On one, the window is cut
 //!   until it is gone, but not below what the best recent delivery rate needs.
+//!   Where the peer sends as much, the target is twice as long: there
+//!   acknowledgements wait in the queue that the peer keeps in its direction.
 //! - *Check*: after a cut. Where the queue does not shrink with our flight, or
 //!   nothing is left to cut, others hold it (or a host is slow).
 //! - *Compete*: beside a loss-led flow, yielding would starve us. The window
@@ -132,6 +134,8 @@ struct Epoch {
     left: u32,
     /// The most packets in flight.
     flight: u32,
+    /// Packets with messages that came the other way.
+    came: u16,
     /// The flight still shrinks to a new window: nothing to judge yet.
     settling: bool,
 }
@@ -147,6 +151,8 @@ pub(super) struct Lan {
     phase: Phase,
     /// Delays up to this, ns, tell of no queue.
     late: u64,
+    /// The queue that the peer's own packets may keep on our acknowledgements' way, ns.
+    opposite: u32,
     /// The time that packets take on average, ns, if longer than round trips
     /// show.
     mean: u64,
@@ -203,6 +209,7 @@ impl Lan {
             epoch: Epoch::new(0, 0, false),
             phase: Phase::Follow,
             late: 0,
+            opposite: 0,
             mean: 0,
             base: u64::MAX,
             base_next: u64::MAX,
@@ -271,6 +278,8 @@ impl Lan {
         epoch.acked = epoch.acked.saturating_add(sample.acked_packets);
         epoch.lost = epoch.lost.saturating_add(sample.lost_packets);
         epoch.marked = epoch.marked.saturating_add(sample.ce_packets);
+        let came = u16::try_from(sample.came_packets).unwrap_or(u16::MAX);
+        epoch.came = epoch.came.saturating_add(came);
         epoch.left = epoch
             .left
             .saturating_sub(settled)
@@ -334,7 +343,7 @@ impl Lan {
     }
 
     fn target(&self) -> u64 {
-        TARGET_NS + self.base / 4 + self.late
+        TARGET_NS + u64::from(self.opposite) + self.base / 4 + self.late
     }
 
     /// How much longer packets take than the epoch's round trip, ns.
@@ -366,6 +375,9 @@ impl Lan {
     fn judge(&mut self, now: u64) {
         self.note_rate(now);
         let epoch = self.epoch;
+        // The peer keeps a queue near the target in its direction, if it sends as much.
+        let acked = u64::from(epoch.acked.max(1));
+        self.opposite = (TARGET_NS * u64::from(epoch.came).min(acked) / acked) as u32;
         let queue = epoch.rtt.saturating_sub(self.base);
         let target = self.target();
         if self.trips(&epoch, queue) {
@@ -622,6 +634,7 @@ impl Epoch {
             marked: 0,
             left,
             flight: 0,
+            came: 0,
             settling,
         }
     }

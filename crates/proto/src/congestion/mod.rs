@@ -64,6 +64,9 @@ pub struct AckSample {
     pub ce_packets: u32,
     /// Packets newly known to be lost.
     pub lost_packets: u32,
+    /// Packets with messages that came from the peer since the last one: what stands
+    /// before them in a queue keeps our acknowledgements too.
+    pub came_packets: u32,
     /// Packets in flight after this acknowledgement.
     pub in_flight_packets: u32,
     /// The flight was limited by what there was to send, not by the window.

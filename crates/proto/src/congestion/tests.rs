@@ -444,6 +444,7 @@ fn any_input_keeps_the_bounds() {
                     spurious_packets: number(u32::MAX.into()) as u32,
                     ce_packets: number(u32::MAX.into()) as u32,
                     lost_packets: number(u32::MAX.into()) as u32,
+                    came_packets: number(u32::MAX.into()) as u32,
                     in_flight_packets: number(u32::MAX.into()) as u32,
                     app_limited: number(2) > 100,
                 };

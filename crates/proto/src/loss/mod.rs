@@ -235,6 +235,7 @@ impl<S: Seal> Endpoint<'_, S> {
             sample.rtt_ns = Some(rtt.saturating_sub(u64::from(ack.delay) * DELAY_UNIT_NS));
         }
         sample.in_flight_packets = p.flying;
+        sample.came_packets = core::mem::take(&mut p.came);
         if waits {
             // The receiver refused it; the network did not lose it.
             sample.lost_packets = 0;

@@ -130,6 +130,8 @@ pub struct Path {
     pub(crate) owed: Owed,
     /// Chunk-bearing packets since the last acknowledgement left.
     pub(crate) unacked: u32,
+    /// The same, since the last acknowledgement came.
+    pub(crate) came: u32,
     /// Limit of packet numbers that was granted, in full.
     pub(crate) granted: u64,
     pub(crate) inflow: Inflow,
@@ -184,6 +186,7 @@ impl Default for Path {
             ce: 0,
             owed: Owed::Nothing,
             unacked: 0,
+            came: 0,
             granted: 0,
             inflow: Inflow::default(),
             phase_rx_first: 0,

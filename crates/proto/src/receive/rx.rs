@@ -308,6 +308,7 @@ impl<'p> Rx<'p> {
             }
         } else {
             p.unacked += u32::from(self.eliciting);
+            p.came = p.came.saturating_add(u32::from(self.eliciting));
             if gap || (self.eliciting && p.uses_up_grant()) {
                 proto.owe_now(path);
             } else if self.ack_wanted {

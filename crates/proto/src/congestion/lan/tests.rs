@@ -53,6 +53,40 @@ fn a_cut_leaves_a_quarter_of_the_target() {
 }
 
 #[test]
+fn a_queue_that_the_peer_keeps_in_its_direction_is_allowed_for() {
+    // 600 us of queue: too long for one direction, but not for two, or for one and a half.
+    for (came, cut) in [
+        (0, true),
+        (16, true),
+        (32, false),
+        (64, false),
+        (1_000, false),
+    ] {
+        let mut lan = path(100 * US, 64);
+        let sample = AckSample {
+            acked_packets: 64,
+            came_packets: came,
+            rtt_ns: Some(700 * US),
+            ..AckSample::default()
+        };
+        lan.on_sent(64);
+        lan.on_ack(EPOCH_NS, &sample);
+        assert_eq!(lan.window() < 64, cut, "{came}");
+        assert_eq!(matches!(lan.phase, Phase::Check { .. }), cut, "{came}");
+    }
+    // It is forgotten when the peer sends no more.
+    let mut lan = path(100 * US, 64);
+    for (came, target) in [(64, 825 * US), (0, 425 * US)] {
+        lan.epoch = Epoch {
+            came,
+            ..epoch(200 * US, 64)
+        };
+        lan.judge(0);
+        assert_eq!(lan.target(), target);
+    }
+}
+
+#[test]
 fn in_reordering_a_delay_tells_of_a_queue_only_beyond_the_lateness_seen() {
     for (late, follows) in [(370 * US, false), (380 * US, true)] {
         let mut lan = Lan {
