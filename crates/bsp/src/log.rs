@@ -21,6 +21,8 @@ const SAME_SLOT: u8 = 4;
 const ADJACENT: u8 = 8;
 /// It is as long as the call before.
 const SAME_LENGTH: u8 = 16;
+/// Slot and length are the same, and only the distance follows.
+const LIKE: u8 = SAME_SLOT | SAME_LENGTH;
 /// By a call that need not buffer.
 const HP: u8 = 32;
 /// The distance has 8 bytes.
@@ -88,6 +90,8 @@ pub struct Log {
     /// A put that the next may continue.
     open: Option<Place>,
     shared: Shared,
+    /// The next put may be a [word](Log::word), if it goes to the area at this address.
+    words_to: Option<usize>,
 }
 
 /// A call, as its receiver reads it.
@@ -123,10 +127,42 @@ impl Log {
         self.make_room_for_call() && self.pieces.try_reserve(1).is_ok()
     }
 
+    /// Puts of a word to this area, which is that of the put before, need no look at it.
+    #[inline]
+    pub fn begin_words(&mut self, start: usize) {
+        let word = |it: &Place| it.bytes == 8 && !it.hp && it.slot == self.shared.slot;
+        let same = self.shared.bytes == 8 && self.open.as_ref().is_some_and(word);
+        self.words_to = same.then_some(start);
+    }
+
+    /// The same as [`put`](Log::put) of a word, if the two puts before were such, to the area
+    /// that begins at `start`, and there is room; false if nothing was done.
+    #[inline]
+    pub fn word(&mut self, start: usize, offset: u64, word: &[u8; 8]) -> bool {
+        let Some(open) = &mut self.open else {
+            return false;
+        };
+        let near = i32::try_from(open.offset.wrapping_sub(self.shared.end) as i64);
+        let end = open.offset.wrapping_add(8);
+        let room = self.calls.capacity() - self.calls.len() >= 8
+            && self.data.capacity() - self.data.len() >= 8;
+        let (Some(to), Ok(near), true) = (self.words_to, near, room) else {
+            return false;
+        };
+        if to != start || offset == end {
+            return false;
+        }
+        push_near(&mut self.calls, PUT | LIKE, near);
+        self.data.extend_from_slice(word);
+        (open.offset, self.shared.end) = (offset, end);
+        true
+    }
+
     /// A short put, which copies.
     #[inline]
     pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8], hp: bool) {
         let length = bytes.len() as u64;
+        self.words_to = None;
         match &mut self.open {
             Some(it) if it.slot == slot && it.offset + it.bytes == offset && it.hp == hp => {
                 it.bytes += length;
@@ -181,6 +217,7 @@ impl Log {
     }
 
     fn close(&mut self) {
+        self.words_to = None;
         if let Some(place) = self.open.take() {
             self.place(PUT, place);
         }
@@ -204,13 +241,9 @@ impl Log {
             | flag(SAME_LENGTH, bytes == before.bytes)
             | flag(WIDE, near.is_err());
         if let Ok(near) = near
-            && first & (SAME_SLOT | ADJACENT | SAME_LENGTH) == SAME_SLOT | SAME_LENGTH
+            && first & (ADJACENT | LIKE) == LIKE
         {
-            // Most are such, and this needs neither a loop nor a call.
-            let end = self.calls.len() + 5;
-            let both = u64::from(first) | u64::from(near as u32) << 8;
-            self.calls.extend_from_slice(&both.to_le_bytes());
-            self.calls.truncate(end);
+            push_near(&mut self.calls, first, near);
         } else {
             self.calls.push(first);
             if slot != before.slot {
@@ -263,6 +296,16 @@ impl Log {
     }
 }
 
+/// A call whose slot and length are those of the call before: most are such, and this needs
+/// neither a loop nor a call.
+#[inline]
+fn push_near(calls: &mut Vec<u8>, first: u8, distance: i32) {
+    let end = calls.len() + 5;
+    let both = u64::from(first) | u64::from(distance as u32) << 8;
+    calls.extend_from_slice(&both.to_le_bytes());
+    calls.truncate(end);
+}
+
 /// Its bytes are no log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
@@ -309,6 +352,32 @@ impl<'a> Calls<'a> {
         let (taken, rest) = self.data.split_at_checked(count).ok_or(Malformed)?;
         self.data = rest;
         Ok(taken)
+    }
+
+    /// The slot of the put or get before, or 0.
+    pub const fn slot(&self) -> u32 {
+        self.shared.slot
+    }
+
+    /// Takes puts of a word to the slot of the call before, as far as such follow: their
+    /// offsets in an area of so many bytes, and what is put. Leaves one that is outside.
+    #[inline]
+    pub fn words(&mut self, area_bytes: u64, mut put: impl FnMut(u64, &'a [u8; 8])) {
+        let (Some(last), 8) = (area_bytes.checked_sub(8), self.shared.bytes) else {
+            return;
+        };
+        while let Some((&[first, near @ ..], calls)) = self.calls.split_first_chunk::<5>()
+            && first & !HP == PUT | LIKE
+            && let Some((word, data)) = self.data.split_first_chunk()
+        {
+            let near = i64::from(i32::from_le_bytes(near)) as u64;
+            let offset = self.shared.end.wrapping_add(near);
+            if offset > last {
+                break;
+            }
+            put(offset, word);
+            (self.calls, self.data, self.shared.end) = (calls, data, offset + 8);
+        }
     }
 
     /// The next call; none at the end.
