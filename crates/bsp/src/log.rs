@@ -509,6 +509,63 @@ mod tests {
     }
 
     #[test]
+    fn words_are_noted_and_read_as_other_puts_are() {
+        const PLACES: [u64; 11] = [64, 0, 24, 56, 40, 8, 16, 24, 1 << 40, 48, 80];
+        let noted = |by_words: bool| {
+            let (mut log, mut words) = (Log::default(), 0);
+            for (at, offset) in (0..).zip(PLACES) {
+                let word = [at; 8];
+                if by_words && log.word(0x1000, offset, &word) {
+                    words += 1;
+                    continue;
+                }
+                assert!(log.make_room(8));
+                log.put(2, offset, &word, false);
+                log.begin_words(0x1000);
+            }
+            assert!(!log.word(0x2000, 80, &[0; 8]), "another area");
+            log.get(Place {
+                slot: 2,
+                offset: 0,
+                bytes: 8,
+                hp: false,
+            });
+            assert!(!log.word(0x1000, 80, &[0; 8]), "not behind a get");
+            (taken(&mut log), words)
+        };
+        let ((bytes, calls, _), words) = noted(true);
+        assert_eq!(((bytes.clone(), calls, 0), 0), noted(false));
+        assert!(words > 1);
+        // The same calls, one by one and in runs; and none beyond the area.
+        let all = read(&bytes, calls, 0).unwrap();
+        for area_bytes in [0, 8, 56, 1 << 50] {
+            let (first, data) = bytes.split_at(calls as usize);
+            let (mut calls, mut runs) = (Calls::of(first, data, 0), Vec::new());
+            let mut in_runs = 0;
+            loop {
+                let slot = calls.slot();
+                calls.words(area_bytes, |offset, word| {
+                    assert!(offset + 8 <= area_bytes);
+                    in_runs += 1;
+                    let place = Place {
+                        slot,
+                        offset,
+                        bytes: 8,
+                        hp: false,
+                    };
+                    runs.push(Call::Put(place, word));
+                });
+                match calls.read().unwrap() {
+                    Some(call) => runs.push(call),
+                    None => break,
+                }
+            }
+            assert_eq!(runs, all);
+            assert_eq!(in_runs > 0, area_bytes >= 8);
+        }
+    }
+
+    #[test]
     fn a_scattered_put_costs_few_bytes_more() {
         let mut log = Log::default();
         let mut at = 1_u64;

@@ -44,7 +44,7 @@ impl Spare {
             return Some(memory);
         }
         let mut memory = Vec::new();
-        if bytes >= HUGE_MIN && bytes < ADDRESSES {
+        if (HUGE_MIN..ADDRESSES).contains(&bytes) {
             let whole = (bytes + BESIDE).next_multiple_of(HUGE_PAGE) - BESIDE;
             if memory.try_reserve_exact(whole).is_ok() {
                 collapse(&memory);
