@@ -152,6 +152,12 @@ impl Areas {
         place(&self.slots, slot, offset, bytes)
     }
 
+    /// The memory of an area, and how many bytes it has.
+    #[inline]
+    pub fn whole(&self, slot: u32) -> Result<(*mut u8, u64), Outside> {
+        whole(&self.slots, slot)
+    }
+
     /// All areas, by slot.
     pub fn slots(&self) -> &[Option<Area>] {
         &self.slots
@@ -218,18 +224,21 @@ pub fn place(
     offset: u64,
     bytes: u64,
 ) -> Result<*mut u8, Outside> {
-    let Some(Some(area)) = areas.get(slot as usize) else {
-        return Err(Outside::Unknown);
-    };
-    if area.start == 0 {
-        return Err(Outside::Null);
-    }
+    let (start, size) = whole(areas, slot)?;
     match offset.checked_add(bytes) {
-        Some(end) if end <= area.bytes => {
-            // Below the area's size, which is memory's.
-            Ok((area.start as *mut u8).wrapping_add(offset as usize))
-        }
-        _ => Err(Outside::Beyond(area.bytes)),
+        // Below the area's size, which is memory's.
+        Some(end) if end <= size => Ok(start.wrapping_add(offset as usize)),
+        _ => Err(Outside::Beyond(size)),
+    }
+}
+
+/// The memory of one of these areas, and how many bytes it has.
+#[inline]
+fn whole(areas: &[Option<Area>], slot: u32) -> Result<(*mut u8, u64), Outside> {
+    match areas.get(slot as usize) {
+        Some(Some(Area { start: 0, .. })) => Err(Outside::Null),
+        Some(Some(area)) => Ok((area.start as *mut u8, area.bytes)),
+        _ => Err(Outside::Unknown),
     }
 }
 

@@ -408,8 +408,10 @@ impl Exchange {
             }
         }
         if self.served && self.missing.results == 0 && self.missing.pieces.is_none() {
-            self.store_results()?;
-            self.store_puts(areas)?;
+            if self.wants || self.gets {
+                self.store_results()?;
+                self.store_puts(areas)?;
+            }
             self.expect_pieces(wire)?;
         }
         Ok(())

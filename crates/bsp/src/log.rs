@@ -25,6 +25,8 @@ const ADJACENT: u8 = 8;
 const POP: u8 = MESSAGE;
 /// It is as long as the call before.
 const SAME_LENGTH: u8 = 16;
+/// Slot and length are the same, and only the distance follows.
+const LIKE: u8 = SAME_SLOT | SAME_LENGTH;
 /// By a call that need not buffer.
 const HP: u8 = 32;
 /// The distance has 8 bytes.
@@ -92,6 +94,8 @@ pub struct Log {
     /// A put that the next may continue.
     open: Option<Place>,
     shared: Shared,
+    /// The next put may be a [word](Log::word), if it goes to the area at this address.
+    words_to: Option<usize>,
 }
 
 /// A call, as its receiver reads it.
@@ -128,10 +132,42 @@ impl Log {
         self.make_room_for_call() && self.pieces.try_reserve(1).is_ok()
     }
 
+    /// Puts of a word to this area, which is that of the put before, need no look at it.
+    #[inline]
+    pub fn begin_words(&mut self, start: usize) {
+        let word = |it: &Place| it.bytes == 8 && !it.hp && it.slot == self.shared.slot;
+        let same = self.shared.bytes == 8 && self.open.as_ref().is_some_and(word);
+        self.words_to = same.then_some(start);
+    }
+
+    /// The same as [`put`](Log::put) of a word, if the two puts before were such, to the area
+    /// that begins at `start`, and there is room; false if nothing was done.
+    #[inline]
+    pub fn word(&mut self, start: usize, offset: u64, word: &[u8; 8]) -> bool {
+        let Some(open) = &mut self.open else {
+            return false;
+        };
+        let near = i32::try_from(open.offset.wrapping_sub(self.shared.end) as i64);
+        let end = open.offset.wrapping_add(8);
+        let room = self.calls.capacity() - self.calls.len() >= 8
+            && self.data.capacity() - self.data.len() >= 8;
+        let (Some(to), Ok(near), true) = (self.words_to, near, room) else {
+            return false;
+        };
+        if to != start || offset == end {
+            return false;
+        }
+        push_near(&mut self.calls, PUT | LIKE, near);
+        self.data.extend_from_slice(word);
+        (open.offset, self.shared.end) = (offset, end);
+        true
+    }
+
     /// A short put, which copies.
     #[inline]
     pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8], hp: bool) {
         let length = bytes.len() as u64;
+        self.words_to = None;
         match &mut self.open {
             Some(it) if it.slot == slot && it.offset + it.bytes == offset && it.hp == hp => {
                 it.bytes += length;
@@ -194,6 +230,7 @@ impl Log {
     }
 
     fn close(&mut self) {
+        self.words_to = None;
         if let Some(place) = self.open.take() {
             self.place(PUT, place);
         }
@@ -217,13 +254,9 @@ impl Log {
             | flag(SAME_LENGTH, bytes == before.bytes)
             | flag(WIDE, near.is_err());
         if let Ok(near) = near
-            && first & (SAME_SLOT | ADJACENT | SAME_LENGTH) == SAME_SLOT | SAME_LENGTH
+            && first & (ADJACENT | LIKE) == LIKE
         {
-            // Most are such, and this needs neither a loop nor a call.
-            let end = self.calls.len() + 5;
-            let both = u64::from(first) | u64::from(near as u32) << 8;
-            self.calls.extend_from_slice(&both.to_le_bytes());
-            self.calls.truncate(end);
+            push_near(&mut self.calls, first, near);
         } else {
             self.calls.push(first);
             if slot != before.slot {
@@ -276,6 +309,16 @@ impl Log {
     }
 }
 
+/// A call whose slot and length are those of the call before: most are such, and this needs
+/// neither a loop nor a call.
+#[inline]
+fn push_near(calls: &mut Vec<u8>, first: u8, distance: i32) {
+    let end = calls.len() + 5;
+    let both = u64::from(first) | u64::from(distance as u32) << 8;
+    calls.extend_from_slice(&both.to_le_bytes());
+    calls.truncate(end);
+}
+
 /// Its bytes are no log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
@@ -322,6 +365,32 @@ impl<'a> Calls<'a> {
         let (taken, rest) = self.data.split_at_checked(count).ok_or(Malformed)?;
         self.data = rest;
         Ok(taken)
+    }
+
+    /// The slot of the put or get before, or 0.
+    pub const fn slot(&self) -> u32 {
+        self.shared.slot
+    }
+
+    /// Takes puts of a word to the slot of the call before, as far as such follow: their
+    /// offsets in an area of so many bytes, and what is put. Leaves one that is outside.
+    #[inline]
+    pub fn words(&mut self, area_bytes: u64, mut put: impl FnMut(u64, &'a [u8; 8])) {
+        let (Some(last), 8) = (area_bytes.checked_sub(8), self.shared.bytes) else {
+            return;
+        };
+        while let Some((&[first, near @ ..], calls)) = self.calls.split_first_chunk::<5>()
+            && first & !HP == PUT | LIKE
+            && let Some((word, data)) = self.data.split_first_chunk()
+        {
+            let near = i64::from(i32::from_le_bytes(near)) as u64;
+            let offset = self.shared.end.wrapping_add(near);
+            if offset > last {
+                break;
+            }
+            put(offset, word);
+            (self.calls, self.data, self.shared.end) = (calls, data, offset + 8);
+        }
     }
 
     /// The next call; none at the end.
@@ -458,6 +527,63 @@ mod tests {
         log.clear();
         let pieces = std::mem::take(&mut log.pieces);
         (taken.0, taken.1, pieces.len())
+    }
+
+    #[test]
+    fn words_are_noted_and_read_as_other_puts_are() {
+        const PLACES: [u64; 11] = [64, 0, 24, 56, 40, 8, 16, 24, 1 << 40, 48, 80];
+        let noted = |by_words: bool| {
+            let (mut log, mut words) = (Log::default(), 0);
+            for (at, offset) in (0..).zip(PLACES) {
+                let word = [at; 8];
+                if by_words && log.word(0x1000, offset, &word) {
+                    words += 1;
+                    continue;
+                }
+                assert!(log.make_room(8));
+                log.put(2, offset, &word, false);
+                log.begin_words(0x1000);
+            }
+            assert!(!log.word(0x2000, 80, &[0; 8]), "another area");
+            log.get(Place {
+                slot: 2,
+                offset: 0,
+                bytes: 8,
+                hp: false,
+            });
+            assert!(!log.word(0x1000, 80, &[0; 8]), "not behind a get");
+            (taken(&mut log), words)
+        };
+        let ((bytes, calls, _), words) = noted(true);
+        assert_eq!(((bytes.clone(), calls, 0), 0), noted(false));
+        assert!(words > 1);
+        // The same calls, one by one and in runs; and none beyond the area.
+        let all = read(&bytes, calls, 0).unwrap();
+        for area_bytes in [0, 8, 56, 1 << 50] {
+            let (first, data) = bytes.split_at(calls as usize);
+            let (mut calls, mut runs) = (Calls::of(first, data, 0), Vec::new());
+            let mut in_runs = 0;
+            loop {
+                let slot = calls.slot();
+                calls.words(area_bytes, |offset, word| {
+                    assert!(offset + 8 <= area_bytes);
+                    in_runs += 1;
+                    let place = Place {
+                        slot,
+                        offset,
+                        bytes: 8,
+                        hp: false,
+                    };
+                    runs.push(Call::Put(place, word));
+                });
+                match calls.read().unwrap() {
+                    Some(call) => runs.push(call),
+                    None => break,
+                }
+            }
+            assert_eq!(runs, all);
+            assert_eq!(in_runs > 0, area_bytes >= 8);
+        }
     }
 
     #[test]

@@ -73,18 +73,23 @@ static STAGE: Sole<Stage> = Sole::new(Stage::New);
 /// How messages name this process, once it is known.
 static NAME: Mutex<String> = Mutex::new(String::new());
 
+#[inline]
 fn stage() -> Held<'static, Stage> {
-    STAGE.hold().unwrap_or_else(|busy| {
-        say(match busy {
-            Busy::Thread => "a call in another thread: the one that called first makes all calls",
-            Busy::Call => "a call while another runs: in an exit handler",
-        });
-        // SAFETY: it ends the process, without the handlers of which one may call.
-        unsafe { _exit(ABORTED) };
-    })
+    STAGE.hold().unwrap_or_else(|busy| refuse(busy))
+}
+
+#[cold]
+fn refuse(busy: Busy) -> ! {
+    say(match busy {
+        Busy::Thread => "a call in another thread: the one that called first makes all calls",
+        Busy::Call => "a call while another runs: in an exit handler",
+    });
+    // SAFETY: it ends the process, without the handlers of which one may call.
+    unsafe { _exit(ABORTED) };
 }
 
 /// Ends the program, in all processes: they are ended when one ends so.
+#[cold]
 pub fn abort(call: &str, why: &str) -> ! {
     // What the program says itself stays as it is.
     let line = source::line(call).filter(|_| call != "bsp_abort");
@@ -114,6 +119,7 @@ unsafe extern "C" {
     fn _exit(code: i32) -> !;
 }
 
+#[cold]
 fn no_memory(call: &str, bytes: usize) -> ! {
     // Without the line of the call: to find that takes memory too.
     end_all(&format!(
@@ -122,6 +128,7 @@ fn no_memory(call: &str, bytes: usize) -> ! {
 }
 
 /// Of what a call notes.
+#[cold]
 fn no_memory_for_call(call: &str) -> ! {
     end_all(&format!("{call}: there is no memory to note it"))
 }
@@ -277,8 +284,8 @@ fn profile(writer: &Writer<'_>, wire: &Engine) -> Option<Box<Profile>> {
     }
 }
 
-/// Does something in the SPMD part.
-#[inline]
+/// Does something in the SPMD part. Inlined, so that a short put is no more than one call.
+#[inline(always)]
 pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
     match &mut *stage() {
         Stage::Running(it) => act(it),
@@ -288,14 +295,20 @@ pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
 }
 
 /// The process that a caller names.
+#[inline]
 pub fn peer<T>(call: &str, it: &Process, pid: T) -> u32
 where
     T: Copy + std::fmt::Display + TryInto<u32>,
 {
     match pid.try_into() {
         Ok(pid) if pid < it.size => pid,
-        _ => abort(call, &format!("there is no process {pid}, of {}", it.size)),
+        _ => no_peer(call, pid, it.size),
     }
+}
+
+#[cold]
+fn no_peer(call: &str, pid: impl std::fmt::Display, size: u32) -> ! {
+    abort(call, &format!("there is no process {pid}, of {size}"))
 }
 
 /// Ends the SPMD part, in all processes.
@@ -350,6 +363,13 @@ impl Process {
         })
     }
 
+    /// Puts a word, if nothing about it needs a look; false if nothing was done.
+    #[inline]
+    pub fn put_word(&mut self, to: u32, word: &[u8; 8], start: usize, offset: u64) -> bool {
+        let log = self.exchange.logs.get_mut(to as usize);
+        log.is_some_and(|log| log.word(start, offset, word))
+    }
+
     pub fn put(&mut self, call: &str, to: u32, bytes: &[u8], start: usize, offset: u64) {
         self.put_as(call, to, bytes, (start, offset), false);
     }
@@ -368,7 +388,8 @@ impl Process {
             if !log.make_room(bytes.len()) {
                 no_memory(call, bytes.len());
             }
-            return log.put(slot, offset, bytes, hp);
+            log.put(slot, offset, bytes, hp);
+            return log.begin_words(start);
         }
         let copy = self.wire.copy(bytes);
         let copy = copy.unwrap_or_else(|| no_memory(call, bytes.len()));

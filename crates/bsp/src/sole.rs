@@ -8,9 +8,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Nobody's.
 const NOBODY: usize = 0;
 
-thread_local! {
-    /// Its address names the thread.
-    static HERE: Cell<bool> = const { Cell::new(false) };
+/// A number that no other living thread has: where its own memory lies. In a shared
+/// library the address of a thread's variable would cost a call.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline]
+fn here() -> usize {
+    let here;
+    // SAFETY: reads the thread pointer, which the ABI has there, and nothing else.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) here,
+            options(pure, readonly, nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) here,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    here
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn here() -> usize {
+    thread_local! {
+        static HERE: Cell<bool> = const { Cell::new(false) };
+    }
+    HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 pub struct Sole<T> {
@@ -22,7 +43,7 @@ pub struct Sole<T> {
 }
 
 // SAFETY: only the owner comes to `held` and `value`, and it never changes. A thread whose
-// address is the same began when the owner had ended.
+// number is the same began when the owner had ended.
 unsafe impl<T: Send> Sync for Sole<T> {}
 
 /// Why it cannot be had.
@@ -48,16 +69,21 @@ impl<T> Sole<T> {
 
     #[inline]
     pub fn hold(&self) -> Result<Held<'_, T>, Busy> {
-        let here = HERE.with(|here| std::ptr::from_ref(here).addr());
+        let here = here();
         if self.owner.load(Ordering::Relaxed) != here {
-            let claimed =
-                (self.owner).compare_exchange(NOBODY, here, Ordering::Relaxed, Ordering::Relaxed);
-            claimed.map_err(|_| Busy::Thread)?;
+            self.claim(here)?;
         }
         if self.held.replace(true) {
             return Err(Busy::Call);
         }
         Ok(Held(self, PhantomData))
+    }
+
+    #[cold]
+    fn claim(&self, here: usize) -> Result<(), Busy> {
+        let claimed =
+            (self.owner).compare_exchange(NOBODY, here, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.map(|_| ()).map_err(|_| Busy::Thread)
     }
 }
 

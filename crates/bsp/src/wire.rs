@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use portolan::{
     Binding, Completion, Counters, Endpoint, Gather, Memory, Misuse, Notify, OpError, QueueId,
-    Scatter, Selector, SendError, TaggedOptions, WaitError, copy_beyond,
+    Scatter, Selector, SendError, TaggedOptions, WaitError,
 };
 
 use crate::exchange::{Arrived, Exchange, Part, Wire};
@@ -27,10 +27,6 @@ pub const HEADS: u16 = 0;
 const PART_BITS: u32 = 24;
 /// What is not the number of a message of pieces.
 const KINDS: u64 = 2;
-
-/// Copies from so many bytes on go past the caches: their lines were read by another core
-/// last, and to fetch them from there before they are written costs more.
-const BEYOND_MIN: usize = 256 << 10;
 
 /// What names a part of a superstep.
 pub fn tag(part: Part, step: u64) -> u64 {
@@ -164,15 +160,7 @@ impl Engine {
     pub fn copy(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut memory = self.spare.take(bytes.len())?;
         memory.clear();
-        if bytes.len() < BEYOND_MIN {
-            memory.extend_from_slice(bytes);
-        } else {
-            // SAFETY: there is room for so many bytes, which are all written.
-            unsafe {
-                copy_beyond(bytes.as_ptr(), memory.as_mut_ptr(), bytes.len());
-                memory.set_len(bytes.len());
-            }
-        }
+        memory.extend_from_slice(bytes);
         Some(memory)
     }
 

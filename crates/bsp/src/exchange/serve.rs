@@ -5,7 +5,7 @@ use super::{Exchange, PIECES_MAX, Part, Wanted, Wire};
 use crate::areas::{Areas, Pop};
 use crate::check::{Access, conflict};
 use crate::failure::Failure;
-use crate::log::{Call, Place};
+use crate::log::{Call, Calls, Place};
 use crate::queue::Queue;
 
 /// What a process asks for.
@@ -112,7 +112,17 @@ impl Exchange {
     fn serve_one(&self, who: u32, at_once: bool, areas: &Areas) -> Result<Asked, Failure> {
         let mut asked = Asked::default();
         let mut calls = self.calls(who)?;
-        while let Some(call) = calls.read().map_err(|_| Failure::Malformed { who })? {
+        loop {
+            words(&mut calls, areas, |word, into| {
+                if at_once {
+                    // SAFETY: promised where this began.
+                    unsafe { write(word, into) };
+                }
+            });
+            let read = calls.read().map_err(|_| Failure::Malformed { who })?;
+            let Some(call) = read else {
+                return Ok(asked);
+            };
             let find = |verb, place: Place| {
                 let Place { offset, bytes, .. } = place;
                 let outside = |why| Failure::Outside {
@@ -155,7 +165,6 @@ impl Exchange {
                 Call::Pop(pop) => asked.popped.push(pop),
             }
         }
-        Ok(asked)
     }
 
     /// Writes the results of gets.
@@ -177,6 +186,8 @@ impl Exchange {
                 {
                     // SAFETY: promised where this began.
                     unsafe { write(bytes, into) };
+                    // SAFETY: as well.
+                    words(&mut calls, areas, |word, into| unsafe { write(word, into) });
                 }
             }
         }
@@ -226,6 +237,16 @@ impl Exchange {
             }
         }
         Ok(())
+    }
+}
+
+/// Takes the puts of words that follow a put, to the same area: what is put, and where to.
+#[inline]
+fn words(calls: &mut Calls<'_>, areas: &Areas, mut put: impl FnMut(&[u8], *mut u8)) {
+    if let Ok((start, bytes)) = areas.whole(calls.slot()) {
+        calls.words(bytes, |offset, word| {
+            put(word, start.wrapping_add(offset as usize));
+        });
     }
 }
 
