@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use portolan_boot::LinkChoice;
 use portolan_boot::launch::JobSpec;
 pub use portolan_hosts::choices::Link;
-use portolan_hosts::choices::{Bytes, Network, bytes};
+use portolan_hosts::choices::{Bytes, Network, bytes, value_name};
 use portolan_hosts::failure::{Context, Result};
 use portolan_hosts::lab::{Burst, Impairment, Lab};
 use portolan_hosts::ranks::allowed_cores;
@@ -381,12 +381,6 @@ pub fn check_tcp_only(bench: &str, vs: &[Peer]) -> Result<()> {
         return wrong(format!("bench {bench} runs beside --vs tcp only"));
     }
     Ok(())
-}
-
-/// The name of a choice on the command line.
-pub fn value_name(value: &impl ValueEnum) -> String {
-    let value = value.to_possible_value();
-    value.map_or_else(String::new, |it| it.get_name().to_owned())
 }
 
 /// Whose queues ranks and endpoints outside of their job share.

@@ -139,3 +139,9 @@ impl From<Congestion> for portolan_boot::Congestion {
         }
     }
 }
+
+/// The name of a choice on the command line.
+pub fn value_name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |it| it.get_name().to_owned())
+}
