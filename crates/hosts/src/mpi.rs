@@ -53,6 +53,17 @@ impl Mpi {
         }
     }
 
+    /// The compiler for C that belongs to a launcher of it.
+    pub fn compiler(launcher: &Path) -> PathBuf {
+        let name = launcher.file_name().unwrap_or_default().to_string_lossy();
+        // Debian's say whose they are.
+        let of = name.split_once('.').map(|(_, of)| of);
+        launcher.with_file_name(match of {
+            Some(of) if of != "hydra" => format!("mpicc.{of}"),
+            _ => "mpicc".to_owned(),
+        })
+    }
+
     /// Its launcher, the first in `PATH`.
     ///
     /// # Errors
@@ -141,6 +152,8 @@ pub struct Job<'a> {
     pub hosts: Vec<(String, u32)>,
     /// What reaches hosts in the place of ssh.
     pub shell: Option<PathBuf>,
+    /// No process is bound to a core: the hosts of a lab have them in common.
+    pub unbound: bool,
     /// What all ranks have in their environment.
     pub variables: Vec<Variable>,
     /// The program and its arguments.
@@ -156,6 +169,7 @@ impl Job<'_> {
                 ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
                 ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
             ],
+            Mpi::Intel if self.unbound => &[("I_MPI_PIN", "0")],
             Mpi::Mpich | Mpi::Intel => &[],
         };
         // It refuses root, and only root can enter a lab.
@@ -187,6 +201,9 @@ impl Job<'_> {
                 }
                 if let Some(shell) = &self.shell {
                     add(&["--mca".as_ref(), "plm_rsh_agent".as_ref(), shell.as_ref()]);
+                }
+                if self.unbound {
+                    add(&["--bind-to".as_ref(), "none".as_ref()]);
                 }
                 for (name, _) in &self.variables {
                     add(&["-x".as_ref(), name]);
@@ -229,6 +246,17 @@ mod tests {
     }
 
     #[test]
+    fn a_compiler_belongs_to_a_launcher() {
+        for (launcher, compiler) in [
+            ("/usr/bin/mpirun.openmpi", "/usr/bin/mpicc.openmpi"),
+            ("/opt/bin/mpiexec.hydra", "/opt/bin/mpicc"),
+            ("/opt/bin/mpirun", "/opt/bin/mpicc"),
+        ] {
+            assert_eq!(Mpi::compiler(Path::new(launcher)), Path::new(compiler));
+        }
+    }
+
+    #[test]
     fn a_job_names_its_hosts_and_variables() {
         let program: Vec<OsString> = ["prog", "-n"].map(Into::into).into();
         let of = |mpi, hosts: &[(&str, u32)]| {
@@ -240,6 +268,7 @@ mod tests {
                     .map(|(name, n)| ((*name).to_owned(), *n))
                     .collect(),
                 shell: (!hosts.is_empty()).then(|| PathBuf::from("/sh")),
+                unbound: !hosts.is_empty(),
                 variables: vec![("A".into(), "b".into())],
                 program: &program,
             };
@@ -247,7 +276,7 @@ mod tests {
             words.into_string().unwrap()
         };
         let hosts = [("h0", 2), ("h1", 1)];
-        let more = "--host h0:2,h1:1 --mca plm_rsh_agent /sh";
+        let more = "--host h0:2,h1:1 --mca plm_rsh_agent /sh --bind-to none";
         assert_eq!(
             of(Mpi::Openmpi, &hosts),
             format!("-n 3 {more} -x A prog -n")

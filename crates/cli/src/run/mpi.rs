@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use portolan_hosts::choices::{Link, Network, value_name};
+use portolan_hosts::choices::Link;
 use portolan_hosts::failure::{Context, Failure, Result};
 use portolan_hosts::lab::{Lab, RemoteShell};
 use portolan_hosts::mpi::{Job, Mpi, Variable, provider_folder};
@@ -15,25 +15,8 @@ use super::hosts::{self, Place};
 
 /// Our settings that programs of this job take, by their variables.
 fn settings(arguments: &Arguments) -> Result<Vec<Variable>> {
-    let Network {
-        link,
-        interface,
-        security,
-        congestion,
-    } = &arguments.network;
-    let link = match link {
-        // Ranks of one host find it by themselves.
-        Link::Shm => &Link::Auto,
-        other => other,
-    };
-    let mut all = vec![
-        ("link".to_owned(), value_name(link)),
-        ("security".to_owned(), value_name(security)),
-        ("congestion".to_owned(), value_name(congestion)),
-    ];
-    if let Some(interface) = interface {
-        all.push(("address".to_owned(), interface.clone()));
-    }
+    let network = &arguments.network;
+    let mut all = network.standalone_settings(network.link == Link::Shm);
     for setting in &arguments.settings {
         let pair = setting.split_once('=');
         let (name, value) =
@@ -98,6 +81,7 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
             false => hosts.into_iter().map(|it| (it.name, it.ranks)).collect(),
         },
         shell: shell.as_ref().map(RemoteShell::path),
+        unbound: lab.is_some(),
         variables,
         program: &block.program,
     };
