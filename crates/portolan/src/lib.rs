@@ -119,6 +119,7 @@ pub mod tuned;
 #[doc(hidden)]
 pub mod c_edge {
     pub use crate::c::error::*;
+    pub use crate::c::pieces::{Piece, gather, scatter};
     pub use crate::c::{edge, failure, slice, store, store_text};
 }
 
@@ -143,3 +144,5 @@ pub use portolan_engine::{
     TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};
+#[doc(hidden)]
+pub use standalone::{address_at, place_of};
