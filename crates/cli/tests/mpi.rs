@@ -44,7 +44,10 @@ print('sum', all.allreduce(all.rank + 1), 'on', MPI.Get_processor_name(), flush=
 
 fn portolan(arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.arg(LIMIT).arg(TOOLS.join("portolan")).args(arguments);
+    command
+        .arg(LIMIT)
+        .arg(TOOLS.join("portolan"))
+        .args(arguments);
     command.envs([
         ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
         ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -95,7 +98,11 @@ fn a_program_runs_on_hosts_of_a_lab() {
 fn what_an_mpi_does_in_its_way_is_refused() {
     let cases: [(&[&str], i32, &str); 5] = [
         (&["--timeout", "3", "-n", "2", "--", "true"], 2, "--timeout"),
-        (&["-n", "1", "--", "true", ":", "-n", "1", "true"], 2, "one program"),
+        (
+            &["-n", "1", "--", "true", ":", "-n", "1", "true"],
+            2,
+            "one program",
+        ),
         (&["--", "true"], 2, "how many ranks"),
         (&["-n", "2", "--", "/no/such/program"], 127, "not found"),
         (&["-n", "2", "--set", "frames=x", "--", "true"], 2, "FRAMES"),
@@ -107,7 +114,8 @@ fn what_an_mpi_does_in_its_way_is_refused() {
     }
     let mut none = portolan(&["run", "--mpi", "intel", "-n", "2", "--", "/bin/true"]);
     let said = Said::from(none.env("PATH", "/usr/bin:/bin").output().unwrap());
-    said.expect(127).complains(&["--mpi intel", "mpiexec.hydra"]);
+    said.expect(127)
+        .complains(&["--mpi intel", "mpiexec.hydra"]);
 }
 
 #[test]

@@ -210,6 +210,7 @@ impl Asked {
             (name.into(), value.into())
         });
         let mut all: Vec<Variable> = settings.collect();
+        all.push(("PORTOLAN_AGENT".into(), own.into()));
         // What each MPI takes; a variable of another one does nothing.
         for mpi in once(&self.mpi) {
             all.extend(mpi.over_portolan(&folder, true));

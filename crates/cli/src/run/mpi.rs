@@ -56,6 +56,10 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
     let own = std::env::current_exe().context("finding the portolan command")?;
     let mut variables = mpi.over_portolan(&provider_folder(&own)?, false);
     variables.extend(settings(arguments)?);
+    if hosts.iter().all(|host| host.place != Place::Remote) {
+        // By the command's name it is found only where it is installed.
+        variables.push(("PORTOLAN_AGENT".into(), own.into()));
+    }
     for (name, value) in arguments.variables()? {
         variables.retain(|(known, _)| *known != name);
         variables.push((name, value));
