@@ -67,10 +67,10 @@ impl Way {
             (Self::Tcp | Self::Provider, _) => &[FI_TCP],
             // One copy by process_vm_readv where that is allowed, or two.
             (Self::Own, Mpi::Openmpi) => &[
-                &[("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "self,sm,vader")],
+                &[("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "^tcp")],
                 &[
                     ("OMPI_MCA_pml", "ob1"),
-                    ("OMPI_MCA_btl", "self,sm,vader"),
+                    ("OMPI_MCA_btl", "^tcp"),
                     ("OMPI_MCA_btl_vader_single_copy_mechanism", "none"),
                 ],
             ],
