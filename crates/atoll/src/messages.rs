@@ -149,7 +149,7 @@ impl Port {
             notify: Notify {
                 context: bytes,
                 queue: Some(self.sends.queue),
-                counter: None,
+                ..Notify::NONE
             },
             ..TaggedOptions::default()
         };

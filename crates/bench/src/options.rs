@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use portolan_boot::LinkChoice;
 use portolan_boot::launch::JobSpec;
 pub use portolan_hosts::choices::Link;
-use portolan_hosts::choices::{Bytes, Network, bytes};
+use portolan_hosts::choices::{Bytes, Network, bytes, value_name};
 use portolan_hosts::failure::{Context, Result};
 use portolan_hosts::lab::{Burst, Impairment, Lab};
 use portolan_hosts::ranks::allowed_cores;
@@ -29,6 +29,7 @@ use crate::experiments::lanes::Lanes;
 use crate::experiments::logp::Logp;
 use crate::experiments::matching::Matching;
 use crate::experiments::memory::Memory;
+use crate::experiments::mpi;
 use crate::experiments::networks::Networks;
 use crate::experiments::outage::Outage;
 use crate::experiments::overlap::Overlap;
@@ -137,6 +138,11 @@ pub enum Bench {
     /// memcpy through two of 20 MB. That is more than a core's own caches hold, but a large shared
     /// cache may keep some of it. Each reports the best of three trials in a slice.
     Netpipe(Netpipe),
+    /// Programs of MPI over Portolan, compared with the same MPI over TCP and in shared memory
+    ///
+    /// A plain program of MPI measures them: it is built by the compiler of each MPI, and started by
+    /// its launcher once in each slice and for each system. Each process is bound to a core.
+    Mpi(mpi::Asked),
     /// Round trips of matched messages: gain of pushing, masking and overlapping
     ///
     /// Each size is compared with the same message to a port. Times are half of a round trip of
@@ -222,6 +228,7 @@ impl Bench {
             Self::Spray(it) => both(it.common.place("spray"), it),
             Self::Logp(it) => both(it.common.place("logp"), it),
             Self::Match(it) => both(Place::without_ranks("match", &it.json, None), it),
+            Self::Mpi(it) => both(it.common.place("mpi"), it),
             Self::Netpipe(it) => {
                 let place = Place {
                     polls: true,
@@ -383,12 +390,6 @@ pub fn check_tcp_only(bench: &str, vs: &[Peer]) -> Result<()> {
     Ok(())
 }
 
-/// The name of a choice on the command line.
-pub fn value_name(value: &impl ValueEnum) -> String {
-    let value = value.to_possible_value();
-    value.map_or_else(String::new, |it| it.get_name().to_owned())
-}
-
 /// Whose queues ranks and endpoints outside of their job share.
 pub fn queue_group() -> String {
     format!("bench-{}", std::process::id())
@@ -471,20 +472,12 @@ impl Common {
 
     /// The same for endpoints outside of the job; `shm`: it shares memory.
     pub fn standalone_settings(&self, shm: bool) -> Vec<(String, String)> {
-        let network = &self.network;
-        let link = match network.link {
-            _ if shm => "auto",
-            Link::Xdp => "xdp",
-            _ => "udp",
-        };
-        let mut settings = vec![
-            ("link".to_owned(), link.to_owned()),
-            ("group".to_owned(), queue_group()),
-            ("security".to_owned(), value_name(&network.security)),
-            ("congestion".to_owned(), value_name(&network.congestion)),
-        ];
-        let interface = network.interface.clone();
-        settings.extend(interface.map(|it| ("interface".to_owned(), it)));
+        let mut network = self.network.clone();
+        if !shm && network.link != Link::Xdp {
+            network.link = Link::Udp;
+        }
+        let mut settings = network.standalone_settings(shm);
+        settings.push(("group".to_owned(), queue_group()));
         settings
     }
 

@@ -7,11 +7,12 @@ use crate::control::{ANSWER_BYTES, Pattern, SystemKind};
 use crate::experiment::wrong;
 use crate::experiments::paired::Paired;
 use crate::loss::Column;
-use crate::options::{Common, Link, Measure, value_name};
+use crate::options::{Common, Link, Measure};
 use crate::peers::bare::RAW_MAX;
 use crate::ranks::asleep::Wait;
 use crate::report::stats::SLICES_MIN;
 use crate::slice::SLICE_MS_MAX;
+use portolan_hosts::choices::value_name;
 
 /// Which bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

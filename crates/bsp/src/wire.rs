@@ -273,7 +273,7 @@ fn notify(queue: QueueId, context: u64) -> Notify {
     Notify {
         context,
         queue: Some(queue),
-        counter: None,
+        ..Notify::NONE
     }
 }
 

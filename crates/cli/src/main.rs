@@ -58,6 +58,8 @@ enum Command {
     Completions(manual::CompletionArguments),
     #[command(name = lab::HOST_COMMAND, hide = true)]
     LabHost(lab::HostArguments),
+    #[command(name = lab::SHELL_COMMAND, hide = true)]
+    LabShell(lab::ShellArguments),
     #[command(name = lab::WIRE_COMMAND, hide = true)]
     LabWire(lab::WireArguments),
     #[command(name = ranks::RANK_COMMAND, hide = true)]
@@ -147,6 +149,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Run(arguments) => run::run(*arguments),
         Command::Lab(arguments) => lab::command(arguments),
         Command::LabHost(arguments) => lab::become_host(&arguments),
+        Command::LabShell(arguments) => lab::remote_shell(&arguments),
         Command::LabWire(arguments) => lab::become_wire(&arguments),
         Command::Rank(arguments) => ranks::become_rank(&arguments),
         Command::Guard { group } => run::guard(group.as_deref()),

@@ -15,11 +15,7 @@ use portolan_engine::{
 };
 use portolan_link::shm::SegmentConfig;
 
-const NONE: Notify = Notify {
-    context: 0,
-    queue: None,
-    counter: None,
-};
+const NONE: Notify = Notify::NONE;
 
 fn place(key: RemoteKey, offset: u64) -> Place {
     Place { key, offset }

@@ -302,6 +302,7 @@ fn completions_come_in_queues_and_are_counted() {
                 context: 1_000 + i,
                 queue: Some(queue),
                 counter: Some(counter),
+                ..Notify::NONE
             };
             b.post_receive(&Selector::any(i), vec![0; 64], notify)
                 .unwrap();
@@ -521,6 +522,7 @@ fn queues_counters_and_claimed_messages_that_are_not_there_are_told() {
         context: 0,
         queue: Some(queue),
         counter: Some(counter),
+        ..Notify::NONE
     };
     let post = |notify| a.post_receive(&Selector::any(1), vec![0; 4], notify);
     let send = |notify| {

@@ -10,11 +10,7 @@ use portolan_exchange::{
     SendRefused, Signal, Statistics, Took,
 };
 
-const NONE: Notify = Notify {
-    context: 0,
-    queue: None,
-    counter: None,
-};
+const NONE: Notify = Notify::NONE;
 
 fn cluster(net: Net) -> Cluster {
     let config = Config {

@@ -43,6 +43,23 @@ impl Network {
         }
         spec
     }
+
+    /// The same as settings of endpoints that nobody's job has; `shm`: they are on one host.
+    pub fn standalone_settings(&self, shm: bool) -> Vec<(String, String)> {
+        let link = match self.link {
+            // Within a host it is found without being named.
+            _ if shm => Link::Auto,
+            link => link,
+        };
+        let mut settings = vec![
+            ("link".to_owned(), value_name(&link)),
+            ("security".to_owned(), value_name(&self.security)),
+            ("congestion".to_owned(), value_name(&self.congestion)),
+        ];
+        let interface = self.interface.clone();
+        settings.extend(interface.map(|it| ("interface".to_owned(), it)));
+        settings
+    }
 }
 
 /// A number of bytes as people write it.
@@ -138,4 +155,10 @@ impl From<Congestion> for portolan_boot::Congestion {
             Congestion::Shared => Self::Shared,
         }
     }
+}
+
+/// The name of a choice on the command line.
+pub fn value_name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |it| it.get_name().to_owned())
 }

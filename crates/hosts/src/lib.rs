@@ -10,6 +10,7 @@ pub mod detached;
 pub mod failure;
 pub mod file;
 pub mod lab;
+pub mod mpi;
 pub mod node;
 pub mod print;
 pub mod ranks;

@@ -120,6 +120,7 @@ mod user_path;
 #[doc(hidden)]
 pub mod c_edge {
     pub use crate::c::error::*;
+    pub use crate::c::pieces::{Piece, gather, scatter};
     pub use crate::c::{edge, failure, slice, store, store_text};
 }
 
@@ -145,3 +146,5 @@ pub use portolan_engine::{
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};
 pub use user_path::user_path;
+#[doc(hidden)]
+pub use standalone::{address_at, place_of};

@@ -1,6 +1,7 @@
 //! Endpoints outside of a job: nobody starts them together, and peers are added and removed
 //! while they live.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Once};
 use std::thread::available_parallelism;
 
@@ -107,6 +108,32 @@ impl Endpoint {
         }
         self.inner.add(&it)
     }
+}
+
+/// The IP address and the UDP port that the bytes of an address name; `None`: they are none.
+/// For interfaces whose users know an endpoint's place by its address alone.
+#[doc(hidden)]
+#[must_use]
+pub fn place_of(address: &[u8; ADDRESS_BYTES]) -> Option<SocketAddr> {
+    let it = KeyAddress::parse(address).ok()?;
+    Some(SocketAddr::new(IpAddr::from(it.ip).to_canonical(), it.port))
+}
+
+/// The reverse: an address with a place and no key, which is no endpoint's.
+#[doc(hidden)]
+#[must_use]
+pub fn address_at(place: SocketAddr) -> [u8; ADDRESS_BYTES] {
+    let ip = match place.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let nobody = KeyAddress {
+        port: place.port(),
+        ip: ip.octets(),
+        key: [0; 32],
+        host: 0,
+    };
+    nobody.to_bytes()
 }
 
 /// Why bytes are no address that can be added.

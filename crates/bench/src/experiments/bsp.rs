@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::conduct::{say_all, took};
 use crate::control::{Line, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
-use crate::options::{Common, value_name};
+use crate::options::Common;
 use crate::pace::Timed;
 use crate::peers::bsplib::{Bsplib, FIGURES};
 use crate::peers::netpipe::Buffers;
@@ -23,6 +23,7 @@ use crate::ranks::matched::{Act, Exchange};
 use crate::report::bsp_cache;
 use crate::report::stats::Series;
 use crate::report::table::{Ratio, Row};
+use portolan_hosts::choices::value_name;
 
 /// Length of a figure's slices together, milliseconds, where it was not asked for.
 const FIGURE_MS: u64 = 20;

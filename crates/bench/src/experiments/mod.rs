@@ -15,6 +15,7 @@ pub mod lanes;
 pub mod logp;
 pub mod matching;
 pub mod memory;
+pub mod mpi;
 pub mod networks;
 pub mod outage;
 pub mod overlap;

@@ -9,12 +9,13 @@ use portolan_boot::launch::RANKS_MAX;
 use portolan_hosts::failure::{Context, Result};
 
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
-use crate::options::{Link, slices, value_name};
+use crate::options::{Link, slices};
 use crate::peers::mpi::{Kind, Mpi};
 use crate::peers::program::launch;
 use crate::report::dimensions::Dimension;
 use crate::report::stats::{SLICES_MIN, Series};
 use crate::report::table::Row;
+use portolan_hosts::choices::value_name;
 
 /// The hidden command that is a rank of this bench.
 pub const BENCH_FIRST_COMMAND: &str = "internal-bench-first";

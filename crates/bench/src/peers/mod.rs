@@ -8,6 +8,7 @@ pub mod forger;
 pub mod kernel;
 pub mod memcpy;
 pub mod mpi;
+pub mod mpi_probe;
 pub mod netpipe;
 pub mod program;
 pub mod sockets;

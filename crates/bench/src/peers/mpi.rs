@@ -1,6 +1,7 @@
 //! Debian's MPIs as peers: a small C program, built by the peer's own
 //! compiler, and run by its own launcher.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -102,7 +103,7 @@ impl Mpi {
     fn build(kind: Kind) -> Result<Self> {
         let (name, compiler) = (kind.name(), kind.compiler());
         let path = std::env::temp_dir().join(format!("portolan-{name}-{}", std::process::id()));
-        let built = compile(compiler, &path);
+        let built = compile(compiler, SOURCE, &path);
         let program = File::open(&path);
         let _ = fs::remove_file(&path);
         let output = built.map_err(|error| {
@@ -187,8 +188,8 @@ fn run(kind: Kind, program: &File, variant: usize, ranks: u32, count: u64) -> Re
     launch(&mut command, &what).context(format!("--vs {name} (or leave it out)"))
 }
 
-/// Builds [`SOURCE`].
-fn compile(compiler: &str, to: &Path) -> io::Result<Output> {
+/// Builds a program of C.
+pub fn compile(compiler: impl AsRef<OsStr>, source: &str, to: &Path) -> io::Result<Output> {
     let mut child = Command::new(compiler)
         .args(["-O2", "-x", "c", "-", "-o"])
         .arg(to)
@@ -199,7 +200,7 @@ fn compile(compiler: &str, to: &Path) -> io::Result<Output> {
     let said = child
         .stdin
         .take()
-        .map(|mut it| it.write_all(SOURCE.as_bytes()));
+        .map(|mut it| it.write_all(source.as_bytes()));
     let output = child.wait_with_output()?;
     // A compiler that failed may not have read it all; it says why.
     match said {

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use portolan_boot::launch::{LaunchError, RANKS_MAX};
 use portolan_hosts::choices::Network;
 use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::mpi::Mpi;
 
 const EXIT_CODES: &str = "\
 Several programs in one job: `portolan run -n 2 -- A : -n 3 B` (with a lone `:` between them).
@@ -19,6 +20,25 @@ Exit code: 0 if all ranks end with 0, else that of the first rank that fails
   126      the program cannot be executed
   127      the program was not found
   128 + N  signal N ended the job (130: Ctrl-C)";
+
+/// What an MPI's own launcher does in its way.
+const NOT_FOR_MPI: [&str; 15] = [
+    "partitions",
+    "ssh",
+    "prefix",
+    "connect_timeout",
+    "fan_out",
+    "bind",
+    "report_bindings",
+    "on_death",
+    "respawn",
+    "join_timeout",
+    "host_silence",
+    "stopped_limit",
+    "timeout",
+    "output",
+    "trace",
+];
 
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
@@ -48,6 +68,9 @@ pub struct Arguments {
     /// Run on the hosts of this lab, in blocks
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
+    /// Run a program of this MPI: by its own launcher, with its messages over Portolan
+    #[arg(long, value_enum, conflicts_with_all = NOT_FOR_MPI)]
+    pub mpi: Option<Mpi>,
     /// Program that reaches other hosts, with options, as in 'ssh -p 2222'
     /// [default: PORTOLAN_SSH, else ssh]
     #[arg(long, value_name = "PROG")]

@@ -5,6 +5,7 @@ mod agent;
 mod arguments;
 mod guard;
 mod hosts;
+mod mpi;
 mod output;
 mod program;
 mod ssh;
@@ -42,6 +43,9 @@ const GREETING_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs a job; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let Some(mpi) = arguments.mpi {
+        return mpi::run(mpi, &arguments);
+    }
     let blocks = arguments.blocks()?;
     let lab = match &arguments.lab {
         None => None,

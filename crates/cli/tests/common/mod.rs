@@ -163,17 +163,23 @@ pub fn c_program(source: &str) -> String {
 
 /// The static library of this build.
 pub fn static_library() -> PathBuf {
+    newest_library("portolan_library")
+}
+
+/// A static library that cargo has built beside the command, by the name of its crate.
+pub fn newest_library(name: &str) -> PathBuf {
     let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
     let libraries = Path::new(env!("CARGO_BIN_EXE_portolan")).with_file_name("deps");
+    let start = format!("lib{name}-");
     fs::read_dir(libraries)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| {
             let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with("libportolan_library-") && name.ends_with(".a")
+            name.starts_with(&start) && name.ends_with(".a")
         })
         .max_by_key(built)
-        .expect("cargo builds the static library: cargo build -p portolan-library")
+        .unwrap_or_else(|| panic!("cargo builds lib{name}.a with the tests: cargo test"))
 }
 
 fn build_c(source: &str) -> String {

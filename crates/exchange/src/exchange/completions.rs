@@ -145,6 +145,13 @@ impl<S, K> Exchange<S, K> {
         matches!(self.ops.queues.get(at as usize), Some(Some(_)))
     }
 
+    /// Whether a queue holds a completion.
+    #[must_use]
+    pub fn has_completions(&self, QueueId(at): QueueId) -> bool {
+        let queue = self.ops.queues.get(at as usize).and_then(Option::as_ref);
+        queue.is_some_and(|queue| !queue.is_empty())
+    }
+
     /// Closes a queue: what it holds, and what would still come to it, is
     /// forgotten, also when another queue has its number.
     pub fn close_queue(&mut self, number: QueueId) {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use portolan_matching::{Matcher, Selector};
 
 use super::Exchange;
-use crate::state::{Origin, ReceiveStage, RemoteStage, RmaOp, SendStage, Slab};
+use crate::state::{Body, Origin, ReceiveStage, RemoteStage, RmaOp, SendStage, Slab};
 use crate::values::{Kind, NOBODY, OpError, OpId, Sink, Source};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -30,6 +30,21 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.matcher.cancel(ticket);
         self.ops.end(id, Err(OpError::Cancelled));
         true
+    }
+
+    /// Cancels a receive with this [`Notify::context`](crate::Notify::context) that no
+    /// message has met; false if there is none.
+    pub fn cancel_named(&mut self, context: u64) -> bool {
+        let named = self.ops.slab.iter().find(|(_, op)| {
+            op.notify.context == context
+                && op.ended.is_none()
+                && matches!(
+                    &op.body,
+                    Body::Receive(receive) if matches!(receive.stage, ReceiveStage::Posted(Some(_)))
+                )
+        });
+        let found = named.map(|(id, _)| OpId(id));
+        found.is_some_and(|id| self.cancel(id))
     }
 
     /// A rank is dead. What has arrived of it in full stays; all else that

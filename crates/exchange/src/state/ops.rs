@@ -400,9 +400,10 @@ impl<S, K> Ops<S, K> {
             }
         }
         if let Some(QueueId(at)) = queue {
+            let is_told = result.is_err() || !op.notify.only_errors;
             match self.queues.get_mut(at as usize) {
-                Some(Some(queue)) => queue.push_back(id),
-                // Nobody asks for it any more.
+                Some(Some(queue)) if is_told => queue.push_back(id),
+                // Nobody asks for it, or no more.
                 _ => drop(self.slab.remove(id.0)),
             }
         }

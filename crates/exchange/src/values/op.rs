@@ -28,6 +28,9 @@ pub struct Notify {
     pub queue: Option<QueueId>,
     /// The counter that counts it. Default none.
     pub counter: Option<CounterId>,
+    /// Only a bad end is put in the queue: of a good one nobody hears but the counter.
+    /// Default off; nothing without a queue.
+    pub only_errors: bool,
 }
 
 impl Notify {
@@ -36,6 +39,7 @@ impl Notify {
         context: 0,
         queue: None,
         counter: None,
+        only_errors: false,
     };
 }
 

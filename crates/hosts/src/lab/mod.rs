@@ -28,6 +28,7 @@ mod line;
 mod loss;
 mod offload;
 mod remove;
+mod shell;
 mod status;
 mod store;
 #[cfg(test)]
@@ -57,6 +58,7 @@ pub use impairment::{Burst, Impairment};
 use line::Line;
 pub use loss::{Loss, LossCounters};
 pub use offload::Offload;
+pub use shell::{RemoteShell, SHELL_COMMAND, ShellArguments, remote_shell};
 pub use wire::{WIRE_COMMAND, WireArguments, become_wire};
 
 /// The hidden command that sets up a host's namespaces.

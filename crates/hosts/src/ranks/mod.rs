@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 pub use local::{Local, disabled};
 pub use rank::{
     RankArguments, allowed_cores, become_rank, bind_to, check_program, core_in_turn, end_with,
-    execute,
+    execute, execute_with,
 };
 pub use tell::Teller;
 

@@ -70,7 +70,15 @@ pub fn end_with(parent: u32) -> Result<()> {
 
 /// Replaces this process by `program`; returns only if that fails.
 pub fn execute(program: &[OsString]) -> Failure {
-    let error = Command::new(&program[0]).args(&program[1..]).exec();
+    execute_with(program, &[])
+}
+
+/// The same with further variables in its environment.
+pub fn execute_with(program: &[OsString], variables: &[(OsString, OsString)]) -> Failure {
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]);
+    let variables = variables.iter().map(|(name, value)| (name, value));
+    let error = command.envs(variables).exec();
     not_run(&program[0], &error)
 }
 

@@ -33,6 +33,7 @@ pub(super) fn told(context: u64, of_queue: u32, of_counter: u32) -> Notify {
         context,
         queue: (of_queue != 0).then(|| queue(of_queue)),
         counter: (of_counter != 0).then(|| counter(of_counter)),
+        ..Notify::NONE
     }
 }
 

@@ -35,7 +35,7 @@ mod matched;
 mod onesided;
 mod open;
 mod peers;
-mod pieces;
+pub mod pieces;
 mod ports;
 mod progress;
 mod queues;

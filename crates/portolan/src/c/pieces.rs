@@ -8,9 +8,11 @@ use crate::{Buffer, Gather, Scatter};
 
 /// `struct iovec`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Piece {
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Its first byte.
     pub start: *mut c_void,
+    /// Its length.
     pub bytes: usize,
 }
 
@@ -39,9 +41,12 @@ pub(super) unsafe fn pieces<'a>(pieces: *const Piece, count: usize) -> Result<&'
 
 /// What a message is sent from.
 ///
+/// # Errors
+/// [`EFAULT`], [`EINVAL`], [`EMSGSIZE`].
+///
 /// # Safety
 /// As [`pieces`], and they are as [`Gather::lent`] asks.
-pub(super) unsafe fn gather(from: *const Piece, count: usize) -> Result<Gather, Errno> {
+pub unsafe fn gather(from: *const Piece, count: usize) -> Result<Gather, Errno> {
     // SAFETY: see above.
     let pieces = unsafe { pieces(from, count) }?;
     let mut some = pieces.iter().filter(|it| it.bytes > 0).map(|it| {
@@ -56,10 +61,13 @@ pub(super) unsafe fn gather(from: *const Piece, count: usize) -> Result<Gather, 
 
 /// What one is received in.
 ///
+/// # Errors
+/// As [`gather`].
+///
 /// # Safety
 /// As [`pieces`], and they are as [`Buffer::lent`] asks, until the operation has
 /// ended.
-pub(super) unsafe fn scatter(into: *const Piece, count: usize) -> Result<Scatter, Errno> {
+pub unsafe fn scatter(into: *const Piece, count: usize) -> Result<Scatter, Errno> {
     // SAFETY: see above.
     let pieces = unsafe { pieces(into, count) }?;
     let mut some = pieces.iter().filter(|it| it.bytes > 0).map(|it| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portolan_core::{Exchange, Misuse, SpaceId, WaitError};
-use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
+use portolan_exchange::{Completion, Count, CounterId, Push, QueueId, Statistics};
 
 use super::completion::Ended;
 use super::tagged::deadline;
@@ -60,6 +60,55 @@ impl Space {
         next?.transpose()
     }
 
+    /// Hands completions of a queue to `each`, the oldest first, after one pass of progress
+    /// if it is empty: `most` at most, and until `each` returns false. Returns how many. Their
+    /// operations' memory is freed.
+    ///
+    /// # Errors
+    /// As [`Space::next_completion`].
+    pub fn each_completion(
+        &self,
+        queue: QueueId,
+        most: usize,
+        mut each: impl FnMut(&Completion) -> bool,
+    ) -> Result<usize, Misuse> {
+        let mut s = self.enter()?;
+        s.check_queue(self.id, queue)?;
+        let mut take = |s: &mut State| {
+            let mut taken = 0;
+            while taken < most
+                && let Some(ended) = s.next_of(self.id, queue)
+            {
+                taken += 1;
+                if !each(&ended.completion) {
+                    break;
+                }
+            }
+            taken
+        };
+        let mut taken = take(&mut s);
+        if taken == 0 {
+            s.begin();
+            s.pass();
+            taken = take(&mut s);
+            s.end();
+            s.rethrow();
+        }
+        Ok(taken)
+    }
+
+    /// Whether a queue holds a completion, without making progress. Before it sleeps on
+    /// [`Space::fd`] a program asks this behind [`Space::arm`]: the helper thread ends
+    /// operations too.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
+    pub fn has_completions(&self, queue: QueueId) -> Result<bool, Misuse> {
+        let mut s = self.enter()?;
+        s.check_queue(self.id, queue)?;
+        Ok(s.exchange(self.id).has_completions(queue))
+    }
+
     /// Waits for a completion in a queue, for `limit` at most, if there is one.
     ///
     /// # Errors
@@ -106,8 +155,16 @@ impl Space {
     /// # Errors
     /// [`Misuse::NoSuchCounter`], and other [`Misuse`].
     pub fn count(&self, counter: CounterId) -> Result<Count, Misuse> {
-        self.enter()?.check_counter(self.id, counter)?;
+        self.counted(counter)?;
         self.progress()?;
+        self.counted(counter)
+    }
+
+    /// The same without a pass: behind [`Space::arm`] as [`Space::has_completions`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn counted(&self, counter: CounterId) -> Result<Count, Misuse> {
         let count = self.enter()?.exchange(self.id).count(counter);
         count.ok_or(Misuse::NoSuchCounter)
     }

@@ -260,6 +260,44 @@ impl Space {
         posted
     }
 
+    /// As [`Space::post_send`] of a copy: `payload` is yours again on return. For short
+    /// messages; it never waits. Of its end only [`Notify`] tells.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn inject_tagged(
+        &self,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let mut s = self.enter()?;
+        let Notify {
+            queue,
+            counter,
+            only_errors,
+            ..
+        } = options.notify;
+        let nobody_hears = counter.is_none() && (queue.is_none() || only_errors);
+        if nobody_hears
+            && !options.sync
+            && options.data.is_none()
+            && s.push_now(self.id, rank, tag, payload)
+        {
+            s.end();
+            return Ok(());
+        }
+        let posted = s.post_tagged(self.id, rank, tag, options, payload.to_vec().into());
+        let id = posted.map_err(|(e, _)| e)?;
+        if queue.is_none() {
+            s.exchange(self.id).forget_end(id);
+        }
+        s.end();
+        Ok(())
+    }
+
     /// Posts a receive: of the messages that fit `selector` it takes the one
     /// that arrived, or arrives, first.
     ///
@@ -289,6 +327,15 @@ impl Space {
             return Err(WaitError::NoSuchOperation);
         }
         Ok(state.cancel(op))
+    }
+
+    /// Cancels a receive whose [`Notify::context`] is this and that no message has met, as
+    /// [`Space::cancel`]; false if there is none. Takes time for each operation that there is.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn cancel_named(&self, context: u64) -> Result<bool, Misuse> {
+        Ok(self.enter()?.exchange(self.id).cancel_named(context))
     }
 
     /// How an operation ended, and its memory, after one pass of progress if

@@ -1,0 +1,157 @@
+//! `portolan run --mpi` and `portolan bench mpi`: programs of Open MPI over the provider for
+//! libfabric, on this host and on those of a lab. They need root, Debian's Open MPI and mpi4py.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use common::figures::{check_rows, set, texts};
+use common::{CLOSES_LATE, LIMIT, Said, TestLab, need_root, newest_library};
+use serde_json::Value;
+
+/// A folder with the command and the provider, as `make build` leaves it.
+static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-tree");
+    let _ = fs::remove_dir_all(&target);
+    let release = target.join("release");
+    fs::create_dir_all(&release).unwrap();
+    let provider = newest_library("portolan_fi");
+    fs::hard_link(provider, release.join("libportolan_fi.a")).unwrap();
+    // It looks beside itself, so a symbolic link would not do.
+    let portolan = env!("CARGO_BIN_EXE_portolan");
+    fs::hard_link(portolan, release.join("portolan")).unwrap();
+    let mut make = Command::new("make");
+    make.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../ofi")])
+        .arg(format!("TARGET={}", target.display()))
+        .env_remove("MAKEFLAGS");
+    Said::from(make.output().unwrap()).expect(0);
+    release
+});
+
+/// The sum of all ranks' numbers, and a message around the ring longer than what is pushed.
+const PROGRAM: &str = "
+from mpi4py import MPI
+all = MPI.COMM_WORLD
+right, left = (all.rank + 1) % all.size, (all.rank - 1) % all.size
+got = bytearray(300000)
+all.Sendrecv(bytes([all.rank]) * len(got), right, recvbuf=got, source=left)
+assert got == bytes([left]) * len(got)
+print('sum', all.allreduce(all.rank + 1), 'on', MPI.Get_processor_name(), flush=True)
+";
+
+fn portolan(arguments: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .arg(LIMIT)
+        .arg(TOOLS.join("portolan"))
+        .args(arguments);
+    command.envs([
+        ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+        CLOSES_LATE,
+    ]);
+    command.stdin(Stdio::null());
+    command
+}
+
+fn say(arguments: &[&str]) -> Said {
+    Said::from(portolan(arguments).output().unwrap())
+}
+
+fn run(options: &[&str], ranks: &str) -> Said {
+    let program = ["-n", ranks, "--", "/usr/bin/python3", "-c", PROGRAM];
+    say(&[&["run", "--mpi", "openmpi"], options, &program].concat())
+}
+
+#[test]
+fn a_program_runs_on_this_host() {
+    need_root();
+    for link in ["auto", "shm", "udp"] {
+        let said = run(&["--link", link, "-v"], "3").expect(0);
+        assert_eq!(said.out.matches("sum 6").count(), 3, "{link}: {said:?}");
+        said.complains(&["FI_PROVIDER=portolan", "PORTOLAN_LINK=", "-n 3"]);
+    }
+}
+
+#[test]
+fn a_program_runs_on_hosts_of_a_lab() {
+    let lab = TestLab::up(TestLab::own("t-mpi"), "2");
+    for link in ["udp", "xdp"] {
+        let said = run(&["--lab", lab.0, "--link", link], "4").expect(0);
+        for host in ["h0", "h1"] {
+            let line = format!("sum 10 on {host}");
+            assert_eq!(said.out.matches(&line).count(), 2, "{link}: {said:?}");
+        }
+    }
+    // The launcher's exit code is that of the job.
+    let fails = ["--lab", lab.0, "-n", "2", "--", "sh", "-c", "exit 7"];
+    say(&[&["run", "--mpi", "openmpi"], &fails[..]].concat()).expect(7);
+    run(&["--lab", lab.0, "--link", "shm"], "2")
+        .expect(2)
+        .complains(&["--link shm needs all ranks on one host"]);
+}
+
+#[test]
+fn what_an_mpi_does_in_its_way_is_refused() {
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["--timeout", "3", "-n", "2", "--", "true"], 2, "--timeout"),
+        (
+            &["-n", "1", "--", "true", ":", "-n", "1", "true"],
+            2,
+            "one program",
+        ),
+        (&["--", "true"], 2, "how many ranks"),
+        (&["-n", "2", "--", "/no/such/program"], 127, "not found"),
+        (&["-n", "2", "--set", "frames=x", "--", "true"], 2, "FRAMES"),
+    ];
+    for (arguments, code, words) in cases {
+        let said = say(&[&["run", "--mpi", "openmpi"], arguments].concat());
+        assert_eq!(said.code, code, "{arguments:?} {said:?}");
+        said.complains(&[words]);
+    }
+    let mut none = portolan(&["run", "--mpi", "intel", "-n", "2", "--", "/bin/true"]);
+    let said = Said::from(none.env("PATH", "/usr/bin:/bin").output().unwrap());
+    said.expect(127)
+        .complains(&["--mpi intel", "mpiexec.hydra"]);
+}
+
+#[test]
+fn a_bench_sets_mpi_beside_its_own_ways_and_ours() {
+    need_root();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-mpi.json");
+    let short = ["--slices", "2", "--slice-ms", "2"];
+    let bench = |arguments: &[&str]| -> Value {
+        let to = ["--json", file.to_str().unwrap()];
+        say(&[&["bench", "mpi"], &short[..], arguments, &to].concat()).expect(0);
+        let json = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        check_rows(&json);
+        json
+    };
+    let json = bench(&["--size", "8,64K", "--vs", "tcp,own,native"]);
+    let systems = ["openmpi-shm", "openmpi-tcp", "openmpi-own", "portolan-shm"];
+    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    assert_eq!(texts(&json, "rows", "metric"), set(&["latency_us"]));
+    assert_eq!(texts(&json, "ratios", "over"), set(&systems[1..]));
+    assert_eq!(json["rows"].as_array().unwrap().len(), 8);
+    for (what, metric) in [
+        ("bandwidth", "bandwidth_mb_s"),
+        ("rate", "rate_msg_s"),
+        ("alltoall", "alltoall_us"),
+        ("start", "job_ms"),
+    ] {
+        let json = bench(&["--what", what, "--link", "udp"]);
+        assert_eq!(texts(&json, "rows", "metric"), set(&[metric]));
+        assert_eq!(texts(&json, "rows", "system"), set(&["openmpi-udp"]));
+    }
+    for (arguments, words) in [
+        (&["--what", "start", "--size", "8"][..], "--size"),
+        (&["--what", "allreduce", "--size", "12"], "multiples of 8"),
+        (&["--what", "bcast", "--vs", "native"], "--vs native"),
+    ] {
+        let said = say(&[&["bench", "mpi"], arguments].concat());
+        said.expect(2).complains(&[words]);
+    }
+}

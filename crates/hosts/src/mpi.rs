@@ -1,0 +1,289 @@
+//! MPIs of others: their launchers, and what has them use Portolan's provider for libfabric.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::failure::{Failure, Result};
+
+/// The provider's file, as libfabric looks for it.
+pub const PROVIDER: &str = "libportolan-fi.so";
+
+/// An MPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mpi {
+    /// Open MPI 4.1 or 5
+    Openmpi,
+    /// MPICH with libfabric, which Debian's has not
+    Mpich,
+    /// Intel MPI
+    Intel,
+}
+
+/// A variable and its value.
+pub type Variable = (OsString, OsString);
+
+impl Mpi {
+    /// As options name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Openmpi => "openmpi",
+            Self::Mpich => "mpich",
+            Self::Intel => "intel",
+        }
+    }
+
+    /// What it may be called in `PATH`; the name that only it has comes last.
+    const fn launchers(self) -> &'static [&'static str] {
+        match self {
+            Self::Openmpi => &["mpirun", "mpirun.openmpi"],
+            Self::Mpich => &["mpiexec.hydra", "mpirun", "mpirun.mpich"],
+            Self::Intel => &["mpiexec.hydra", "mpirun"],
+        }
+    }
+
+    /// Whether this is how its launcher answers to `--version`.
+    fn answers(self, version: &str) -> bool {
+        let has = |words: &[&str]| words.iter().any(|it| version.contains(it));
+        match self {
+            Self::Openmpi => has(&["Open MPI", "OpenRTE"]),
+            Self::Mpich => has(&["HYDRA"]),
+            Self::Intel => has(&["Intel(R) MPI"]),
+        }
+    }
+
+    /// The compiler for C that belongs to a launcher of it.
+    pub fn compiler(launcher: &Path) -> PathBuf {
+        let name = launcher.file_name().unwrap_or_default().to_string_lossy();
+        // Debian's say whose they are.
+        let of = name.split_once('.').map(|(_, of)| of);
+        launcher.with_file_name(match of {
+            Some(of) if of != "hydra" => format!("mpicc.{of}"),
+            _ => "mpicc".to_owned(),
+        })
+    }
+
+    /// Its launcher, the first in `PATH`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn launcher(self) -> Result<PathBuf> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders = || env::split_paths(&path);
+        let all = folders().flat_map(|it| self.launchers().iter().map(move |name| it.join(name)));
+        let mut found = all.filter(|it| it.is_file());
+        found
+            .find(|it| version(it).is_some_and(|it| self.answers(&it)))
+            .ok_or_else(|| {
+                Failure::with_code(
+                    127,
+                    format!(
+                        "--mpi {}: its launcher ({}) is not in PATH: install it, or put its folder \
+                         bin into PATH",
+                        self.name(),
+                        self.launchers().join(", ")
+                    ),
+                )
+            })
+    }
+
+    /// What has it take the provider in `folder`, and fail where it cannot. On one host
+    /// MPICH keeps to shared memory of its own; `alone` forbids that.
+    pub fn over_portolan(self, folder: &Path, alone: bool) -> Vec<Variable> {
+        let own: &[(&str, &str)] = match self {
+            Self::Openmpi => &[
+                ("OMPI_MCA_pml", "cm"),
+                ("OMPI_MCA_mtl", "ofi"),
+                ("OMPI_MCA_mtl_ofi_provider_include", "portolan"),
+                ("OMPI_MCA_opal_common_ofi_provider_include", "portolan"),
+            ],
+            Self::Mpich if alone => &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")],
+            Self::Mpich => &[("MPIR_CVAR_CH4_NETMOD", "ofi")],
+            // Its library is libfabric's own, with another list of providers.
+            Self::Intel => &[("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "portolan")],
+        };
+        let provider = [("FI_PROVIDER", "portolan")];
+        let all = own.iter().chain(&provider);
+        all.map(|(name, value)| (name.into(), value.into()))
+            .chain([("FI_PROVIDER_PATH".into(), folder.into())])
+            .collect()
+    }
+}
+
+/// What a launcher says of itself.
+fn version(launcher: &Path) -> Option<String> {
+    let mut command = Command::new(launcher);
+    let said = command
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let said = [said.stdout, said.stderr].concat();
+    Some(String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The folder of the provider, beside the command `own` or where it is installed.
+///
+/// # Errors
+/// It is not there.
+pub fn provider_folder(own: &Path) -> Result<PathBuf> {
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let places = [beside.to_owned(), beside.join("../lib/portolan")];
+    let found = places.iter().find(|it| it.join(PROVIDER).is_file());
+    let found = found.and_then(|it| it.canonicalize().ok());
+    found.ok_or_else(|| {
+        let places = places.map(|it| it.display().to_string());
+        Failure::new(format!(
+            "there is no {PROVIDER} in {}: build it (make build), or install it",
+            places.join(" or in ")
+        ))
+    })
+}
+
+/// A job of an MPI.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// Whose launcher starts it.
+    pub mpi: Mpi,
+    /// Number of processes.
+    pub ranks: u32,
+    /// Hosts with the ranks of each, which together are all; without any this host has all.
+    pub hosts: Vec<(String, u32)>,
+    /// What reaches hosts in the place of ssh.
+    pub shell: Option<PathBuf>,
+    /// No process is bound to a core: the hosts of a lab have them in common.
+    pub unbound: bool,
+    /// What all ranks have in their environment.
+    pub variables: Vec<Variable>,
+    /// The program and its arguments.
+    pub program: &'a [OsString],
+}
+
+impl Job<'_> {
+    /// What the launcher has in its environment: it hands this on, but some name by name.
+    pub fn environment(&self) -> Vec<Variable> {
+        let own: &[(&str, &str)] = match self.mpi {
+            // More ranks than cores are our user's choice.
+            Mpi::Openmpi => &[
+                ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+                ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+            ],
+            Mpi::Intel if self.unbound => &[("I_MPI_PIN", "0")],
+            Mpi::Mpich | Mpi::Intel => &[],
+        };
+        // It refuses root, and only root can enter a lab.
+        let root: &[(&str, &str)] = match (self.mpi, &self.shell) {
+            (Mpi::Openmpi, Some(_)) => &[
+                ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+                ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ],
+            _ => &[],
+        };
+        let own = own.iter().chain(root);
+        let own = own.map(|(name, value)| (name.into(), value.into()));
+        own.chain(self.variables.iter().cloned()).collect()
+    }
+
+    /// The launcher's arguments.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |all: &[&OsStr]| words.extend(all.iter().map(|it| (*it).to_owned()));
+        add(&["-n".as_ref(), self.ranks.to_string().as_ref()]);
+        let hosts: Vec<String> = (self.hosts.iter())
+            .map(|(name, ranks)| format!("{name}:{ranks}"))
+            .collect();
+        let hosts = hosts.join(",");
+        match self.mpi {
+            Mpi::Openmpi => {
+                if !hosts.is_empty() {
+                    add(&["--host".as_ref(), hosts.as_ref()]);
+                }
+                if let Some(shell) = &self.shell {
+                    add(&["--mca".as_ref(), "plm_rsh_agent".as_ref(), shell.as_ref()]);
+                }
+                if self.unbound {
+                    add(&["--bind-to".as_ref(), "none".as_ref()]);
+                }
+                for (name, _) in &self.variables {
+                    add(&["-x".as_ref(), name]);
+                }
+            }
+            Mpi::Mpich | Mpi::Intel => {
+                if !hosts.is_empty() {
+                    add(&["-hosts".as_ref(), hosts.as_ref()]);
+                }
+                if let Some(shell) = &self.shell {
+                    add(&["-launcher".as_ref(), "ssh".as_ref()]);
+                    add(&["-launcher-exec".as_ref(), shell.as_ref()]);
+                }
+            }
+        }
+        words.extend_from_slice(self.program);
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_known_by_what_they_say() {
+        for (mpi, says) in [
+            (Mpi::Openmpi, "mpirun.openmpi (OpenRTE) 4.1.4"),
+            (Mpi::Openmpi, "mpirun (Open MPI) 5.0.11"),
+            (Mpi::Mpich, "HYDRA build details:\n    Version: 4.0.2"),
+            (
+                Mpi::Intel,
+                "Intel(R) MPI Library for Linux* OS, Version 2021.18.1",
+            ),
+        ] {
+            for other in [Mpi::Openmpi, Mpi::Mpich, Mpi::Intel] {
+                assert_eq!(other.answers(says), other == mpi, "{other:?} {says}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_compiler_belongs_to_a_launcher() {
+        for (launcher, compiler) in [
+            ("/usr/bin/mpirun.openmpi", "/usr/bin/mpicc.openmpi"),
+            ("/opt/bin/mpiexec.hydra", "/opt/bin/mpicc"),
+            ("/opt/bin/mpirun", "/opt/bin/mpicc"),
+        ] {
+            assert_eq!(Mpi::compiler(Path::new(launcher)), Path::new(compiler));
+        }
+    }
+
+    #[test]
+    fn a_job_names_its_hosts_and_variables() {
+        let program: Vec<OsString> = ["prog", "-n"].map(Into::into).into();
+        let of = |mpi, hosts: &[(&str, u32)]| {
+            let job = Job {
+                mpi,
+                ranks: 3,
+                hosts: hosts
+                    .iter()
+                    .map(|(name, n)| ((*name).to_owned(), *n))
+                    .collect(),
+                shell: (!hosts.is_empty()).then(|| PathBuf::from("/sh")),
+                unbound: !hosts.is_empty(),
+                variables: vec![("A".into(), "b".into())],
+                program: &program,
+            };
+            let words = job.arguments().join(OsStr::new(" "));
+            words.into_string().unwrap()
+        };
+        let hosts = [("h0", 2), ("h1", 1)];
+        let more = "--host h0:2,h1:1 --mca plm_rsh_agent /sh --bind-to none";
+        assert_eq!(
+            of(Mpi::Openmpi, &hosts),
+            format!("-n 3 {more} -x A prog -n")
+        );
+        let more = "-hosts h0:2,h1:1 -launcher ssh -launcher-exec /sh";
+        assert_eq!(of(Mpi::Mpich, &hosts), format!("-n 3 {more} prog -n"));
+        assert_eq!(of(Mpi::Openmpi, &[]), "-n 3 -x A prog -n");
+        assert_eq!(of(Mpi::Intel, &[]), "-n 3 prog -n");
+    }
+}

@@ -1,0 +1,266 @@
+//! Address vectors: the addresses that a program has inserted, for all endpoints bound to it.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Arc, Mutex};
+
+use portolan::{ADDRESS_BYTES, c_edge, place_of};
+
+use crate::abi::{self, FidAv, FidDomain};
+use crate::attachment::Attachment;
+use crate::domain::Domain;
+use crate::error::{EINVAL, ENOENT, ENOSYS, Result, edge};
+use crate::fid::{
+    Head, Object, fid, give, given, lock, no_bind, no_call, no_control, object, ops, shared,
+};
+
+type Address = [u8; ADDRESS_BYTES];
+
+#[derive(Default)]
+struct State {
+    /// By their names.
+    addresses: Vec<Option<Address>>,
+    free: Vec<u32>,
+    attached: Vec<Arc<Attachment>>,
+}
+
+#[repr(C)]
+pub struct Av {
+    head: Head<FidAv>,
+    _domain: Arc<Domain>,
+    state: Mutex<State>,
+}
+
+// SAFETY: it begins with a head of that class.
+unsafe impl Object for Av {
+    const CLASS: usize = abi::CLASS_AV;
+}
+
+static FID_OPS: abi::Ops = ops::<Av>(no_bind, no_control);
+static OPS: abi::OpsAv = abi::OpsAv {
+    size: size_of::<abi::OpsAv>(),
+    insert,
+    insertsvc: no_call,
+    insertsym: no_call,
+    remove,
+    lookup,
+    straddr,
+    av_set: no_call,
+    insert_auth_key: no_call,
+    lookup_auth_key: no_call,
+    set_user_id: no_call,
+    lookup2: no_call,
+};
+
+/// `fi_av_open`.
+pub unsafe extern "C" fn open(
+    domain: *mut FidDomain,
+    attr: *mut abi::AvAttr,
+    av: *mut *mut FidAv,
+    context: *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let (domain, attr) = unsafe { (shared::<Domain, _>(domain)?, given(attr)?) };
+        // Neither shared between processes, nor for several receive contexts, nor asynchronous.
+        if !attr.name.is_null() || attr.rx_ctx_bits > 0 || attr.flags != 0 {
+            return Err(ENOSYS);
+        }
+        if attr.kind > abi::AV_TABLE {
+            return Err(EINVAL);
+        }
+        domain.expect_peers(attr.count);
+        let made = Arc::new(Av {
+            head: Head::new(FidAv {
+                fid: fid::<Av>(context, &FID_OPS),
+                ops: &raw const OPS,
+            }),
+            _domain: domain,
+            state: Mutex::default(),
+        });
+        unsafe { give(made, av) };
+        Ok(0)
+    })
+}
+
+impl Av {
+    /// An endpoint is enabled: it learns of all addresses.
+    pub fn attach(&self, attachment: &Arc<Attachment>) -> Result<()> {
+        let mut state = lock(&self.state);
+        for (name, address) in (0..).zip(&state.addresses) {
+            if let Some(address) = address {
+                attachment.add(name, address)?;
+            }
+        }
+        state.attached.push(Arc::clone(attachment));
+        Ok(())
+    }
+
+    pub fn detach(&self, attachment: &Arc<Attachment>) {
+        let mut state = lock(&self.state);
+        state.attached.retain(|it| !Arc::ptr_eq(it, attachment));
+    }
+}
+
+impl State {
+    fn insert(&mut self, address: &Address) -> Result<u32> {
+        let place = place_of(address).ok_or(EINVAL)?;
+        if place.port() == 0 || place.ip().is_unspecified() {
+            return Err(EINVAL);
+        }
+        let name = match self.free.pop() {
+            Some(name) => name,
+            None => {
+                self.addresses.push(None);
+                (self.addresses.len() - 1) as u32
+            }
+        };
+        for (at, attached) in self.attached.iter().enumerate() {
+            if let Err(why) = attached.add(name, address) {
+                let others = self.other_name(name, address);
+                self.attached[..at]
+                    .iter()
+                    .for_each(|it| it.remove(name, others));
+                self.free.push(name);
+                return Err(why);
+            }
+        }
+        self.addresses[name as usize] = Some(*address);
+        Ok(name)
+    }
+
+    /// Another name of the same address.
+    fn other_name(&self, name: u32, address: &Address) -> Option<u32> {
+        let mut all = (0..).zip(&self.addresses);
+        all.find_map(|(other, it)| (other != name && it.as_ref() == Some(address)).then_some(other))
+    }
+
+    fn remove(&mut self, name: abi::Addr) -> Result<()> {
+        let at = usize::try_from(name).map_err(|_| EINVAL)?;
+        let taken = self.addresses.get_mut(at).and_then(Option::take);
+        let address = taken.ok_or(EINVAL)?;
+        let name = at as u32;
+        let other = self.other_name(name, &address);
+        self.attached.iter().for_each(|it| it.remove(name, other));
+        self.free.push(name);
+        Ok(())
+    }
+}
+
+unsafe extern "C" fn insert(
+    av: *mut FidAv,
+    addresses: *const c_void,
+    count: usize,
+    names: *mut abi::Addr,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let av: &Av = unsafe { object(av) }?;
+        if flags & !(abi::MORE | abi::SYNC_ERR) != 0 {
+            return Err(EINVAL);
+        }
+        let addresses: &[Address] = unsafe { c_edge::slice(addresses.cast(), count) }?;
+        let errors = if flags & abi::SYNC_ERR != 0 {
+            context.cast::<c_int>()
+        } else {
+            std::ptr::null_mut()
+        };
+        let mut state = lock(&av.state);
+        let mut inserted = 0;
+        for (at, address) in addresses.iter().enumerate() {
+            let result = state.insert(address);
+            inserted += c_int::from(result.is_ok());
+            let name = result.map_or(abi::ADDR_NOTAVAIL, u64::from);
+            unsafe {
+                if !names.is_null() {
+                    names.add(at).write(name);
+                }
+                if !errors.is_null() {
+                    errors.add(at).write(result.err().map_or(0, |why| why.0));
+                }
+            }
+        }
+        Ok(inserted)
+    })
+}
+
+unsafe extern "C" fn remove(
+    av: *mut FidAv,
+    names: *mut abi::Addr,
+    count: usize,
+    _flags: u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let av: &Av = unsafe { object(av) }?;
+        let names = unsafe { c_edge::slice(names.cast_const(), count) }?;
+        let mut state = lock(&av.state);
+        let mut result = Ok(0);
+        for &name in names {
+            if let Err(why) = state.remove(name) {
+                result = Err(why);
+            }
+        }
+        result
+    })
+}
+
+unsafe extern "C" fn lookup(
+    av: *mut FidAv,
+    name: abi::Addr,
+    address: *mut c_void,
+    bytes: *mut usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let av: &Av = unsafe { object(av) }?;
+        let state = lock(&av.state);
+        let found = usize::try_from(name)
+            .ok()
+            .and_then(|at| state.addresses.get(at)?.as_ref());
+        let found = found.ok_or(ENOENT)?;
+        // Cut where there is too little room: the length says so.
+        let _ = unsafe { copy_address(found, address, bytes) }?;
+        Ok(0)
+    })
+}
+
+/// Copies an address, as far as there is room, and says how long it is. False: it was cut.
+///
+/// # Errors
+/// `bytes` is null.
+///
+/// # Safety
+/// `bytes` is null or may be written, `to` for as many bytes as that says.
+pub unsafe fn copy_address(address: &Address, to: *mut c_void, bytes: *mut usize) -> Result<bool> {
+    // SAFETY: as promised.
+    let room = *unsafe { given(bytes) }?;
+    let n = room.min(ADDRESS_BYTES);
+    // SAFETY: as promised.
+    unsafe {
+        if !to.is_null() {
+            to.cast::<u8>()
+                .copy_from_nonoverlapping(address.as_ptr(), n);
+        }
+        bytes.write(ADDRESS_BYTES);
+    }
+    Ok(!to.is_null() && n == ADDRESS_BYTES)
+}
+
+unsafe extern "C" fn straddr(
+    _av: *mut FidAv,
+    address: *const c_void,
+    text: *mut c_char,
+    bytes: *mut usize,
+) -> *const c_char {
+    let written: c_int = edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let (address, room) = unsafe { (given::<Address>(address.cast())?, *given(bytes)?) };
+        let said = place_of(address).map_or("no address".to_owned(), |place| place.to_string());
+        let length = unsafe { c_edge::store_text(text, room, &format!("portolan://{said}")) };
+        unsafe { bytes.write(length as usize + 1) };
+        Ok(0)
+    });
+    if written == 0 { text } else { std::ptr::null() }
+}

@@ -1,0 +1,255 @@
+//! Counters: those of the engine's endpoints that are bound, as one.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex};
+
+use portolan::{Count, CounterId, Endpoint, Misuse};
+
+use crate::abi::{self, Fid, FidCntr, FidDomain};
+use crate::attachment::Attachment;
+use crate::bell::{Bell, wait_for};
+use crate::domain::Domain;
+use crate::error::{EAVAIL, ENOSYS, ETIMEDOUT, Result, edge};
+use crate::fid::{Head, Object, errno, fid, give, lock, no_bind, no_call, object, ops, shared};
+use crate::sets::{Waitable, control_wait, join};
+
+#[derive(Default)]
+struct State {
+    sources: Vec<(Arc<Attachment>, CounterId)>,
+    /// What the program has added, and endpoints that are closed; so may a sum wrap.
+    done: u64,
+    failed: u64,
+    /// Errors that a wait has told of.
+    told: u64,
+}
+
+#[repr(C)]
+pub struct Cntr {
+    head: Head<FidCntr>,
+    _domain: Arc<Domain>,
+    bell: Option<Bell>,
+    state: Mutex<State>,
+}
+
+// SAFETY: it begins with a head of that class.
+unsafe impl Object for Cntr {
+    const CLASS: usize = abi::CLASS_CNTR;
+}
+
+static FID_OPS: abi::Ops = ops::<Cntr>(no_bind, control);
+static OPS: abi::OpsCntr = abi::OpsCntr {
+    size: size_of::<abi::OpsCntr>(),
+    read,
+    readerr,
+    add,
+    set,
+    wait,
+    adderr,
+    seterr,
+    export_xpu: no_call,
+};
+
+/// `fi_cntr_open`.
+pub unsafe extern "C" fn open(
+    domain: *mut FidDomain,
+    attr: *mut abi::CntrAttr,
+    cntr: *mut *mut FidCntr,
+    context: *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let domain: Arc<Domain> = unsafe { shared(domain) }?;
+        let (wait_obj, set) = match unsafe { attr.as_ref() } {
+            Some(attr) if attr.events != abi::CNTR_EVENTS_COMP || attr.flags != 0 => {
+                return Err(ENOSYS);
+            }
+            Some(attr) => (attr.wait_obj, attr.wait_set),
+            None => (abi::WAIT_UNSPEC, std::ptr::null_mut()),
+        };
+        let made = Arc::new(Cntr {
+            head: Head::new(FidCntr {
+                fid: fid::<Cntr>(context, &FID_OPS),
+                ops: &raw const OPS,
+            }),
+            _domain: domain,
+            bell: unsafe { Bell::of(wait_obj, set) }?,
+            state: Mutex::default(),
+        });
+        if wait_obj == abi::WAIT_SET {
+            unsafe { join(set, &made) }?;
+        }
+        unsafe { give(made, cntr) };
+        Ok(0)
+    })
+}
+
+impl State {
+    fn sum(
+        &self,
+        of: impl Fn(&Endpoint, CounterId) -> std::result::Result<Count, Misuse>,
+    ) -> Result<(u64, u64)> {
+        let (mut done, mut failed) = (self.done, self.failed);
+        for (attachment, counter) in &self.sources {
+            let count = of(&attachment.endpoint, *counter).map_err(errno)?;
+            done = done.wrapping_add(count.done);
+            failed = failed.wrapping_add(count.failed);
+        }
+        Ok((done, failed))
+    }
+
+    /// Both counts; with progress.
+    fn count(&self) -> Result<(u64, u64)> {
+        self.sum(|endpoint, counter| endpoint.count(counter))
+    }
+}
+
+impl Cntr {
+    pub fn attach(&self, attachment: &Arc<Attachment>, counter: CounterId) -> Result<()> {
+        if let Some(bell) = &self.bell {
+            bell.add(attachment.endpoint.fd())?;
+        }
+        lock(&self.state)
+            .sources
+            .push((Arc::clone(attachment), counter));
+        Ok(())
+    }
+
+    /// What it has counted stays.
+    pub fn detach(&self, attachment: &Arc<Attachment>) {
+        let mut state = lock(&self.state);
+        let sources = std::mem::take(&mut state.sources);
+        let (gone, stay): (Vec<_>, _) =
+            (sources.into_iter()).partition(|(it, _)| Arc::ptr_eq(it, attachment));
+        state.sources = gone;
+        if let Ok((done, failed)) = state.count() {
+            (state.done, state.failed) = (done, failed);
+        }
+        state.sources = stay;
+        if let Some(bell) = &self.bell {
+            bell.remove(attachment.endpoint.fd());
+        }
+    }
+
+    fn count(&self) -> Result<(u64, u64)> {
+        lock(&self.state).count()
+    }
+
+    /// Changes a count, by how much it is told of both.
+    fn change(&self, by: impl FnOnce((u64, u64), &mut State)) -> Result<c_int> {
+        let mut state = lock(&self.state);
+        let now = state.count()?;
+        by(now, &mut state);
+        drop(state);
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+        Ok(0)
+    }
+}
+
+impl Waitable for Cntr {
+    fn bell(&self) -> Option<&Bell> {
+        self.bell.as_ref()
+    }
+
+    fn may_sleep(&self) -> Result<bool> {
+        let state = lock(&self.state);
+        let before = state.count()?;
+        for (attachment, _) in &state.sources {
+            if !attachment.endpoint.arm().map_err(errno)? {
+                return Ok(false);
+            }
+        }
+        if let Some(bell) = &self.bell {
+            bell.hush();
+        }
+        // What the helper thread has ended meanwhile.
+        Ok(state.sum(|endpoint, counter| endpoint.counted(counter))? == before)
+    }
+
+    fn has_news(&self) -> Result<bool> {
+        let (done, failed) = self.count()?;
+        Ok((done, failed) != (0, 0))
+    }
+
+    fn context(&self) -> *mut c_void {
+        // SAFETY: nobody writes it.
+        unsafe { (*self.head.get()).fid.context }
+    }
+}
+
+unsafe extern "C" fn control(cntr: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: promised by the program.
+    edge(|| unsafe { control_wait(object::<Cntr, _>(cntr)?, command, arg) })
+}
+
+/// Reads one of the counts; 0 where the call is wrong.
+fn count_of(cntr: *mut FidCntr, which: impl FnOnce((u64, u64)) -> u64) -> u64 {
+    let mut count = 0;
+    let _: c_int = edge(|| {
+        // SAFETY: promised by the program.
+        let cntr: &Cntr = unsafe { object(cntr) }?;
+        count = which(cntr.count()?);
+        Ok(0)
+    });
+    count
+}
+
+unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
+    count_of(cntr, |(done, _)| done)
+}
+
+unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {
+    count_of(cntr, |(_, failed)| failed)
+}
+
+fn change(cntr: *mut FidCntr, by: impl FnOnce((u64, u64), &mut State)) -> c_int {
+    // SAFETY: promised by the program.
+    edge(|| unsafe { object::<Cntr, _>(cntr) }?.change(by))
+}
+
+unsafe extern "C" fn add(cntr: *mut FidCntr, value: u64) -> c_int {
+    change(cntr, |_, state| state.done = state.done.wrapping_add(value))
+}
+
+unsafe extern "C" fn set(cntr: *mut FidCntr, value: u64) -> c_int {
+    change(cntr, |(done, _), state| {
+        state.done = state.done.wrapping_add(value).wrapping_sub(done);
+    })
+}
+
+unsafe extern "C" fn adderr(cntr: *mut FidCntr, value: u64) -> c_int {
+    change(cntr, |_, state| {
+        state.failed = state.failed.wrapping_add(value)
+    })
+}
+
+unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
+    change(cntr, |(_, failed), state| {
+        state.failed = state.failed.wrapping_add(value).wrapping_sub(failed);
+        state.told = value;
+    })
+}
+
+unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program.
+        let cntr: &Cntr = unsafe { object(cntr) }?;
+        if cntr.bell.is_none() {
+            return Err(ENOSYS);
+        }
+        let look = || {
+            let mut state = lock(&cntr.state);
+            let (done, failed) = state.count()?;
+            if done >= threshold {
+                return Ok(Some(0));
+            }
+            if failed != state.told {
+                state.told = failed;
+                return Err(EAVAIL);
+            }
+            Ok(None)
+        };
+        wait_for(cntr.bell.as_ref(), timeout, look, || cntr.may_sleep())?.ok_or(ETIMEDOUT)
+    })
+}

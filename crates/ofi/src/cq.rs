@@ -1,0 +1,418 @@
+//! Completion queues: those of the engine's endpoints that are bound, as one.
+
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use portolan::{Action, Completion, QueueId};
+
+use crate::abi::{self, CqErrEntry, Fid, FidCq, FidDomain};
+use crate::attachment::Attachment;
+use crate::bell::{Bell, wait_for};
+use crate::domain::Domain;
+use crate::error::{EAGAIN, EAVAIL, EFAULT, EINVAL, ENOSYS, Result, edge, explain, failure};
+use crate::fid::{
+    Head, Object, errno, fid, give, given, lock, no_bind, no_call, object, ops, shared,
+};
+use crate::message;
+use crate::sets::{Waitable, control_wait, join};
+
+/// What a program reads: all that any format has, how it failed, and who it is from.
+#[derive(Clone, Copy)]
+pub struct Event {
+    pub entry: CqErrEntry,
+    pub from: abi::Addr,
+}
+
+// SAFETY: its pointers are the program's own, and nobody follows them.
+unsafe impl Send for Event {}
+
+impl Event {
+    pub const fn new(context: usize, flags: u64) -> Self {
+        Self {
+            entry: CqErrEntry {
+                op_context: context as *mut c_void,
+                flags,
+                len: 0,
+                buf: std::ptr::null_mut(),
+                data: 0,
+                tag: 0,
+                olen: 0,
+                err: 0,
+                prov_errno: 0,
+                err_data: std::ptr::null_mut(),
+                err_data_size: 0,
+            },
+            from: abi::ADDR_NOTAVAIL,
+        }
+    }
+
+    /// How an operation of an endpoint ended.
+    #[inline]
+    fn of(attachment: &Attachment, done: &Completion) -> Self {
+        let mut flags = match done.action {
+            Action::Receive => abi::RECV,
+            Action::Put => abi::RMA | abi::WRITE,
+            Action::Get => abi::RMA | abi::READ,
+            _ => abi::SEND,
+        };
+        if matches!(done.action, Action::Receive | Action::Send) {
+            flags |= message::kind(done.tag);
+        }
+        let mut event = Self::new(done.context as usize, flags);
+        let entry = &mut event.entry;
+        entry.len = done.bytes as usize;
+        if done.action == Action::Receive {
+            entry.tag = done.tag & message::TAG;
+            if let Some(data) = done.data {
+                entry.flags |= abi::REMOTE_CQ_DATA;
+                entry.data = data;
+            }
+            event.from = attachment.name_of(done.peer);
+        }
+        if let Some(why) = failure(&attachment.endpoint, done) {
+            entry.olen = done.total.saturating_sub(done.bytes) as usize;
+            entry.err = why.0;
+            entry.prov_errno = -why.0;
+        }
+        event
+    }
+}
+
+struct Source {
+    attachment: Arc<Attachment>,
+    queue: QueueId,
+}
+
+#[derive(Default)]
+struct State {
+    sources: Vec<Source>,
+    /// The source that is looked at first.
+    next: usize,
+    /// What the program has to ask for before anything else.
+    failed: Option<Event>,
+}
+
+#[repr(C)]
+pub struct Cq {
+    head: Head<FidCq>,
+    domain: Arc<Domain>,
+    /// Bytes of an entry.
+    entry_bytes: usize,
+    bell: Option<Bell>,
+    state: Mutex<State>,
+    /// What no operation of the engine's has: results of peeks, writes of others.
+    own: Mutex<VecDeque<Event>>,
+    own_count: AtomicUsize,
+}
+
+// SAFETY: it begins with a head of that class.
+unsafe impl Object for Cq {
+    const CLASS: usize = abi::CLASS_CQ;
+}
+
+static FID_OPS: abi::Ops = ops::<Cq>(no_bind, control);
+static OPS: abi::OpsCq = abi::OpsCq {
+    size: size_of::<abi::OpsCq>(),
+    read,
+    readfrom,
+    readerr,
+    sread,
+    sreadfrom,
+    signal,
+    strerror,
+    export_xpu: no_call,
+};
+
+/// `fi_cq_open`.
+pub unsafe extern "C" fn open(
+    domain: *mut FidDomain,
+    attr: *mut abi::CqAttr,
+    cq: *mut *mut FidCq,
+    context: *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let (domain, attr) = unsafe { (shared::<Domain, _>(domain)?, given(attr)?) };
+        let entry_bytes = match attr.format {
+            abi::CQ_FORMAT_CONTEXT => 8,
+            abi::CQ_FORMAT_MSG => 24,
+            abi::CQ_FORMAT_DATA => 40,
+            abi::CQ_FORMAT_UNSPEC | abi::CQ_FORMAT_TAGGED => size_of::<abi::CqEntry>(),
+            _ => return Err(ENOSYS),
+        };
+        let made = Arc::new(Cq {
+            head: Head::new(FidCq {
+                fid: fid::<Cq>(context, &FID_OPS),
+                ops: &raw const OPS,
+            }),
+            domain,
+            entry_bytes,
+            bell: unsafe { Bell::of(attr.wait_obj, attr.wait_set) }?,
+            state: Mutex::default(),
+            own: Mutex::default(),
+            own_count: AtomicUsize::new(0),
+        });
+        if attr.wait_obj == abi::WAIT_SET {
+            unsafe { join(attr.wait_set, &made) }?;
+        }
+        unsafe { give(made, cq) };
+        Ok(0)
+    })
+}
+
+impl Cq {
+    /// Completions of an endpoint's queue come here from now on.
+    pub fn attach(&self, attachment: &Arc<Attachment>, queue: QueueId) -> Result<()> {
+        if let Some(bell) = &self.bell {
+            bell.add(attachment.endpoint.fd())?;
+        }
+        let attachment = Arc::clone(attachment);
+        lock(&self.state).sources.push(Source { attachment, queue });
+        Ok(())
+    }
+
+    pub fn detach(&self, attachment: &Arc<Attachment>) {
+        let mut state = lock(&self.state);
+        state
+            .sources
+            .retain(|it| !Arc::ptr_eq(&it.attachment, attachment));
+        if let Some(bell) = &self.bell {
+            bell.remove(attachment.endpoint.fd());
+        }
+    }
+
+    /// Puts in what is no operation's end.
+    pub fn push(&self, event: Event) {
+        lock(&self.own).push_back(event);
+        self.own_count.fetch_add(1, Ordering::Release);
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
+    fn pop(&self) -> Option<Event> {
+        if self.own_count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let event = lock(&self.own).pop_front()?;
+        self.own_count.fetch_sub(1, Ordering::Relaxed);
+        Some(event)
+    }
+
+    /// Hands events to `put` as long as it takes them; makes progress if there are none.
+    fn take(&self, most: usize, mut put: impl FnMut(usize, &Event)) -> Result<usize> {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        if state.failed.is_some() {
+            return Err(EAVAIL);
+        }
+        let mut taken = 0;
+        let failed = &mut state.failed;
+        let mut accept = |event: Event| {
+            if event.entry.err != 0 {
+                *failed = Some(event);
+                return false;
+            }
+            put(taken, &event);
+            taken += 1;
+            taken < most
+        };
+        let mut go_on = most > 0;
+        while go_on && let Some(event) = self.pop() {
+            go_on = accept(event);
+        }
+        let count = state.sources.len();
+        let mut moved = 0;
+        for at in 0..count {
+            let at = (state.next + at) % count;
+            let Source { attachment, queue } = &state.sources[at];
+            let endpoint = &attachment.endpoint;
+            if most == 0 {
+                endpoint.progress().map_err(errno)?;
+            } else if go_on {
+                let each = |done: &Completion| {
+                    go_on = accept(Event::of(attachment, done));
+                    go_on
+                };
+                moved += endpoint
+                    .each_completion(*queue, most, each)
+                    .map_err(errno)?;
+            }
+        }
+        state.next = if count > 1 {
+            (state.next + 1) % count
+        } else {
+            0
+        };
+        while go_on
+            && moved == 0
+            && let Some(event) = self.pop()
+        {
+            go_on = accept(event);
+        }
+        match (taken, &state.failed) {
+            (0, Some(_)) => Err(EAVAIL),
+            (0, None) => Err(EAGAIN),
+            _ => Ok(taken),
+        }
+    }
+
+    /// # Safety
+    /// The buffers have room for `count` entries and names; the latter may be null.
+    unsafe fn read(
+        &self,
+        buffer: *mut c_void,
+        count: usize,
+        names: *mut abi::Addr,
+    ) -> Result<isize> {
+        if buffer.is_null() && count > 0 {
+            return Err(EFAULT);
+        }
+        let bytes = self.entry_bytes;
+        let taken = self.take(count, |at, event| {
+            // SAFETY: `at` is below `count`; an entry of any format is the beginning of ours.
+            unsafe {
+                let to = buffer.cast::<u8>().add(at * bytes);
+                to.copy_from_nonoverlapping((&raw const event.entry).cast(), bytes);
+                if !names.is_null() {
+                    names.add(at).write(event.from);
+                }
+            }
+        })?;
+        Ok(taken as isize)
+    }
+}
+
+impl Waitable for Cq {
+    fn bell(&self) -> Option<&Bell> {
+        self.bell.as_ref()
+    }
+
+    fn may_sleep(&self) -> Result<bool> {
+        let state = lock(&self.state);
+        for Source { attachment, queue } in &state.sources {
+            let endpoint = &attachment.endpoint;
+            if !endpoint.arm().map_err(errno)? || endpoint.has_completions(*queue).map_err(errno)? {
+                return Ok(false);
+            }
+        }
+        let nothing = state.failed.is_none() && self.own_count.load(Ordering::Acquire) == 0;
+        if nothing && let Some(bell) = &self.bell {
+            // What it was rung for has been read, unless somebody signals.
+            bell.hush();
+        }
+        Ok(nothing)
+    }
+
+    fn has_news(&self) -> Result<bool> {
+        for Source { attachment, queue } in &lock(&self.state).sources {
+            attachment.endpoint.progress().map_err(errno)?;
+            if attachment.endpoint.has_completions(*queue).map_err(errno)? {
+                return Ok(true);
+            }
+        }
+        Ok(lock(&self.state).failed.is_some() || self.own_count.load(Ordering::Acquire) > 0)
+    }
+
+    fn context(&self) -> *mut c_void {
+        // SAFETY: nobody writes it.
+        unsafe { (*self.head.get()).fid.context }
+    }
+}
+
+unsafe extern "C" fn control(cq: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: promised by the program.
+    edge(|| unsafe { control_wait(object::<Cq, _>(cq)?, command, arg) })
+}
+
+unsafe extern "C" fn read(cq: *mut FidCq, buffer: *mut c_void, count: usize) -> isize {
+    // SAFETY: promised by the program.
+    edge(|| unsafe { object::<Cq, _>(cq)?.read(buffer, count, std::ptr::null_mut()) })
+}
+
+unsafe extern "C" fn readfrom(
+    cq: *mut FidCq,
+    buffer: *mut c_void,
+    count: usize,
+    names: *mut abi::Addr,
+) -> isize {
+    // SAFETY: promised by the program.
+    edge(|| unsafe { object::<Cq, _>(cq)?.read(buffer, count, names) })
+}
+
+unsafe extern "C" fn readerr(cq: *mut FidCq, buffer: *mut CqErrEntry, _flags: u64) -> isize {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let cq: &Cq = unsafe { object(cq) }?;
+        if buffer.is_null() {
+            return Err(EINVAL);
+        }
+        let mut state = lock(&cq.state);
+        let Some(event) = state.failed.take() else {
+            return Err(EAGAIN);
+        };
+        // There is no data of an error; where a program leaves room for it, that stays.
+        let bytes = std::mem::offset_of!(CqErrEntry, err_data);
+        unsafe {
+            let to = buffer.cast::<u8>();
+            to.copy_from_nonoverlapping((&raw const event.entry).cast(), bytes);
+            if cq.domain.api_version >= crate::version(1, 5) {
+                (*buffer).err_data_size = 0;
+            }
+        }
+        Ok(1)
+    })
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut FidCq,
+    buffer: *mut c_void,
+    count: usize,
+    condition: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: promised by the program.
+    unsafe { sreadfrom(cq, buffer, count, std::ptr::null_mut(), condition, timeout) }
+}
+
+unsafe extern "C" fn sreadfrom(
+    cq: *mut FidCq,
+    buffer: *mut c_void,
+    count: usize,
+    names: *mut abi::Addr,
+    _condition: *const c_void,
+    timeout: c_int,
+) -> isize {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let cq: &Cq = unsafe { object(cq) }?;
+        let look = || match unsafe { cq.read(buffer, count, names) } {
+            Err(EAGAIN) if cq.bell.as_ref().is_some_and(Bell::take_signal) => Err(EAGAIN),
+            Err(EAGAIN) => Ok(None),
+            other => other.map(Some),
+        };
+        wait_for(cq.bell.as_ref(), timeout, look, || cq.may_sleep())?.ok_or(EAGAIN)
+    })
+}
+
+unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program.
+        let cq: &Cq = unsafe { object(cq) }?;
+        cq.bell.as_ref().ok_or(ENOSYS)?.signal();
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _cq: *mut FidCq,
+    error: c_int,
+    _data: *const c_void,
+    buffer: *mut c_char,
+    room: usize,
+) -> *const c_char {
+    // SAFETY: promised by the program.
+    unsafe { explain(error, buffer, room) }
+}

@@ -1,0 +1,490 @@
+//! Endpoints: bound to what they need, and then enabled, which opens one of the engine's.
+
+use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use portolan::{ADDRESS_BYTES, Binding, Config, Endpoint, Message, c_edge, place_of};
+
+use crate::abi::{self, Fid, FidDomain, FidEp};
+use crate::attachment::{Attachment, Counters, Side};
+use crate::av::{Av, copy_address};
+use crate::cntr::Cntr;
+use crate::cq::{Cq, Event};
+use crate::domain::Domain;
+use crate::error::{
+    EBADFLAGS, EINVAL, ENOAV, ENOCQ, ENOENT, ENOSYS, EOPBADSTATE, ETOOSMALL, Result, edge,
+};
+use crate::fid::{Head, Object, errno, fid, give, given, lock, no_call, object, ops, shared};
+use crate::{info, message, rma};
+
+/// The port where signals of puts arrive.
+pub const SIGNALS: u16 = 1;
+
+/// A queue, and whether good ends come there only where they are asked for.
+type Queue = (Arc<Cq>, bool);
+
+/// What is bound to it, by what it is told of.
+#[derive(Default)]
+struct Bound {
+    av: Option<Arc<Av>>,
+    tx: Option<Queue>,
+    rx: Option<Queue>,
+    send: Option<Arc<Cntr>>,
+    recv: Option<Arc<Cntr>>,
+    read: Option<Arc<Cntr>>,
+    write: Option<Arc<Cntr>>,
+}
+
+#[repr(C)]
+pub struct Ep {
+    head: Head<FidEp>,
+    domain: Arc<Domain>,
+    directed: bool,
+    /// Where it listens, if not anywhere.
+    place: Option<SocketAddr>,
+    tx_flags: AtomicUsize,
+    rx_flags: AtomicUsize,
+    min_multi_recv: AtomicUsize,
+    bound: Mutex<Bound>,
+    attached: OnceLock<Arc<Attachment>>,
+}
+
+// SAFETY: it begins with a head of that class.
+unsafe impl Object for Ep {
+    const CLASS: usize = abi::CLASS_EP;
+
+    fn end(&self) -> Result<()> {
+        if let Some(attachment) = self.attached.get() {
+            self.detach(attachment);
+            // What could not be delivered in time is lost, and closed it is all the same.
+            let _ = attachment.endpoint.close();
+        }
+        Ok(())
+    }
+}
+
+static FID_OPS: abi::Ops = ops::<Ep>(bind, control);
+static OPS: abi::OpsEp = abi::OpsEp {
+    size: size_of::<abi::OpsEp>(),
+    cancel: message::cancel,
+    getopt,
+    setopt,
+    tx_ctx: no_call,
+    rx_ctx: no_call,
+    rx_size_left: size_left,
+    tx_size_left: size_left,
+    export_xpu: no_call,
+};
+static CM: abi::OpsCm = abi::OpsCm {
+    size: size_of::<abi::OpsCm>(),
+    setname: no_call,
+    getname,
+    getpeer: no_call,
+    connect: no_call,
+    listen: no_call,
+    accept: no_call,
+    reject: no_call,
+    shutdown: no_call,
+    join: no_call,
+};
+
+/// `fi_endpoint`.
+pub unsafe extern "C" fn open(
+    domain: *mut FidDomain,
+    info: *mut abi::Info,
+    ep: *mut *mut FidEp,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the same promises.
+    unsafe { open2(domain, info, ep, 0, context) }
+}
+
+/// `fi_endpoint2`.
+pub unsafe extern "C" fn open2(
+    domain: *mut FidDomain,
+    info: *mut abi::Info,
+    ep: *mut *mut FidEp,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let (domain, info) = unsafe { (shared::<Domain, _>(domain)?, given(info)?) };
+        if flags != 0 {
+            return Err(EBADFLAGS);
+        }
+        unsafe { info::check(info, domain.api_version) }?;
+        let source: *const [u8; ADDRESS_BYTES] = info.src_addr.cast();
+        let source = if info.src_addrlen == ADDRESS_BYTES {
+            source
+        } else {
+            std::ptr::null()
+        };
+        let place = unsafe { source.as_ref() }.and_then(place_of);
+        let tx = unsafe { info.tx_attr.as_ref() }.map_or(0, |it| it.op_flags);
+        let rx = unsafe { info.rx_attr.as_ref() }.map_or(0, |it| it.op_flags);
+        let made = Arc::new(Ep {
+            head: Head::new(FidEp {
+                fid: fid::<Ep>(context, &FID_OPS),
+                ops: &raw const OPS,
+                cm: &raw const CM,
+                msg: &raw const message::MSG,
+                rma: &raw const rma::OPS,
+                tagged: &raw const message::TAGGED,
+                atomic: std::ptr::null(),
+                collective: std::ptr::null(),
+            }),
+            directed: info.caps & abi::DIRECTED_RECV != 0,
+            domain,
+            place,
+            tx_flags: AtomicUsize::new(tx as usize),
+            rx_flags: AtomicUsize::new(rx as usize),
+            min_multi_recv: AtomicUsize::new(64),
+            bound: Mutex::default(),
+            attached: OnceLock::new(),
+        });
+        unsafe { give(made, ep) };
+        Ok(0)
+    })
+}
+
+/// The enabled endpoint that a program names.
+///
+/// # Safety
+/// As [`object`].
+#[inline(always)]
+pub unsafe fn enabled<'a>(ep: *mut FidEp) -> Result<&'a Arc<Attachment>> {
+    // SAFETY: as promised.
+    let ep: &Ep = unsafe { object(ep) }?;
+    ep.attached.get().ok_or(EOPBADSTATE)
+}
+
+/// Binds in an empty place.
+fn put<T>(place: &mut Option<T>, it: T) -> Result<()> {
+    if place.is_some() {
+        return Err(EINVAL);
+    }
+    *place = Some(it);
+    Ok(())
+}
+
+impl Ep {
+    /// # Safety
+    /// `to` is an object.
+    unsafe fn bind(&self, to: *mut Fid, flags: u64) -> Result<()> {
+        if self.attached.get().is_some() {
+            return Err(EOPBADSTATE);
+        }
+        let mut bound = lock(&self.bound);
+        // SAFETY: as promised, as all below.
+        match unsafe { given(to) }?.fclass {
+            abi::CLASS_AV => put(&mut bound.av, unsafe { shared(to) }?),
+            // Nothing here is told by an event queue.
+            abi::CLASS_EQ => Ok(()),
+            abi::CLASS_CQ => {
+                let known = abi::SEND | abi::RECV | abi::SELECTIVE_COMPLETION;
+                if flags & !known != 0 || flags & (abi::SEND | abi::RECV) == 0 {
+                    return Err(EBADFLAGS);
+                }
+                let cq: Arc<Cq> = unsafe { shared(to) }?;
+                let selective = flags & abi::SELECTIVE_COMPLETION != 0;
+                if flags & abi::SEND != 0 {
+                    put(&mut bound.tx, (Arc::clone(&cq), selective))?;
+                }
+                if flags & abi::RECV != 0 {
+                    put(&mut bound.rx, (cq, selective))?;
+                }
+                Ok(())
+            }
+            abi::CLASS_CNTR => {
+                // What others do to our memory is not counted.
+                let all = [abi::SEND, abi::RECV, abi::READ, abi::WRITE];
+                if flags & !all.iter().fold(0, |a, b| a | b) != 0 || flags == 0 {
+                    return Err(EBADFLAGS);
+                }
+                let cntr: Arc<Cntr> = unsafe { shared(to) }?;
+                let Bound {
+                    send,
+                    recv,
+                    read,
+                    write,
+                    ..
+                } = &mut *bound;
+                for (flag, place) in all.into_iter().zip([send, recv, read, write]) {
+                    if flags & flag != 0 {
+                        put(place, Arc::clone(&cntr))?;
+                    }
+                }
+                Ok(())
+            }
+            _ => Err(EINVAL),
+        }
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::default().threads(self.domain.threads);
+        if let Some(place) = self.place {
+            if !place.ip().is_unspecified() {
+                config = config.set("interface", place.ip());
+            }
+            if place.port() != 0 {
+                config = config.set("port", place.port());
+            }
+        }
+        // More than there can be by default.
+        if self.domain.peers() > 4096 {
+            config = config.set("peers_max", self.domain.peers());
+        }
+        config
+    }
+
+    fn enable(&self) -> Result<()> {
+        let bound = lock(&self.bound);
+        if self.attached.get().is_some() {
+            return Err(EOPBADSTATE);
+        }
+        let av = bound.av.as_ref().ok_or(ENOAV)?;
+        if bound.tx.is_none() && bound.rx.is_none() {
+            return Err(ENOCQ);
+        }
+        let opened = Endpoint::open_standalone(self.config());
+        let endpoint = opened.map_err(|why| {
+            log::warn!("libfabric endpoint: {why}");
+            c_edge::Errno::from(&why)
+        })?;
+        let mut queues = Known::default();
+        let mut side = |queue: &Option<Queue>, flags: &AtomicUsize| -> Result<Side> {
+            let mut side = Side {
+                op_flags: flags.load(Ordering::Relaxed) as u64,
+                ..Side::default()
+            };
+            if let Some((cq, selective)) = queue {
+                side.queue = Some(queues.get(cq, || endpoint.open_queue().map_err(errno))?);
+                side.selective = *selective;
+            }
+            Ok(side)
+        };
+        let sides = [
+            side(&bound.tx, &self.tx_flags)?,
+            side(&bound.rx, &self.rx_flags)?,
+        ];
+        let mut counters = Known::default();
+        let mut counter = |of: &Option<Arc<Cntr>>| {
+            let open = || endpoint.open_counter().map_err(errno);
+            of.as_ref().map(|it| counters.get(it, open)).transpose()
+        };
+        let all = Counters {
+            send: counter(&bound.send)?,
+            recv: counter(&bound.recv)?,
+            read: counter(&bound.read)?,
+            write: counter(&bound.write)?,
+        };
+        let min = self.min_multi_recv.load(Ordering::Relaxed);
+        let attachment = Arc::new(Attachment::new(endpoint, sides, all, self.directed, min));
+        let attached = (|| {
+            tell_signals(&attachment, bound.rx.as_ref())?;
+            for (cq, queue) in &queues.0 {
+                cq.attach(&attachment, *queue)?;
+            }
+            for (cntr, counter) in &counters.0 {
+                cntr.attach(&attachment, *counter)?;
+            }
+            av.attach(&attachment)?;
+            self.domain.attach(&attachment)
+        })();
+        if let Err(why) = attached {
+            drop(bound);
+            self.detach(&attachment);
+            return Err(why);
+        }
+        let _ = self.attached.set(attachment);
+        Ok(())
+    }
+
+    /// Puts what no operation's end tells in the queue of receives.
+    pub fn tell_receiver(&self, event: Event) {
+        if let Some((cq, _)) = &lock(&self.bound).rx {
+            cq.push(event);
+        }
+    }
+
+    fn detach(&self, attachment: &Arc<Attachment>) {
+        let bound = lock(&self.bound);
+        self.domain.detach(attachment);
+        if let Some(av) = &bound.av {
+            av.detach(attachment);
+        }
+        for (cq, _) in bound.tx.iter().chain(&bound.rx) {
+            cq.detach(attachment);
+        }
+        for cntr in [&bound.send, &bound.recv, &bound.read, &bound.write] {
+            if let Some(cntr) = cntr {
+                cntr.detach(attachment);
+            }
+        }
+    }
+}
+
+/// What was made for objects, once for each.
+struct Known<T, I>(Vec<(Arc<T>, I)>);
+
+impl<T, I> Default for Known<T, I> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T, I: Copy> Known<T, I> {
+    fn get(&mut self, of: &Arc<T>, make: impl FnOnce() -> Result<I>) -> Result<I> {
+        if let Some((_, known)) = self.0.iter().find(|(it, _)| Arc::ptr_eq(it, of)) {
+            return Ok(*known);
+        }
+        let made = make()?;
+        self.0.push((Arc::clone(of), made));
+        Ok(made)
+    }
+}
+
+/// Puts of others that have data for this side's program come to its queue.
+fn tell_signals(attachment: &Arc<Attachment>, rx: Option<&Queue>) -> Result<()> {
+    let cq = rx.map(|(cq, _)| Arc::clone(cq));
+    let names = Arc::downgrade(attachment);
+    let told = move |_: &mut portolan::Context<'_>, m: &Message<'_>| {
+        if let Some(cq) = &cq {
+            let flags = abi::RMA | abi::REMOTE_WRITE | abi::REMOTE_CQ_DATA;
+            let mut event = Event::new(0, flags);
+            event.entry.data = m.arg(0);
+            event.entry.len = m.arg(1) as usize;
+            let name = names.upgrade().map(|it| it.name_of(m.from));
+            event.from = name.unwrap_or(abi::ADDR_NOTAVAIL);
+            cq.push(event);
+        }
+    };
+    let bound = attachment.endpoint.bind(SIGNALS, Binding::to(told));
+    bound.map_err(errno)
+}
+
+unsafe extern "C" fn bind(ep: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let ep: &Ep = unsafe { object(ep) }?;
+        unsafe { ep.bind(to, flags) }?;
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn control(ep: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let ep: &Ep = unsafe { object(ep) }?;
+        match command {
+            abi::ENABLE => ep.enable()?,
+            abi::GETOPSFLAG | abi::SETOPSFLAG => {
+                let flags = unsafe { arg.cast::<u64>().as_mut() }.ok_or(EINVAL)?;
+                let of = match *flags & (abi::SEND | abi::RECV) {
+                    abi::SEND => &ep.tx_flags,
+                    abi::RECV => &ep.rx_flags,
+                    _ => return Err(EINVAL),
+                };
+                if command == abi::GETOPSFLAG {
+                    *flags = of.load(Ordering::Relaxed) as u64;
+                } else if ep.attached.get().is_some() {
+                    return Err(EOPBADSTATE);
+                } else {
+                    let side = *flags & !(abi::SEND | abi::RECV);
+                    of.store(side as usize, Ordering::Relaxed);
+                }
+            }
+            _ => return Err(ENOSYS),
+        }
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn getname(ep: *mut Fid, address: *mut c_void, bytes: *mut usize) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let attachment = unsafe { enabled(ep.cast()) }?;
+        let own = attachment.endpoint.address();
+        if unsafe { copy_address(&own, address, bytes) }? {
+            Ok(0)
+        } else {
+            Err(ETOOSMALL)
+        }
+    })
+}
+
+/// What an option's value is read or written as.
+fn option_is(level: c_int, name: c_int, known: impl Fn(c_int) -> bool) -> Result<()> {
+    if level == abi::OPT_ENDPOINT && known(name) {
+        return Ok(());
+    }
+    Err(ENOENT)
+}
+
+unsafe extern "C" fn getopt(
+    ep: *mut Fid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    bytes: *mut usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let ep: &Ep = unsafe { object(ep) }?;
+        option_is(level, name, |it| {
+            it <= abi::OPT_CM_DATA_SIZE || abi::OPT_SIZES.contains(&it)
+        })?;
+        let room = *unsafe { given(bytes) }?;
+        if room < size_of::<usize>() || value.is_null() {
+            return Err(ETOOSMALL);
+        }
+        let found = match name - *abi::OPT_SIZES.start() {
+            _ if name == abi::OPT_MIN_MULTI_RECV => ep.min_multi_recv.load(Ordering::Relaxed),
+            _ if name == abi::OPT_CM_DATA_SIZE => 0,
+            0..=2 => info::MESSAGE_MAX,
+            _ => info::INJECT_MAX,
+        };
+        unsafe {
+            value.cast::<usize>().write(found);
+            bytes.write(size_of::<usize>());
+        }
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn setopt(
+    ep: *mut Fid,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    bytes: usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let ep: &Ep = unsafe { object(ep) }?;
+        option_is(level, name, |it| {
+            it == abi::OPT_MIN_MULTI_RECV || abi::OPT_SIZES.contains(&it)
+        })?;
+        if bytes != size_of::<usize>() {
+            return Err(EINVAL);
+        }
+        let wanted = *unsafe { given(value.cast::<usize>()) }?;
+        // The others are wishes: what is possible stays possible.
+        if name == abi::OPT_MIN_MULTI_RECV {
+            ep.min_multi_recv.store(wanted, Ordering::Relaxed);
+            if let Some(attachment) = ep.attached.get() {
+                attachment.min_multi_recv.store(wanted, Ordering::Relaxed);
+            }
+        }
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn size_left(ep: *mut FidEp) -> isize {
+    // What is begun is never too much.
+    // SAFETY: promised by the program.
+    edge(|| unsafe { enabled(ep) }.map(|_| info::QUEUE_SIZE as isize))
+}

@@ -1,0 +1,51 @@
+//! A provider of libfabric: what MPI libraries that use libfabric run on, without changes.
+//! It opens endpoints outside of a job ([`portolan::Endpoint::open_standalone`]) and
+//! translates; matching, rendezvous, credit and one-sided memory are the engine's.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`abi`] | libfabric's structures |
+//! | `error`, `fid` | errors and the edge to C; objects that programs hold |
+//! | `info` | `fi_getinfo` |
+//! | `fabric`, `domain`, `av`, `ep`, `mr` | those objects |
+//! | `attachment`, `lookup` | an endpoint that is enabled, and the numbers of its peers |
+//! | `message`, `rma`, `atomic` | what endpoints do |
+//! | `cq`, `cntr`, `eq`, `bell`, `sets` | how a program hears of it, and what it sleeps on |
+//!
+//! `docs/mpi.md` says what is supported. The functions in libfabric's tables are not documented
+//! one by one: its manual pages do that.
+
+#[doc(hidden)]
+pub mod abi;
+
+mod atomic;
+mod attachment;
+mod av;
+mod bell;
+mod cntr;
+mod cq;
+mod domain;
+mod ep;
+mod eq;
+mod error;
+mod fabric;
+mod fid;
+mod info;
+mod lookup;
+mod message;
+mod mr;
+mod rma;
+mod sets;
+
+/// A version as libfabric writes it.
+const fn version(major: u32, minor: u32) -> u32 {
+    major << 16 | minor
+}
+
+/// A number in decimal digits.
+const fn number(text: &str) -> u32 {
+    match u32::from_str_radix(text, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("no number"),
+    }
+}

@@ -1,0 +1,227 @@
+//! Registered memory: a region of the engine at each endpoint of the domain, under the
+//! program's key.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex};
+
+use portolan::c_edge::{self, Piece};
+use portolan::{RegionId, RegisterError, Rights};
+
+use crate::abi::{self, Fid, FidMr};
+use crate::attachment::Attachment;
+use crate::domain::Domain;
+use crate::error::{EBADFLAGS, EINVAL, ENOKEY, ENOSYS, Result, edge};
+use crate::fid::{Head, Object, errno, fid, give, given, lock, object, ops, shared};
+
+/// Pieces of one region.
+pub const PIECES_MAX: usize = 32;
+
+pub struct Region {
+    pub key: u64,
+    rights: Rights,
+    pieces: Vec<Piece>,
+    opened: Mutex<Vec<(Arc<Attachment>, RegionId)>>,
+}
+
+// SAFETY: the pieces are the program's memory, which it lends to any thread until it closes the
+// region.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    pub fn open_at(&self, attachment: &Arc<Attachment>) -> Result<()> {
+        if self.rights == Rights::None {
+            return Ok(());
+        }
+        // SAFETY: the program has lent the memory until it closes the region.
+        let memory = unsafe { c_edge::scatter(self.pieces.as_ptr(), self.pieces.len()) }?;
+        let region = attachment
+            .endpoint
+            .register(memory, Some(self.key), self.rights);
+        let region = region.map_err(|(why, _)| match why {
+            RegisterError::KeyTaken => ENOKEY,
+            other => errno(other),
+        })?;
+        lock(&self.opened).push((Arc::clone(attachment), region));
+        Ok(())
+    }
+
+    /// An endpoint is closed, and with it its regions.
+    pub fn forget_at(&self, attachment: &Arc<Attachment>) {
+        lock(&self.opened).retain(|(it, _)| !Arc::ptr_eq(it, attachment));
+    }
+
+    /// Waits until nobody reaches into the memory.
+    pub fn close(&self) -> Result<()> {
+        let mut opened = lock(&self.opened);
+        while let Some((attachment, region)) = opened.last() {
+            attachment.endpoint.deregister(*region).map_err(errno)?;
+            opened.pop();
+        }
+        Ok(())
+    }
+}
+
+#[repr(C)]
+pub struct Mr {
+    head: Head<FidMr>,
+    domain: Arc<Domain>,
+    region: Arc<Region>,
+}
+
+// SAFETY: it begins with a head of that class.
+unsafe impl Object for Mr {
+    const CLASS: usize = abi::CLASS_MR;
+
+    fn end(&self) -> Result<()> {
+        self.domain.close_region(&self.region)
+    }
+}
+
+static FID_OPS: abi::Ops = ops::<Mr>(bind, control);
+
+pub static OPS: abi::OpsMr = abi::OpsMr {
+    size: size_of::<abi::OpsMr>(),
+    reg,
+    regv,
+    regattr,
+};
+
+/// It is registered at all endpoints anyway.
+unsafe extern "C" fn bind(_mr: *mut Fid, to: *mut Fid, _flags: u64) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program.
+        match unsafe { given(to) }?.fclass {
+            abi::CLASS_EP => Ok(0),
+            _ => Err(ENOSYS),
+        }
+    })
+}
+
+unsafe extern "C" fn control(_mr: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
+    edge(|| {
+        if command == abi::ENABLE {
+            Ok(0)
+        } else {
+            Err(ENOSYS)
+        }
+    })
+}
+
+/// # Safety
+/// As `fi_mr_regv` asks.
+unsafe fn register(
+    domain: *mut Fid,
+    pieces: &[Piece],
+    access: u64,
+    key: u64,
+    flags: u64,
+    mr: *mut *mut FidMr,
+    context: *mut c_void,
+) -> Result<c_int> {
+    // SAFETY: promised by the caller, as all below.
+    let domain: Arc<Domain> = unsafe { shared(domain) }?;
+    if flags != 0 {
+        return Err(EBADFLAGS);
+    }
+    if pieces.len() > PIECES_MAX || mr.is_null() {
+        return Err(EINVAL);
+    }
+    // No piece may wrap around.
+    let wraps = |it: &Piece| it.start.addr().checked_add(it.bytes).is_none();
+    if pieces.iter().any(wraps) {
+        return Err(EINVAL);
+    }
+    let rights = match (
+        access & abi::REMOTE_READ != 0,
+        access & abi::REMOTE_WRITE != 0,
+    ) {
+        (false, false) => Rights::None,
+        (true, false) => Rights::Get,
+        (false, true) => Rights::Put,
+        (true, true) => Rights::Both,
+    };
+    let region = Arc::new(Region {
+        key,
+        rights,
+        pieces: pieces.to_vec(),
+        opened: Mutex::default(),
+    });
+    domain.open_region(&region)?;
+    let made = Arc::new(Mr {
+        head: Head::new(FidMr {
+            fid: fid::<Mr>(context, &FID_OPS),
+            mem_desc: std::ptr::null_mut(),
+            key,
+        }),
+        domain,
+        region,
+    });
+    unsafe { give(made, mr) };
+    Ok(0)
+}
+
+unsafe extern "C" fn reg(
+    domain: *mut Fid,
+    start: *const c_void,
+    bytes: usize,
+    access: u64,
+    _offset: u64,
+    key: u64,
+    flags: u64,
+    mr: *mut *mut FidMr,
+    context: *mut c_void,
+) -> c_int {
+    let start = start.cast_mut();
+    // SAFETY: promised by the program.
+    edge(|| unsafe {
+        register(
+            domain,
+            &[Piece { start, bytes }],
+            access,
+            key,
+            flags,
+            mr,
+            context,
+        )
+    })
+}
+
+unsafe extern "C" fn regv(
+    domain: *mut Fid,
+    pieces: *const Piece,
+    count: usize,
+    access: u64,
+    _offset: u64,
+    key: u64,
+    flags: u64,
+    mr: *mut *mut FidMr,
+    context: *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let pieces = unsafe { c_edge::slice(pieces, count) }?;
+        unsafe { register(domain, pieces, access, key, flags, mr, context) }
+    })
+}
+
+unsafe extern "C" fn regattr(
+    domain: *mut Fid,
+    attr: *const abi::MrAttr,
+    flags: u64,
+    mr: *mut *mut FidMr,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let of: &Domain = unsafe { object(domain) }?;
+        let attr = unsafe { given(attr) }?;
+        // Programs of older releases have no such field.
+        if of.api_version >= crate::version(1, 10) && attr.iface != 0 {
+            return Err(ENOSYS);
+        }
+        let pieces = unsafe { c_edge::slice(attr.mr_iov, attr.iov_count) }?;
+        let key = attr.requested_key;
+        unsafe { register(domain, pieces, attr.access, key, flags, mr, attr.context) }
+    })
+}

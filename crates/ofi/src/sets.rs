@@ -1,0 +1,295 @@
+//! What waits: `fi_trywait`, wait sets and poll sets over queues and counters.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::abi::{self, Fid, FidDomain, FidFabric, FidPoll, FidWait};
+use crate::bell::{Bell, wait_for};
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::domain::Domain;
+use crate::eq::Eq;
+use crate::error::{EAGAIN, EINVAL, ENOSYS, ETIMEDOUT, Result, edge};
+use crate::fabric::Fabric;
+use crate::fid::{Head, Object, fid, give, given, lock, no_bind, no_control, object, ops, shared};
+
+/// A queue or a counter, as one waits for it.
+pub trait Waitable: Send + Sync {
+    /// What a program sleeps on.
+    fn bell(&self) -> Option<&Bell>;
+    /// Whether nothing is to be read or done; then the bell's descriptor tells when that changes.
+    fn may_sleep(&self) -> Result<bool>;
+    /// Makes progress; whether there is something to be read.
+    fn has_news(&self) -> Result<bool>;
+    /// Whatever the program has given it.
+    fn context(&self) -> *mut c_void;
+}
+
+/// The object that a program names, to keep.
+unsafe fn waitable(it: *mut Fid) -> Result<Arc<dyn Waitable>> {
+    // SAFETY: promised by the caller, as all below.
+    unsafe {
+        Ok(match given(it)?.fclass {
+            abi::CLASS_CQ => shared::<Cq, _>(it)?,
+            abi::CLASS_CNTR => shared::<Cntr, _>(it)?,
+            abi::CLASS_EQ => shared::<Eq, _>(it)?,
+            abi::CLASS_WAIT => shared::<Wait, _>(it)?,
+            _ => return Err(EINVAL),
+        })
+    }
+}
+
+/// `fi_control` of objects that are waited for.
+///
+/// # Safety
+/// `arg` is what the command asks for.
+pub unsafe fn control_wait(of: &impl Waitable, command: c_int, arg: *mut c_void) -> Result<c_int> {
+    use std::os::fd::AsRawFd as _;
+    let bell = of.bell();
+    if arg.is_null() {
+        return Err(EINVAL);
+    }
+    match command {
+        abi::GETWAIT => {
+            let fd = bell.ok_or(ENOSYS)?.fd().as_raw_fd();
+            // SAFETY: as promised.
+            unsafe { arg.cast::<c_int>().write(fd) };
+        }
+        abi::GETWAITOBJ => {
+            let kind = if bell.is_some() {
+                abi::WAIT_FD
+            } else {
+                abi::WAIT_NONE
+            };
+            // SAFETY: as promised.
+            unsafe { arg.cast::<u32>().write(kind) };
+        }
+        _ => return Err(ENOSYS),
+    }
+    Ok(0)
+}
+
+/// `fi_trywait`.
+pub unsafe extern "C" fn trywait(
+    fabric: *mut FidFabric,
+    fids: *mut *mut Fid,
+    count: c_int,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let _: &Fabric = unsafe { object(fabric) }?;
+        let count = usize::try_from(count).map_err(|_| EINVAL)?;
+        for &it in unsafe { portolan::c_edge::slice(fids.cast_const(), count) }? {
+            if !unsafe { waitable(it) }?.may_sleep()? {
+                return Err(EAGAIN);
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// A wait set.
+#[repr(C)]
+pub struct Wait {
+    head: Head<FidWait>,
+    _fabric: Arc<Fabric>,
+    pub bell: Bell,
+    members: Mutex<Vec<Weak<dyn Waitable>>>,
+}
+
+// SAFETY: it begins with a head of that class.
+unsafe impl Object for Wait {
+    const CLASS: usize = abi::CLASS_WAIT;
+
+    fn end(&self) -> Result<()> {
+        let members = lock(&self.members);
+        if members.iter().any(|it| it.strong_count() > 0) {
+            return Err(crate::error::EBUSY);
+        }
+        Ok(())
+    }
+}
+
+static WAIT_FID_OPS: abi::Ops = ops::<Wait>(no_bind, control);
+static WAIT_OPS: abi::OpsWait = abi::OpsWait {
+    size: size_of::<abi::OpsWait>(),
+    wait,
+};
+
+/// `fi_wait_open`.
+pub unsafe extern "C" fn wait_open(
+    fabric: *mut FidFabric,
+    attr: *mut abi::WaitAttr,
+    set: *mut *mut FidWait,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let (fabric, attr) = unsafe { (shared::<Fabric, _>(fabric)?, given(attr)?) };
+        if !matches!(
+            attr.wait_obj,
+            abi::WAIT_UNSPEC | abi::WAIT_FD | abi::WAIT_YIELD
+        ) {
+            return Err(ENOSYS);
+        }
+        let made = Arc::new(Wait {
+            head: Head::new(FidWait {
+                fid: fid::<Wait>(std::ptr::null_mut(), &WAIT_FID_OPS),
+                ops: &raw const WAIT_OPS,
+            }),
+            _fabric: fabric,
+            bell: Bell::new()?,
+            members: Mutex::default(),
+        });
+        unsafe { give(made, set) };
+        Ok(0)
+    })
+}
+
+/// An object that was opened for a wait set is waited for there.
+///
+/// # Safety
+/// `set` is null or a wait set.
+pub unsafe fn join<T: Waitable + 'static>(set: *mut FidWait, member: &Arc<T>) -> Result<()> {
+    // SAFETY: as promised.
+    let set: &Wait = unsafe { object(set) }?;
+    let member: Weak<T> = Arc::downgrade(member);
+    lock(&set.members).push(member);
+    Ok(())
+}
+
+impl Wait {
+    fn all(&self) -> Vec<Arc<dyn Waitable>> {
+        let mut members = lock(&self.members);
+        members.retain(|it| it.strong_count() > 0);
+        members.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn any(&self, asks: impl Fn(&dyn Waitable) -> Result<bool>) -> Result<bool> {
+        for member in self.all() {
+            if asks(&*member)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Waitable for Wait {
+    fn bell(&self) -> Option<&Bell> {
+        Some(&self.bell)
+    }
+
+    fn may_sleep(&self) -> Result<bool> {
+        Ok(!self.any(|it| Ok(!it.may_sleep()?))?)
+    }
+
+    fn has_news(&self) -> Result<bool> {
+        self.any(|it| it.has_news())
+    }
+
+    fn context(&self) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+}
+
+unsafe extern "C" fn control(set: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: promised by the program.
+    edge(|| unsafe { control_wait(object::<Wait, _>(set)?, command, arg) })
+}
+
+unsafe extern "C" fn wait(set: *mut FidWait, timeout: c_int) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program.
+        let set: &Wait = unsafe { object(set) }?;
+        let look = || Ok(set.has_news()?.then_some(0));
+        wait_for(Some(&set.bell), timeout, look, || set.may_sleep())?.ok_or(ETIMEDOUT)
+    })
+}
+
+/// A poll set.
+#[repr(C)]
+pub struct Poll {
+    head: Head<FidPoll>,
+    _domain: Arc<Domain>,
+    members: Mutex<Vec<(*mut Fid, Arc<dyn Waitable>)>>,
+}
+
+// SAFETY: the pointers only tell members from each other.
+unsafe impl Send for Poll {}
+// SAFETY: as above.
+unsafe impl Sync for Poll {}
+
+// SAFETY: it begins with a head of that class.
+unsafe impl Object for Poll {
+    const CLASS: usize = abi::CLASS_POLL;
+}
+
+static POLL_FID_OPS: abi::Ops = ops::<Poll>(no_bind, no_control);
+static POLL_OPS: abi::OpsPoll = abi::OpsPoll {
+    size: size_of::<abi::OpsPoll>(),
+    poll,
+    poll_add,
+    poll_del,
+};
+
+/// `fi_poll_open`.
+pub unsafe extern "C" fn poll_open(
+    domain: *mut FidDomain,
+    _attr: *mut c_void,
+    set: *mut *mut FidPoll,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let domain: Arc<Domain> = unsafe { shared(domain) }?;
+        let made = Arc::new(Poll {
+            head: Head::new(FidPoll {
+                fid: fid::<Poll>(std::ptr::null_mut(), &POLL_FID_OPS),
+                ops: &raw const POLL_OPS,
+            }),
+            _domain: domain,
+            members: Mutex::default(),
+        });
+        unsafe { give(made, set) };
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn poll(set: *mut FidPoll, contexts: *mut *mut c_void, count: c_int) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let set: &Poll = unsafe { object(set) }?;
+        let room = usize::try_from(count).map_err(|_| EINVAL)?;
+        let mut found = 0;
+        for (_, member) in &*lock(&set.members) {
+            if member.has_news()? && found < room {
+                unsafe { contexts.add(found).write(member.context()) };
+                found += 1;
+            }
+        }
+        Ok(found as c_int)
+    })
+}
+
+unsafe extern "C" fn poll_add(set: *mut FidPoll, it: *mut Fid, _flags: u64) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program, as all below.
+        let set: &Poll = unsafe { object(set) }?;
+        let member = unsafe { waitable(it) }?;
+        let mut members = lock(&set.members);
+        if !members.iter().any(|(fid, _)| *fid == it) {
+            members.push((it, member));
+        }
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn poll_del(set: *mut FidPoll, it: *mut Fid, _flags: u64) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the program.
+        let set: &Poll = unsafe { object(set) }?;
+        let mut members = lock(&set.members);
+        let at = members.iter().position(|(fid, _)| *fid == it);
+        members.remove(at.ok_or(EINVAL)?);
+        Ok(0)
+    })
+}
