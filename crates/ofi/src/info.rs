@@ -388,7 +388,8 @@ unsafe fn make(
     };
     let dest = hints.filter(|it| !it.dest_addr.is_null());
     let dest = dest.map(|it| unsafe { *it.dest_addr.cast::<[u8; ADDRESS_BYTES]>() });
-    let (src_addrlen, src_addr) = copied(source.map(address_at))?;
+    let anywhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+    let (src_addrlen, src_addr) = copied(Some(address_at(source.unwrap_or(anywhere))))?;
     let (dest_addrlen, dest_addr) = copied(dest)?;
     allocated(Info {
         next: std::ptr::null_mut(),

@@ -11,7 +11,7 @@ use crate::abi::{self, Fid, FidEp, Msg, MsgTagged, Ssize};
 use crate::attachment::Attachment;
 use crate::cq::Event;
 use crate::ep::{Ep, enabled};
-use crate::error::{EBADFLAGS, EINVAL, EMSGSIZE, ENOMSG, Result, edge};
+use crate::error::{EBADFLAGS, EINVAL, EMSGSIZE, ENOENT, ENOMSG, Result, edge};
 use crate::fid::{errno, given, lock, object};
 use crate::info::INJECT_MAX;
 
@@ -419,8 +419,10 @@ calls! {
     fn cancel(ep: *mut Fid, context: *mut c_void) {
         // What has met its message goes on, and so does what is no receive.
         let on = enabled(ep.cast())?;
-        on.endpoint.cancel_named(context.addr() as u64).map_err(errno)?;
-        Ok(0)
+        match on.endpoint.cancel_named(context.addr() as u64).map_err(errno)? {
+            true => Ok(0),
+            false => Err(ENOENT),
+        }
     }
 }
 
