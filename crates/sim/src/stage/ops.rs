@@ -226,6 +226,15 @@ impl Rank {
                     return;
                 }
             }
+            2 if parcel.bytes > 0 => {
+                // One of many messages: it takes this, and has then too little room.
+                let into = Scatter::from(vec![0; parcel.bytes]).and(vec![0; 9]);
+                let op = (self.engine).with_exchange(space, |x| {
+                    x.post_receive_many(&selector, into, 10, Notify::default())
+                });
+                self.ops.push((op, Kind::Receives(parcel)));
+                return;
+            }
             _ => {}
         }
         let room = parcel.bytes + self.rng.index(50);
