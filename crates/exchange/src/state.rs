@@ -16,7 +16,7 @@ pub(crate) use self::credit::{IncastDetector, Peer, Peers, Room};
 pub(crate) use self::lanes::Lanes;
 pub(crate) use self::messages::{Dest, Message, Origin, Part};
 pub(crate) use self::ops::{
-    Body, LEAST, Meeting, Ops, Posted, Receive, ReceiveStage, Send, SendStage,
+    Body, LEAST, Many, Meeting, Ops, Posted, Receive, ReceiveStage, Send, SendStage,
 };
 pub(crate) use self::outbox::{Lines, Outbox, Waiting};
 pub(crate) use self::pulls::Pulls;

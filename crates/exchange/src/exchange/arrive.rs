@@ -262,10 +262,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let end = at.checked_add(bytes as u64)?;
         let (memory, at, most) = match part.dest {
             Dest::Receive(id) => {
-                let sink = self.ops.receive(id)?.sink.as_mut()?;
+                let (meeting, sink, start) = self.ops.met(id)?;
                 // What is too long is cut.
-                let fits = sink.len().checked_sub(at)?.min(bytes as u64);
-                return Some(Target::Sink(sink, at, fits as usize));
+                let fits = meeting.want.checked_sub(at)?.min(bytes as u64);
+                return Some(Target::Sink(sink, start + at, fits as usize));
             }
             Dest::Message(number) => {
                 let body = &mut self.messages.get_mut(number)?.body;

@@ -76,24 +76,25 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 return Some(Task::Signal(to, signal, bytes));
             }
             Waiting::Prepare(id) => {
-                let (meeting, memory) = self.ops.met(id)?;
+                let (meeting, memory, start) = self.ops.met(id)?;
                 let (at, bytes) = (meeting.came, meeting.want - meeting.came);
-                return Some(Task::Prepare(Range::new(memory, at, bytes)));
+                return Some(Task::Prepare(Range::new(memory, start + at, bytes)));
             }
             Waiting::Publish { receive, key } => {
-                let (meeting, memory) = self.ops.met(receive)?;
-                let range = Range::new(memory, meeting.asked, meeting.half());
+                let (meeting, memory, start) = self.ops.met(receive)?;
+                let range = Range::new(memory, start + meeting.asked, meeting.half());
                 return Some(Task::Publish(to, key, range));
             }
             Waiting::Withdraw(id) => {
-                let (meeting, memory) = self.ops.met(id)?;
+                let (meeting, memory, _) = self.ops.met(id)?;
                 return Some(Task::Withdraw(meeting.published, memory));
             }
             Waiting::Fetch(id) => {
-                let (meeting, memory) = self.ops.met(id)?;
+                let (meeting, memory, start) = self.ops.met(id)?;
                 let (at, bytes) = (meeting.asked, meeting.end - meeting.asked);
                 let from = Where::Address(meeting.address + at);
-                return Some(Task::CopyFrom(to, from, Range::new(memory, at, bytes)));
+                let range = Range::new(memory, start + at, bytes);
+                return Some(Task::CopyFrom(to, from, range));
             }
         };
         Some(Task::Send(to, Outgoing::new(kind, args, payload, op)))

@@ -51,6 +51,8 @@ pub enum Action {
     Send,
     /// Receives one.
     Receive,
+    /// Has received many, each of which has ended before: its memory is free.
+    ReceiveMany,
     /// Writes another rank's memory.
     Put,
     /// Reads it.
@@ -111,7 +113,7 @@ pub enum OpError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Completion {
-    /// Which.
+    /// Which. Of one message of a receive of many it is that receive.
     pub op: OpId,
     /// What it did.
     pub action: Action,
@@ -125,6 +127,8 @@ pub struct Completion {
     pub bytes: u64,
     /// Bytes of the message, or of the access.
     pub total: u64,
+    /// Of one message of a receive of many: where in the memory it begins. Else 0.
+    pub at: u64,
     /// What the sender sent beside the tag. Of an atomic operation: what the 8
     /// bytes held before it. Of a message to a port: its number.
     pub data: Option<u64>,

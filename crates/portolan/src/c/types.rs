@@ -237,6 +237,7 @@ pub(super) struct CCompletion {
     pub has_data: u32,
     pub reserved: u32,
     pub context: u64,
+    pub offset: u64,
 }
 
 /// What an operation did.
@@ -248,6 +249,7 @@ pub(super) const ADDED: u32 = 5;
 pub(super) const SWAPPED: u32 = 6;
 pub(super) const FLUSHED: u32 = 7;
 pub(super) const MESSAGE: u32 = 8;
+pub(super) const RECEIVED_MANY: u32 = 9;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -388,7 +390,7 @@ const _: () = assert!(
         && size_of::<CSendOptions>() == 56
         && size_of::<CCounters>() == 136
         && size_of::<CTaggedOptions>() == 32
-        && size_of::<CCompletion>() == 72
+        && size_of::<CCompletion>() == 80
         && size_of::<CProbed>() == 40
         && size_of::<CPush>() == 32
         && size_of::<CStatistics>() == 88
