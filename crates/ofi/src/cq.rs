@@ -53,6 +53,7 @@ impl Event {
     fn of(attachment: &Attachment, done: &Completion) -> Self {
         let mut flags = match done.action {
             Action::Receive => abi::RECV,
+            Action::ReceiveMany => abi::RECV | abi::MULTI_RECV,
             Action::Put => abi::RMA | abi::WRITE,
             Action::Get => abi::RMA | abi::READ,
             _ => abi::SEND,
@@ -70,6 +71,9 @@ impl Event {
                 entry.data = data;
             }
             event.from = attachment.name_of(done.peer);
+        }
+        if attachment.has_many() {
+            entry.buf = attachment.memory_of(done);
         }
         if let Some(why) = failure(&attachment.endpoint, done) {
             entry.olen = done.total.saturating_sub(done.bytes) as usize;
@@ -92,6 +96,8 @@ struct State {
     next: usize,
     /// What the program has to ask for before anything else.
     failed: Option<Event>,
+    /// What was taken of a source, which is not held when it becomes events.
+    batch: Vec<Completion>,
 }
 
 #[repr(C)]
@@ -231,14 +237,22 @@ impl Cq {
             let endpoint = &attachment.endpoint;
             if most == 0 {
                 endpoint.progress().map_err(errno)?;
-            } else if go_on {
-                let each = |done: &Completion| {
-                    go_on = accept(Event::of(attachment, done));
-                    go_on
-                };
-                moved += endpoint
-                    .each_completion(*queue, most, each)
-                    .map_err(errno)?;
+                continue;
+            }
+            if !go_on {
+                break;
+            }
+            state.batch.clear();
+            let each = |done: &Completion| {
+                state.batch.push(*done);
+                done.result.is_ok()
+            };
+            let room = most - moved;
+            moved += endpoint
+                .each_completion(*queue, room, each)
+                .map_err(errno)?;
+            for done in &state.batch {
+                go_on = accept(Event::of(attachment, done));
             }
         }
         state.next = if count > 1 {

@@ -115,7 +115,7 @@ pub unsafe extern "C" fn open2(
         if flags != 0 {
             return Err(EBADFLAGS);
         }
-        unsafe { info::check(info, domain.api_version) }?;
+        unsafe { info::check(info) }?;
         let source: *const [u8; ADDRESS_BYTES] = info.src_addr.cast();
         let source = if info.src_addrlen == ADDRESS_BYTES {
             source

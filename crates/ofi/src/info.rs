@@ -31,12 +31,13 @@ const RX_CAPS: u64 = MESSAGES
     | abi::RECV
     | abi::REMOTE_READ
     | abi::REMOTE_WRITE
+    | abi::MULTI_RECV
     | abi::DIRECTED_RECV
     | abi::SOURCE;
 const DOMAIN_CAPS: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM;
 const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
 /// Those that a program has without asking.
-const SECONDARY: u64 = abi::SOURCE | abi::FENCE | DOMAIN_CAPS;
+const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::FENCE | DOMAIN_CAPS;
 const ORDER: u64 = abi::ORDER_SAS;
 const TX_FLAGS: u64 = abi::COMPLETION
     | abi::INJECT
@@ -44,7 +45,7 @@ const TX_FLAGS: u64 = abi::COMPLETION
     | abi::TRANSMIT_COMPLETE
     | abi::DELIVERY_COMPLETE
     | abi::MATCH_COMPLETE;
-const RX_FLAGS: u64 = abi::COMPLETION;
+const RX_FLAGS: u64 = abi::COMPLETION | abi::MULTI_RECV;
 
 const TX: TxAttr = TxAttr {
     caps: TX_CAPS,
@@ -160,7 +161,7 @@ unsafe fn is_named(asked: *const c_char, name: &CStr) -> Result<()> {
 ///
 /// # Safety
 /// The structures are the program's, of any release from 1.17 on.
-pub unsafe fn check(asked: &Info, version: u32) -> Result<()> {
+pub unsafe fn check(asked: &Info) -> Result<()> {
     within(asked.caps, CAPS)?;
     is_one_of(asked.addr_format, &[ADDRESS_FORMAT])?;
     // SAFETY: as promised, as all below.
@@ -201,8 +202,8 @@ pub unsafe fn check(asked: &Info, version: u32) -> Result<()> {
         at_most(domain.max_ep_stx_ctx, 0)?;
         at_most(domain.max_ep_srx_ctx, 0)?;
         at_most(domain.auth_key_size, 0)?;
-        // Before release 1.5 that is a number, and this one means addresses as we do not.
-        if version < crate::version(1, 5) && domain.mr_mode == abi::MR_BASIC {
+        // Of before release 1.5, when this was a number: addresses as we do not mean them.
+        if domain.mr_mode == abi::MR_BASIC {
             return Err(ENODATA);
         }
     }
@@ -323,7 +324,7 @@ pub unsafe extern "C" fn getinfo(
             return Err(EINVAL);
         }
         if let Some(hints) = hints {
-            unsafe { check(hints, version) }?;
+            unsafe { check(hints) }?;
             if !hints.dest_addr.is_null() && hints.dest_addrlen != ADDRESS_BYTES {
                 return Err(ENODATA);
             }
@@ -365,6 +366,9 @@ unsafe fn make(
         domain.resource_mgmt = or(asked.resource_mgmt, domain.resource_mgmt);
         domain.av_type = or(asked.av_type, domain.av_type);
         domain.domain = asked.domain;
+        if asked.mr_mode == abi::MR_SCALABLE {
+            domain.mr_mode = abi::MR_SCALABLE;
+        }
     }
     if version < crate::version(1, 5) {
         domain.mr_mode = abi::MR_SCALABLE;

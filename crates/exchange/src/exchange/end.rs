@@ -34,17 +34,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         ticket.is_some()
     }
 
-    /// Cancels a receive with this [`Notify::context`](crate::Notify::context) that no
-    /// message has met; false if there is none.
+    /// Cancels a receive with this [`Notify::context`](crate::Notify::context) that still
+    /// takes messages; false if there is none.
     pub fn cancel_named(&mut self, context: u64) -> bool {
-        let named = self.ops.slab.iter().find(|(_, op)| {
-            op.notify.context == context
-                && op.ended.is_none()
-                && matches!(
-                    &op.body,
-                    Body::Receive(receive) if matches!(receive.stage, ReceiveStage::Posted(Some(_)))
-                )
-        });
+        let takes = |body: &Body<S, K>| match body {
+            Body::Receive(receive) => !matches!(receive.stage, ReceiveStage::Met(_)),
+            _ => false,
+        };
+        let named =
+            self.ops.slab.iter().find(|(_, op)| {
+                op.notify.context == context && op.ended.is_none() && takes(&op.body)
+            });
         let found = named.map(|(id, _)| OpId(id));
         found.is_some_and(|id| self.cancel(id))
     }
