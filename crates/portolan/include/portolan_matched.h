@@ -95,6 +95,8 @@ static inline void portolan_tagged_options_init(portolan_tagged_options *options
 #define PORTOLAN_MESSAGE 8u
 /* portolan_post_receive_many() has ended. */
 #define PORTOLAN_RECEIVED_MANY 9u
+/* portolan_post_atomic(). */
+#define PORTOLAN_CHANGED 10u
 
 /* How an operation ended. */
 typedef struct portolan_completion {
@@ -128,7 +130,7 @@ typedef struct portolan_completion {
     /* Length of the message or of the access, bytes. */
     uint64_t total;
     /* If has_data is not 0: the word that was sent with PORTOLAN_DATA, the old value
-     * that an atomic operation found, or the number of a message to a port. */
+     * that an atomic operation on one element of at most 8 bytes found, or the number of a message to a port. */
     uint64_t data;
     uint32_t has_data;
     uint32_t reserved;

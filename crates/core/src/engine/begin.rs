@@ -117,6 +117,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             let e = match e {
                 SendRefused::BadRank => Misuse::BadRank.into(),
                 SendRefused::TooLong => SendError::TooLong,
+                SendRefused::BadAtomic => Misuse::BadAtomic.into(),
                 SendRefused::PeerDead => SendError::PeerDead {
                     rank,
                     why: self.core.lanes.ended(rank, space).unwrap_or(Death::Silent),

@@ -321,7 +321,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         vector
     }
 
-    fn keep_vector(&mut self, vector: Vec<u8>) {
+    pub(crate) fn keep_vector(&mut self, vector: Vec<u8>) {
         if self.spare.len() < SPARE_MAX && (1..=SPARE_BYTES).contains(&vector.capacity()) {
             self.spare.push(vector);
         }

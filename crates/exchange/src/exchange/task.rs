@@ -69,8 +69,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 (Kind::Get, args, Payload::Nothing, op)
             }
             Waiting::Served(number) => {
-                let (args, range, lender) = self.served_message(number)?;
-                (Kind::Got, args, Payload::Region(range), lender)
+                return Some(Task::Send(to, self.served_message(number)?));
             }
             Waiting::Signal { signal, bytes, .. } => {
                 return Some(Task::Signal(to, signal, bytes));

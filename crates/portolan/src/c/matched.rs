@@ -6,7 +6,7 @@ use super::error::{EINVAL, Errno};
 use super::pieces::{Piece, gather, scatter};
 use super::send::{bytes, limit};
 use super::types::{
-    ADDED, CCompletion, CProbed, CTaggedOptions, FLUSHED, GOT, MESSAGE, PUT, RECEIVED,
+    ADDED, CCompletion, CHANGED, CProbed, CTaggedOptions, FLUSHED, GOT, MESSAGE, PUT, RECEIVED,
     RECEIVED_MANY, Record, SENT, SWAPPED, SYNC, WITH_DATA, read,
 };
 use super::{Slot, endpoint};
@@ -119,6 +119,7 @@ pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CComplet
             Action::Flush => FLUSHED,
             Action::Message => MESSAGE,
             Action::ReceiveMany => RECEIVED_MANY,
+            Action::Atomic => CHANGED,
             // C has no number for it.
             _ => 0,
         },
