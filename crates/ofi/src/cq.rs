@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use portolan::{Action, Completion, QueueId};
+use portolan::{Action, Completion, Ended, Memory, QueueId};
 
 use crate::abi::{self, CqErrEntry, Fid, FidCq, FidDomain};
 use crate::attachment::Attachment;
@@ -48,14 +48,16 @@ impl Event {
         }
     }
 
-    /// How an operation of an endpoint ended.
+    /// How an operation of an endpoint ended. `reads`: it has written to our memory.
     #[inline]
-    fn of(attachment: &Attachment, done: &Completion) -> Self {
+    fn of(attachment: &Attachment, done: &Completion, reads: bool) -> Self {
         let mut flags = match done.action {
             Action::Receive => abi::RECV,
             Action::ReceiveMany => abi::RECV | abi::MULTI_RECV,
             Action::Put => abi::RMA | abi::WRITE,
             Action::Get => abi::RMA | abi::READ,
+            Action::Atomic if reads => abi::ATOMIC | abi::READ,
+            Action::Atomic => abi::ATOMIC | abi::WRITE,
             _ => abi::SEND,
         };
         if matches!(done.action, Action::Receive | Action::Send) {
@@ -97,7 +99,7 @@ struct State {
     /// What the program has to ask for before anything else.
     failed: Option<Event>,
     /// What was taken of a source, which is not held when it becomes events.
-    batch: Vec<Completion>,
+    batch: Vec<(Completion, bool)>,
 }
 
 #[repr(C)]
@@ -243,16 +245,17 @@ impl Cq {
                 break;
             }
             state.batch.clear();
-            let each = |done: &Completion| {
-                state.batch.push(*done);
-                done.result.is_ok()
+            let each = |ended: Ended| {
+                let reads = matches!(ended.memory, Some(Memory::Sink(_)));
+                state.batch.push((ended.completion, reads));
+                ended.completion.result.is_ok()
             };
             let room = most - moved;
             moved += endpoint
                 .each_completion(*queue, room, each)
                 .map_err(errno)?;
-            for done in &state.batch {
-                go_on = accept(Event::of(attachment, done));
+            for (done, reads) in &state.batch {
+                go_on = accept(Event::of(attachment, done, *reads));
             }
         }
         state.next = if count > 1 {

@@ -8,7 +8,7 @@ use portolan::{ADDRESS_BYTES, address_at, networks, place_of};
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::error::{EINVAL, ENODATA, ENOMEM, Result, edge};
 use crate::fabric::NAME;
-use crate::mr;
+use crate::{atomic, mr};
 
 /// Longest message and access, bytes.
 pub const MESSAGE_MAX: usize = 1 << 38;
@@ -25,9 +25,10 @@ const PROTOCOL: u32 = abi::PROV_SPECIFIC | 0x50;
 const MANY: usize = 65_536;
 
 const MESSAGES: u64 = abi::MSG | abi::TAGGED;
-const TX_CAPS: u64 = MESSAGES | abi::RMA | abi::SEND | abi::READ | abi::WRITE | abi::FENCE;
+const MEMORY: u64 = abi::RMA | abi::ATOMIC;
+const TX_CAPS: u64 = MESSAGES | MEMORY | abi::SEND | abi::READ | abi::WRITE | abi::FENCE;
 const RX_CAPS: u64 = MESSAGES
-    | abi::RMA
+    | MEMORY
     | abi::RECV
     | abi::REMOTE_READ
     | abi::REMOTE_WRITE
@@ -38,7 +39,7 @@ const DOMAIN_CAPS: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM;
 const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
 /// Those that a program has without asking.
 const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::FENCE | DOMAIN_CAPS;
-const ORDER: u64 = abi::ORDER_SAS;
+const ORDER: u64 = abi::ORDER_SAS | abi::ORDER_ATOMIC;
 const TX_FLAGS: u64 = abi::COMPLETION
     | abi::INJECT
     | abi::INJECT_COMPLETE
@@ -75,9 +76,9 @@ const EP: EpAttr = EpAttr {
     protocol_version: 1,
     max_msg_size: MESSAGE_MAX,
     msg_prefix_size: 0,
-    max_order_raw_size: 0,
-    max_order_war_size: 0,
-    max_order_waw_size: 0,
+    max_order_raw_size: atomic::BYTES_MAX,
+    max_order_war_size: atomic::BYTES_MAX,
+    max_order_waw_size: atomic::BYTES_MAX,
     mem_tag_format: TAG_FORMAT,
     tx_ctx_cnt: 1,
     rx_ctx_cnt: 1,
@@ -224,7 +225,7 @@ fn granted(asked: u64) -> u64 {
     for (kind, ways) in [
         (MESSAGES, abi::SEND | abi::RECV),
         (
-            abi::RMA,
+            MEMORY,
             abi::READ | abi::WRITE | abi::REMOTE_READ | abi::REMOTE_WRITE,
         ),
     ] {

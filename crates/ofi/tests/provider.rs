@@ -122,7 +122,11 @@ fn libfabric_lists_it() {
 #[test]
 fn it_exports_one_function() {
     let library = FOLDER.join("libportolan-fi.so");
-    let said = succeeds(Command::new("nm").args(["-D", "--defined-only"]).arg(library));
+    let said = succeeds(
+        Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(library),
+    );
     let names: Vec<_> = said.lines().filter_map(|it| it.split(' ').nth(2)).collect();
     assert_eq!(names, ["fi_prov_ini"]);
 }
