@@ -216,7 +216,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 break (id, at, bytes);
             }
         };
-        self.ops.sink(id).map(|memory| (memory, at, bytes))
+        let (memory, start) = self.ops.sink(id)?;
+        Some((memory, start + at, bytes))
     }
 
     /// There are so many ranks from now on; gives the new ones.

@@ -80,8 +80,9 @@ pub use exchange::{
 };
 pub use portolan_matching::Selector;
 pub use values::{
-    Action, Completion, Count, CounterId, DeregisterRefused, Did, Incoming, KINDS, Kind, Lane,
-    LaneTerms, Located, Memory, MessageId, Notify, OpError, OpId, Opened, Outgoing, PUSHED_MIN,
-    Payload, Place, Probed, Push, PutEnd, PutOptions, QueueId, Range, RegionId, RegisterRefused,
-    RemoteKey, Rights, Signal, Sink, Source, Task, Took, Where,
+    ATOMIC_BYTES, Action, Atomic, AtomicOp, AtomicType, Completion, Count, CounterId,
+    DeregisterRefused, Did, Incoming, KINDS, Kind, Lane, LaneTerms, Located, Memory, MessageId,
+    Notify, OpError, OpId, Opened, Outgoing, PUSHED_MIN, Payload, Place, Probed, Push, PutEnd,
+    PutOptions, QueueId, Range, RegionId, RegisterRefused, RemoteKey, Rights, Signal, Sink, Source,
+    Task, Took, Where,
 };

@@ -16,11 +16,11 @@ pub(crate) use self::credit::{IncastDetector, Peer, Peers, Room};
 pub(crate) use self::lanes::Lanes;
 pub(crate) use self::messages::{Dest, Message, Origin, Part};
 pub(crate) use self::ops::{
-    Body, LEAST, Meeting, Ops, Posted, Receive, ReceiveStage, Send, SendStage,
+    Body, LEAST, Many, Meeting, Ops, Posted, Receive, ReceiveStage, Send, SendStage,
 };
 pub(crate) use self::outbox::{Lines, Outbox, Waiting};
 pub(crate) use self::pulls::Pulls;
 pub(crate) use self::regions::{Region, Regions, Shared, Spot};
 pub(crate) use self::remote::{Remote, RemoteStage, RmaOp, TargetState, of_status, to_status};
-pub(crate) use self::served::{Arriving, Served};
+pub(crate) use self::served::{Arriving, Served, Told};
 pub(crate) use self::slab::Slab;

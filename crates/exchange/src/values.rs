@@ -1,6 +1,7 @@
 //! Plain values: kinds of messages, memory as a trait, names, settings of lanes, errors,
 //! tasks, and how things end.
 
+mod atomic;
 mod copy;
 mod incoming;
 mod kind;
@@ -12,9 +13,11 @@ mod place;
 mod region;
 mod task;
 
+pub(crate) use self::atomic::AtomicKind;
+pub use self::atomic::{ATOMIC_BYTES, Atomic, AtomicOp, AtomicType};
 pub(crate) use self::copy::copy;
 pub use self::incoming::{Incoming, Took};
-pub(crate) use self::kind::{FENCE, OVERLAP, SECOND, SHARES, SIGNAL, SWAP, Words};
+pub(crate) use self::kind::{FENCE, OVERLAP, SECOND, SHARES, SIGNAL, Words};
 pub use self::kind::{KINDS, Kind};
 pub(crate) use self::lane::OVERHEAD;
 pub use self::lane::{Lane, LaneTerms, PUSHED_MIN, Push};

@@ -518,7 +518,8 @@ fn accesses_of_one_rank_beyond_the_bound_wait() {
     };
     let mut c = Cluster::new(2, &config, Net { room: 0, ..roomy() });
     register(&mut c, 1, 16, Rights::Both);
-    let args: Vec<u8> = [7, 0, 0, 9]
+    // The sum of a `u64`.
+    let args: Vec<u8> = [7, 0, 0, 9, 1 << 32 | 7 << 8 | 2]
         .iter()
         .flat_map(|w: &u64| w.to_le_bytes())
         .collect();
@@ -526,8 +527,8 @@ fn accesses_of_one_rank_beyond_the_bound_wait() {
         from: 0,
         kind: Kind::Atomic,
         args: &args,
-        total: 0,
-        payload: &[],
+        total: 8,
+        payload: &[1; 8],
     };
     let arrive = |c: &mut Cluster| c.with(1, |x| x.arrive(&add));
     assert_eq!([arrive(&mut c), arrive(&mut c)], [Took::Whole; 2]);
@@ -565,6 +566,35 @@ fn what_makes_no_sense_is_refused() {
     // A status that there is not.
     let args = words(&[add.expect("alive").0, 7]);
     assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
+    // More than was there, or less, or of a put.
+    let op = add.expect("alive").0;
+    for (args, found) in [([op, 0], 7), ([op, 0], 0), ([op, 1], 8)] {
+        let (args, found) = (words(&args), &[1; 8][..found]);
+        let took = say(&mut c, 0, Kind::Result, &args, found.len() as u64, found);
+        assert_eq!(took, Took::Refused);
+    }
+    // Operations, types, counts and values that there are not.
+    let flags = |op: u64, of: u64, count: u64| op | of << 8 | count << 32;
+    for (flags, bytes) in [
+        (flags(2, 7, 1), 7),
+        (flags(2, 7, 1), 0),
+        (flags(2, 7, 0), 0),
+        (flags(2, 7, 129), 129 * 8),
+        (flags(2, 7, 1) | 1 << 17, 8),
+        (flags(19, 7, 1), 8),
+        (flags(2, 12, 1), 8),
+        (flags(0, 10, 1), 8),
+        (flags(10, 7, 1), 0),
+        (flags(12, 7, 1), 16),
+    ] {
+        let args = words(&[7, 0, 0, 9, flags]);
+        let values = vec![0; bytes];
+        let took = say(&mut c, 1, Kind::Atomic, &args, bytes as u64, &values);
+        assert_eq!(took, Took::Refused, "{flags:x} {bytes}");
+    }
+    let args = words(&[7, 0, 0, 9, flags(2, 7, 1)]);
+    let part = say(&mut c, 1, Kind::Atomic, &args, 8, &[0; 4]);
+    assert_eq!(part, Took::Refused, "it comes whole");
     let flush = c.with(0, |x| x.flush(1, NONE)).expect("alive");
     carry(&mut c);
     assert_eq!(take(&mut c, 0, flush).result, Ok(()));

@@ -133,8 +133,18 @@ impl Run {
             Kind::Pull => vec![op, self.word(), self.rng.below(700), self.word(), op],
             Kind::Put => vec![key, 0, offset, op, flags, self.rng.below(10), op],
             Kind::Get => vec![key, 0, offset, 1_000, op, self.rng.below(500), 500],
-            Kind::Atomic => vec![key, 0, offset, op, flags, op, op],
-            Kind::Result => vec![op, self.rng.below(7), self.word()],
+            Kind::Atomic => {
+                let (op_is, of, count) = (self.rng.below(20), 6 + self.rng.below(7), 1);
+                let fetching = self.rng.below(2) << 16;
+                vec![
+                    key,
+                    0,
+                    offset,
+                    op,
+                    flags & 1 << 63 | op_is | of << 8 | fetching | count << 32,
+                ]
+            }
+            Kind::Result => vec![op, self.rng.below(7)],
             _ => vec![op, self.word()],
         }
     }
@@ -208,6 +218,8 @@ impl Run {
         }
         let args: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let total = match self.rng.below(6) {
+            // Of one element, or of that and another to compare with.
+            0..=4 if kind == Kind::Atomic => 8 + 8 * self.rng.below(2),
             0 => 0,
             1 => self.word(),
             2 => self.rng.below(700),

@@ -101,6 +101,7 @@ fn memory_of_two_ranks() {
         run_pair(&program, "plain");
         run_pair(&program, "threads");
         run_pair(&build("onesided_misuse", language), "");
+        run_pair(&build("atomics", language), "");
     }
 }
 

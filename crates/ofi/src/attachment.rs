@@ -2,16 +2,18 @@
 //! where its operations' ends are told.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use portolan::{
-    ADDRESS_BYTES, AddPeerError, CounterId, Endpoint, MessageId, Notify, OpId, QueueId,
+    ADDRESS_BYTES, Action, AddPeerError, Completion, CounterId, Endpoint, MessageId, Notify, OpId,
+    QueueId,
 };
 
 use crate::abi;
 use crate::error::{EINVAL, Result};
-use crate::fid::errno;
+use crate::fid::{errno, lock};
 use crate::lookup::Lookup;
 
 /// Where ends of one direction go, and with what flags calls begin that name none.
@@ -45,8 +47,10 @@ pub struct Attachment {
     names: Lookup,
     /// Messages that were claimed, by the context that names them.
     pub claims: Mutex<HashMap<usize, MessageId>>,
-    /// Where the memory of receives of many messages begins.
-    pub many: Mutex<HashMap<OpId, usize>>,
+    /// Where the memory of receives of many messages begins. Whoever holds this may call the
+    /// endpoint, so nobody may wait for it within such a call.
+    many: Mutex<HashMap<OpId, usize>>,
+    many_count: AtomicUsize,
     /// Less room than this ends such a receive.
     pub min_multi_recv: AtomicUsize,
 }
@@ -69,6 +73,7 @@ impl Attachment {
             names: Lookup::default(),
             claims: Mutex::default(),
             many: Mutex::default(),
+            many_count: AtomicUsize::new(0),
             min_multi_recv: AtomicUsize::new(min_multi_recv),
         }
     }
@@ -84,6 +89,39 @@ impl Attachment {
         self.names
             .get(peer.into())
             .map_or(abi::ADDR_NOTAVAIL, u64::from)
+    }
+
+    /// Begins a receive of many messages in memory that begins at `base`.
+    pub fn begin_many(&self, base: usize, begin: impl FnOnce() -> Result<OpId>) -> Result<()> {
+        let mut many = lock(&self.many);
+        self.many_count.fetch_add(1, Ordering::Release);
+        match begin() {
+            Ok(op) => drop(many.insert(op, base)),
+            Err(why) => {
+                self.many_count.fetch_sub(1, Ordering::Release);
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there are receives of many messages.
+    #[inline]
+    pub fn has_many(&self) -> bool {
+        self.many_count.load(Ordering::Acquire) > 0
+    }
+
+    /// Where a message of such a receive lies; null for all others. Its end is its last.
+    pub fn memory_of(&self, done: &Completion) -> *mut c_void {
+        let mut many = lock(&self.many);
+        if done.action == Action::ReceiveMany && many.remove(&done.op).is_some() {
+            self.many_count.fetch_sub(1, Ordering::Release);
+            return std::ptr::null_mut();
+        }
+        let base = many.get(&done.op);
+        base.map_or(std::ptr::null_mut(), |base| {
+            (base + done.at as usize) as *mut c_void
+        })
     }
 
     /// Adds the peer with an address as `name`.

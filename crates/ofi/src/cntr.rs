@@ -21,6 +21,8 @@ struct State {
     failed: u64,
     /// Errors that a wait has told of.
     told: u64,
+    /// Both counts as the program has read them.
+    seen: (u64, u64),
 }
 
 #[repr(C)]
@@ -97,9 +99,16 @@ impl State {
         Ok((done, failed))
     }
 
-    /// Both counts; with progress.
-    fn count(&self) -> Result<(u64, u64)> {
-        self.sum(|endpoint, counter| endpoint.count(counter))
+    /// Both counts, with progress, for the program.
+    fn count(&mut self) -> Result<(u64, u64)> {
+        self.seen = self.sum(|endpoint, counter| endpoint.count(counter))?;
+        Ok(self.seen)
+    }
+
+    /// Whether the program has seen them, without progress.
+    fn is_seen(&self) -> Result<bool> {
+        let now = self.sum(|endpoint, counter| endpoint.counted(counter))?;
+        Ok(now == self.seen)
     }
 }
 
@@ -137,7 +146,7 @@ impl Cntr {
     /// Changes a count, by how much it is told of both.
     fn change(&self, by: impl FnOnce((u64, u64), &mut State)) -> Result<c_int> {
         let mut state = lock(&self.state);
-        let now = state.count()?;
+        let now = state.sum(|endpoint, counter| endpoint.counted(counter))?;
         by(now, &mut state);
         drop(state);
         if let Some(bell) = &self.bell {
@@ -154,7 +163,6 @@ impl Waitable for Cntr {
 
     fn may_sleep(&self) -> Result<bool> {
         let state = lock(&self.state);
-        let before = state.count()?;
         for (attachment, _) in &state.sources {
             if !attachment.endpoint.arm().map_err(errno)? {
                 return Ok(false);
@@ -163,13 +171,16 @@ impl Waitable for Cntr {
         if let Some(bell) = &self.bell {
             bell.hush();
         }
-        // What the helper thread has ended meanwhile.
-        Ok(state.sum(|endpoint, counter| endpoint.counted(counter))? == before)
+        // The helper thread ends operations too.
+        state.is_seen()
     }
 
     fn has_news(&self) -> Result<bool> {
-        let (done, failed) = self.count()?;
-        Ok((done, failed) != (0, 0))
+        let state = lock(&self.state);
+        for (attachment, _) in &state.sources {
+            attachment.endpoint.progress().map_err(errno)?;
+        }
+        Ok(!state.is_seen()?)
     }
 
     fn context(&self) -> *mut c_void {

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use portolan::{Action, Completion, QueueId};
+use portolan::{Action, Completion, Ended, Memory, QueueId};
 
 use crate::abi::{self, CqErrEntry, Fid, FidCq, FidDomain};
 use crate::attachment::Attachment;
@@ -48,13 +48,16 @@ impl Event {
         }
     }
 
-    /// How an operation of an endpoint ended.
+    /// How an operation of an endpoint ended. `reads`: it has written to our memory.
     #[inline]
-    fn of(attachment: &Attachment, done: &Completion) -> Self {
+    fn of(attachment: &Attachment, done: &Completion, reads: bool) -> Self {
         let mut flags = match done.action {
             Action::Receive => abi::RECV,
+            Action::ReceiveMany => abi::RECV | abi::MULTI_RECV,
             Action::Put => abi::RMA | abi::WRITE,
             Action::Get => abi::RMA | abi::READ,
+            Action::Atomic if reads => abi::ATOMIC | abi::READ,
+            Action::Atomic => abi::ATOMIC | abi::WRITE,
             _ => abi::SEND,
         };
         if matches!(done.action, Action::Receive | Action::Send) {
@@ -70,6 +73,9 @@ impl Event {
                 entry.data = data;
             }
             event.from = attachment.name_of(done.peer);
+        }
+        if attachment.has_many() {
+            entry.buf = attachment.memory_of(done);
         }
         if let Some(why) = failure(&attachment.endpoint, done) {
             entry.olen = done.total.saturating_sub(done.bytes) as usize;
@@ -92,6 +98,8 @@ struct State {
     next: usize,
     /// What the program has to ask for before anything else.
     failed: Option<Event>,
+    /// What was taken of a source, which is not held when it becomes events.
+    batch: Vec<(Completion, bool)>,
 }
 
 #[repr(C)]
@@ -231,14 +239,23 @@ impl Cq {
             let endpoint = &attachment.endpoint;
             if most == 0 {
                 endpoint.progress().map_err(errno)?;
-            } else if go_on {
-                let each = |done: &Completion| {
-                    go_on = accept(Event::of(attachment, done));
-                    go_on
-                };
-                moved += endpoint
-                    .each_completion(*queue, most, each)
-                    .map_err(errno)?;
+                continue;
+            }
+            if !go_on {
+                break;
+            }
+            state.batch.clear();
+            let each = |ended: Ended| {
+                let reads = matches!(ended.memory, Some(Memory::Sink(_)));
+                state.batch.push((ended.completion, reads));
+                ended.completion.result.is_ok()
+            };
+            let room = most - moved;
+            moved += endpoint
+                .each_completion(*queue, room, each)
+                .map_err(errno)?;
+            for (done, reads) in &state.batch {
+                go_on = accept(Event::of(attachment, done, *reads));
             }
         }
         state.next = if count > 1 {

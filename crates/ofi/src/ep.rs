@@ -17,7 +17,7 @@ use crate::error::{
     EBADFLAGS, EINVAL, ENOAV, ENOCQ, ENOENT, ENOSYS, EOPBADSTATE, ETOOSMALL, Result, edge,
 };
 use crate::fid::{Head, Object, errno, fid, give, given, lock, no_call, object, ops, shared};
-use crate::{info, message, rma};
+use crate::{atomic, info, message, rma};
 
 /// The port where signals of puts arrive.
 pub const SIGNALS: u16 = 1;
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn open2(
         if flags != 0 {
             return Err(EBADFLAGS);
         }
-        unsafe { info::check(info, domain.api_version) }?;
+        unsafe { info::check(info) }?;
         let source: *const [u8; ADDRESS_BYTES] = info.src_addr.cast();
         let source = if info.src_addrlen == ADDRESS_BYTES {
             source
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn open2(
                 msg: &raw const message::MSG,
                 rma: &raw const rma::OPS,
                 tagged: &raw const message::TAGGED,
-                atomic: std::ptr::null(),
+                atomic: &raw const atomic::OPS,
                 collective: std::ptr::null(),
             }),
             directed: info.caps & abi::DIRECTED_RECV != 0,
@@ -445,6 +445,7 @@ unsafe extern "C" fn getopt(
             _ if name == abi::OPT_MIN_MULTI_RECV => ep.min_multi_recv.load(Ordering::Relaxed),
             _ if name == abi::OPT_CM_DATA_SIZE => 0,
             0..=2 => info::MESSAGE_MAX,
+            3 => atomic::BYTES_MAX,
             _ => info::INJECT_MAX,
         };
         unsafe {

@@ -8,7 +8,7 @@ use portolan::{ADDRESS_BYTES, address_at, networks, place_of};
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::error::{EINVAL, ENODATA, ENOMEM, Result, edge};
 use crate::fabric::NAME;
-use crate::mr;
+use crate::{atomic, mr};
 
 /// Longest message and access, bytes.
 pub const MESSAGE_MAX: usize = 1 << 38;
@@ -25,26 +25,28 @@ const PROTOCOL: u32 = abi::PROV_SPECIFIC | 0x50;
 const MANY: usize = 65_536;
 
 const MESSAGES: u64 = abi::MSG | abi::TAGGED;
-const TX_CAPS: u64 = MESSAGES | abi::RMA | abi::SEND | abi::READ | abi::WRITE | abi::FENCE;
+const MEMORY: u64 = abi::RMA | abi::ATOMIC;
+const TX_CAPS: u64 = MESSAGES | MEMORY | abi::SEND | abi::READ | abi::WRITE | abi::FENCE;
 const RX_CAPS: u64 = MESSAGES
-    | abi::RMA
+    | MEMORY
     | abi::RECV
     | abi::REMOTE_READ
     | abi::REMOTE_WRITE
+    | abi::MULTI_RECV
     | abi::DIRECTED_RECV
     | abi::SOURCE;
 const DOMAIN_CAPS: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM;
 const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
 /// Those that a program has without asking.
-const SECONDARY: u64 = abi::SOURCE | abi::FENCE | DOMAIN_CAPS;
-const ORDER: u64 = abi::ORDER_SAS;
+const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::FENCE | DOMAIN_CAPS;
+const ORDER: u64 = abi::ORDER_SAS | abi::ORDER_ATOMIC;
 const TX_FLAGS: u64 = abi::COMPLETION
     | abi::INJECT
     | abi::INJECT_COMPLETE
     | abi::TRANSMIT_COMPLETE
     | abi::DELIVERY_COMPLETE
     | abi::MATCH_COMPLETE;
-const RX_FLAGS: u64 = abi::COMPLETION;
+const RX_FLAGS: u64 = abi::COMPLETION | abi::MULTI_RECV;
 
 const TX: TxAttr = TxAttr {
     caps: TX_CAPS,
@@ -74,9 +76,9 @@ const EP: EpAttr = EpAttr {
     protocol_version: 1,
     max_msg_size: MESSAGE_MAX,
     msg_prefix_size: 0,
-    max_order_raw_size: 0,
-    max_order_war_size: 0,
-    max_order_waw_size: 0,
+    max_order_raw_size: atomic::BYTES_MAX,
+    max_order_war_size: atomic::BYTES_MAX,
+    max_order_waw_size: atomic::BYTES_MAX,
     mem_tag_format: TAG_FORMAT,
     tx_ctx_cnt: 1,
     rx_ctx_cnt: 1,
@@ -160,7 +162,7 @@ unsafe fn is_named(asked: *const c_char, name: &CStr) -> Result<()> {
 ///
 /// # Safety
 /// The structures are the program's, of any release from 1.17 on.
-pub unsafe fn check(asked: &Info, version: u32) -> Result<()> {
+pub unsafe fn check(asked: &Info) -> Result<()> {
     within(asked.caps, CAPS)?;
     is_one_of(asked.addr_format, &[ADDRESS_FORMAT])?;
     // SAFETY: as promised, as all below.
@@ -201,8 +203,8 @@ pub unsafe fn check(asked: &Info, version: u32) -> Result<()> {
         at_most(domain.max_ep_stx_ctx, 0)?;
         at_most(domain.max_ep_srx_ctx, 0)?;
         at_most(domain.auth_key_size, 0)?;
-        // Before release 1.5 that is a number, and this one means addresses as we do not.
-        if version < crate::version(1, 5) && domain.mr_mode == abi::MR_BASIC {
+        // Of before release 1.5, when this was a number: addresses as we do not mean them.
+        if domain.mr_mode == abi::MR_BASIC {
             return Err(ENODATA);
         }
     }
@@ -223,7 +225,7 @@ fn granted(asked: u64) -> u64 {
     for (kind, ways) in [
         (MESSAGES, abi::SEND | abi::RECV),
         (
-            abi::RMA,
+            MEMORY,
             abi::READ | abi::WRITE | abi::REMOTE_READ | abi::REMOTE_WRITE,
         ),
     ] {
@@ -323,7 +325,7 @@ pub unsafe extern "C" fn getinfo(
             return Err(EINVAL);
         }
         if let Some(hints) = hints {
-            unsafe { check(hints, version) }?;
+            unsafe { check(hints) }?;
             if !hints.dest_addr.is_null() && hints.dest_addrlen != ADDRESS_BYTES {
                 return Err(ENODATA);
             }
@@ -365,6 +367,9 @@ unsafe fn make(
         domain.resource_mgmt = or(asked.resource_mgmt, domain.resource_mgmt);
         domain.av_type = or(asked.av_type, domain.av_type);
         domain.domain = asked.domain;
+        if asked.mr_mode == abi::MR_SCALABLE {
+            domain.mr_mode = abi::MR_SCALABLE;
+        }
     }
     if version < crate::version(1, 5) {
         domain.mr_mode = abi::MR_SCALABLE;
@@ -388,7 +393,8 @@ unsafe fn make(
     };
     let dest = hints.filter(|it| !it.dest_addr.is_null());
     let dest = dest.map(|it| unsafe { *it.dest_addr.cast::<[u8; ADDRESS_BYTES]>() });
-    let (src_addrlen, src_addr) = copied(source.map(address_at))?;
+    let anywhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+    let (src_addrlen, src_addr) = copied(Some(address_at(source.unwrap_or(anywhere))))?;
     let (dest_addrlen, dest_addr) = copied(dest)?;
     allocated(Info {
         next: std::ptr::null_mut(),

@@ -3,15 +3,16 @@
 
 use std::borrow::Cow;
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 use portolan::c_edge::{Piece, gather, scatter, slice};
-use portolan::{Notify, Probed, Selector, TaggedOptions};
+use portolan::{Notify, Probed, Scatter, Selector, TaggedOptions};
 
 use crate::abi::{self, Fid, FidEp, Msg, MsgTagged, Ssize};
 use crate::attachment::Attachment;
 use crate::cq::Event;
 use crate::ep::{Ep, enabled};
-use crate::error::{EBADFLAGS, EINVAL, EMSGSIZE, ENOMSG, Result, edge};
+use crate::error::{EBADFLAGS, EINVAL, EMSGSIZE, ENOENT, ENOMSG, Result, edge};
 use crate::fid::{errno, given, lock, object};
 use crate::info::INJECT_MAX;
 
@@ -209,13 +210,35 @@ impl Receive<'_> {
             // SAFETY: as promised.
             return unsafe { self.look(object(ep)?, on, flags, notify) };
         }
-        if flags & (abi::DISCARD | abi::MULTI_RECV) != 0 {
+        if flags & abi::DISCARD != 0 {
             return Err(EBADFLAGS);
         }
         // SAFETY: as promised.
         let into = unsafe { scatter(self.into.as_ptr(), self.into.len()) }?;
+        if flags & abi::MULTI_RECV != 0 {
+            return self.begin_many(on, into, notify);
+        }
         let posted = on.endpoint.post_receive(&self.selector(on)?, into, notify);
         forget_unheard(on, notify, posted.map_err(errno)?)?;
+        Ok(0)
+    }
+
+    /// Receives many messages, one behind the other, in one piece of memory.
+    fn begin_many(&self, on: &Attachment, into: Scatter, notify: Notify) -> Result<Ssize> {
+        let [piece] = self.into else {
+            return Err(EINVAL);
+        };
+        let selector = self.selector(on)?;
+        let min = on.min_multi_recv.load(Ordering::Relaxed) as u64;
+        // Only what is told tells where messages lie.
+        let notify = Notify {
+            only_errors: false,
+            ..notify
+        };
+        on.begin_many(piece.start.addr(), || {
+            let posted = on.endpoint.post_receive_many(&selector, into, min, notify);
+            posted.map_err(errno)
+        })?;
         Ok(0)
     }
 
@@ -419,8 +442,10 @@ calls! {
     fn cancel(ep: *mut Fid, context: *mut c_void) {
         // What has met its message goes on, and so does what is no receive.
         let on = enabled(ep.cast())?;
-        on.endpoint.cancel_named(context.addr() as u64).map_err(errno)?;
-        Ok(0)
+        match on.endpoint.cancel_named(context.addr() as u64).map_err(errno)? {
+            true => Ok(0),
+            false => Err(ENOENT),
+        }
     }
 }
 

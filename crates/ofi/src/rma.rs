@@ -39,7 +39,7 @@ const FLAGS: u64 = abi::COMPLETION
 const LEVELS: u64 = abi::INJECT_COMPLETE | abi::TRANSMIT_COMPLETE | abi::DELIVERY_COMPLETE;
 
 /// The target is there, and what comes before is done before where the program asks so.
-fn begin(on: &Attachment, peer: abi::Addr, flags: u64) -> Result<u32> {
+pub fn begin(on: &Attachment, peer: abi::Addr, flags: u64) -> Result<u32> {
     if flags & !FLAGS != 0 {
         return Err(EBADFLAGS);
     }
@@ -58,14 +58,13 @@ pub fn refused(on: &Attachment, why: SendError) -> portolan::c_edge::Errno {
     errno(why)
 }
 
-impl Access<'_> {
-    const fn place(&self) -> Place {
-        Place {
-            key: RemoteKey::any(self.key),
-            offset: self.there,
-        }
-    }
+/// A place in a region that is known by its key alone.
+pub const fn place(key: u64, offset: u64) -> Place {
+    let key = RemoteKey::any(key);
+    Place { key, offset }
+}
 
+impl Access<'_> {
     /// # Safety
     /// As [`enabled`]; the memory is the program's to lend until it hears of the end.
     unsafe fn read(&self, ep: *mut FidEp) -> Result<Ssize> {
@@ -75,7 +74,9 @@ impl Access<'_> {
         let peer = begin(on, self.peer, flags)?;
         let notify = on.notify(&on.tx, on.counters.read, self.context.addr(), flags);
         let into = unsafe { scatter(self.here.as_ptr(), self.here.len()) }?;
-        let posted = on.endpoint.post_get(peer, self.place(), into, notify);
+        let posted = on
+            .endpoint
+            .post_get(peer, place(self.key, self.there), into, notify);
         let op = posted.map_err(|(why, _)| refused(on, why))?;
         forget_unheard(on, notify, op)?;
         Ok(0)
@@ -126,7 +127,9 @@ impl Access<'_> {
             }),
             notify,
         };
-        let posted = on.endpoint.post_put(peer, self.place(), from, &options);
+        let posted = on
+            .endpoint
+            .post_put(peer, place(self.key, self.there), from, &options);
         let op = posted.map_err(|(why, _)| refused(on, why))?;
         forget_unheard(on, notify, op)?;
         Ok(0)

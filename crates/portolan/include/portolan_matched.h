@@ -93,6 +93,10 @@ static inline void portolan_tagged_options_init(portolan_tagged_options *options
 #define PORTOLAN_FLUSHED 7u
 /* To a port: portolan_post_message(). */
 #define PORTOLAN_MESSAGE 8u
+/* portolan_post_receive_many() has ended. */
+#define PORTOLAN_RECEIVED_MANY 9u
+/* portolan_post_atomic(). */
+#define PORTOLAN_CHANGED 10u
 
 /* How an operation ended. */
 typedef struct portolan_completion {
@@ -110,7 +114,8 @@ typedef struct portolan_completion {
      *            part
      * others     of one-sided operations: see portolan_onesided.h */
     int32_t error;
-    /* The operation's number, which is invalid now. */
+    /* The operation's number, which is invalid now. For a message of
+     * portolan_post_receive_many() that receive, which goes on. */
     uint64_t operation;
     /* PORTOLAN_SENT and so on; ignore kinds that you do not know. */
     uint32_t action;
@@ -125,12 +130,15 @@ typedef struct portolan_completion {
     /* Length of the message or of the access, bytes. */
     uint64_t total;
     /* If has_data is not 0: the word that was sent with PORTOLAN_DATA, the old value
-     * that an atomic operation found, or the number of a message to a port. */
+     * that an atomic operation on one element of at most 8 bytes found, or the number of a message to a port. */
     uint64_t data;
     uint32_t has_data;
     uint32_t reserved;
     /* The context of the options. */
     uint64_t context;
+    /* For a message of portolan_post_receive_many(): where in the buffer it begins.
+     * Else 0. */
+    uint64_t offset;
 } portolan_completion;
 
 static inline void portolan_completion_init(portolan_completion *completion)
@@ -195,6 +203,24 @@ int portolan_post_receive(portolan_endpoint *endpoint, uint32_t source, uint64_t
 int portolan_post_receivev(portolan_endpoint *endpoint, uint32_t source, uint64_t tag,
                            uint64_t ignore, const struct iovec *pieces, size_t count,
                            const portolan_tagged_options *options, uint64_t *operation);
+
+/* Posts a receive that takes many messages, one behind the other without gaps, until
+ * less than `room_min` bytes of the buffer are left (at least 1). A message that is
+ * longer than the room left is cut (-EMSGSIZE in its completion).
+ *
+ * `options` must name a queue. Each message has a completion there as of a receive,
+ * in the order in which the messages are complete. Its `operation` is this receive,
+ * and its `offset` says where in the buffer the message begins. Last comes one
+ * completion of the kind PORTOLAN_RECEIVED_MANY: the buffer is the program's again,
+ * and `bytes` of it were used. Its error is 0, or
+ * -ECANCELED  portolan_cancel(): messages that had begun to arrive came before it
+ * -EPIPE, -ECONNRESET, ...  the source is dead
+ *
+ * A counter that the options name counts each message and the end.
+ * -ENOENT  the options name no queue, or one that does not exist */
+int portolan_post_receive_many(portolan_endpoint *endpoint, uint32_t source, uint64_t tag,
+                               uint64_t ignore, void *buffer, size_t bytes, uint64_t room_min,
+                               const portolan_tagged_options *options, uint64_t *operation);
 
 /* ---- Probing ---------------------------------------------------------- */
 

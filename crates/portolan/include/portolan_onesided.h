@@ -19,7 +19,8 @@
  * -EACCES       the region's rights do not allow the access, or one-sided access
  *               is forbidden at the target
  * -ERANGE       the access does not lie in the region
- * -EINVAL       the offset of an atomic operation is not a multiple of 8
+ * -EINVAL       the offset of an atomic operation is not a multiple of the size of
+ *               its elements (for complex numbers: of half of it)
  * -ECONNREFUSED the target has closed the port of the signal
  * -EPIPE, -ECONNRESET, ...  the target is dead, see portolan.h. A put may have
  *               been done in part, and the memory of a get written in part
@@ -43,7 +44,8 @@ extern "C" {
 
 /* ---- Memory that others access ---------------------------------------- */
 
-/* Rights. Atomic operations need both. */
+/* Rights. An atomic operation that fetches needs both, one that does not the right
+ * to put, a read the right to get. */
 #define PORTOLAN_MAY_GET 1u
 #define PORTOLAN_MAY_PUT 2u
 
@@ -210,9 +212,90 @@ int portolan_post_getv(portolan_endpoint *endpoint, uint32_t rank, const portola
                        uint64_t offset, const struct iovec *pieces, size_t count,
                        const portolan_access_options *options, uint64_t *operation);
 
-/* Adds `add` to the 64-bit little-endian number at `offset`, a multiple of 8.
- * `data` of the completion is the old value. Atomic with respect to this and the
- * next operation, but not to the target's own program. */
+/* What an atomic operation does with each element. `with` is its operand, `there` what
+ * stands at the target. */
+#define PORTOLAN_ATOMIC_MIN 0u     /* with, if it is less */
+#define PORTOLAN_ATOMIC_MAX 1u     /* with, if it is greater */
+#define PORTOLAN_ATOMIC_SUM 2u     /* there + with; integers wrap around */
+#define PORTOLAN_ATOMIC_PRODUCT 3u /* there * with; integers wrap around */
+#define PORTOLAN_ATOMIC_LOR 4u     /* there || with */
+#define PORTOLAN_ATOMIC_LAND 5u    /* there && with */
+#define PORTOLAN_ATOMIC_BOR 6u     /* there | with */
+#define PORTOLAN_ATOMIC_BAND 7u    /* there & with */
+#define PORTOLAN_ATOMIC_LXOR 8u    /* !there != !with */
+#define PORTOLAN_ATOMIC_BXOR 9u    /* there ^ with */
+#define PORTOLAN_ATOMIC_READ 10u   /* there; no operand, and it must fetch */
+#define PORTOLAN_ATOMIC_WRITE 11u  /* with */
+/* The following must fetch. */
+#define PORTOLAN_ATOMIC_SWAP_EQ 12u /* with, if compare == there */
+#define PORTOLAN_ATOMIC_SWAP_NE 13u /* with, if compare != there */
+#define PORTOLAN_ATOMIC_SWAP_LE 14u /* with, if compare <= there */
+#define PORTOLAN_ATOMIC_SWAP_LT 15u /* with, if compare < there */
+#define PORTOLAN_ATOMIC_SWAP_GE 16u /* with, if compare >= there */
+#define PORTOLAN_ATOMIC_SWAP_GT 17u /* with, if compare > there */
+#define PORTOLAN_ATOMIC_MSWAP 18u   /* (with & compare) | (there & ~compare) */
+
+/* The type of the elements, little-endian. */
+#define PORTOLAN_INT8 0u
+#define PORTOLAN_UINT8 1u
+#define PORTOLAN_INT16 2u
+#define PORTOLAN_UINT16 3u
+#define PORTOLAN_INT32 4u
+#define PORTOLAN_UINT32 5u
+#define PORTOLAN_INT64 6u
+#define PORTOLAN_UINT64 7u
+#define PORTOLAN_FLOAT 8u
+#define PORTOLAN_DOUBLE 9u
+/* Two numbers, the real part first. */
+#define PORTOLAN_FLOAT_COMPLEX 10u
+#define PORTOLAN_DOUBLE_COMPLEX 11u
+
+/* Returns how many elements an atomic operation may have at most: their operands and
+ * what they are compared with have 1,024 bytes. `fetching` is 0 if what was there is
+ * not asked for.
+ * -EINVAL  there is no such operation. Bits are combined of integers only (BOR, BAND,
+ *          BXOR, MSWAP), complex numbers have no order (MIN, MAX, SWAP_LE to SWAP_GT),
+ *          and READ and all swaps must fetch */
+int portolan_atomic_elements_max(uint32_t operation, uint32_t type, int fetching);
+
+/* An atomic operation on elements that lie in a row. */
+typedef struct portolan_atomic {
+    uint32_t size;
+    /* PORTOLAN_ATOMIC_*. */
+    uint32_t operation;
+    /* PORTOLAN_INT8 and so on. */
+    uint32_t type;
+    uint32_t reserved;
+    /* Elements: 1 to portolan_atomic_elements_max(). */
+    size_t count;
+    /* An operand for each; null for PORTOLAN_ATOMIC_READ. */
+    const void *operands;
+    /* What each is compared with; null if the operation does not compare. */
+    const void *compare;
+} portolan_atomic;
+
+static inline void portolan_atomic_init(portolan_atomic *atomic)
+{
+    memset(atomic, 0, sizeof *atomic);
+    atomic->size = (uint32_t)sizeof *atomic;
+}
+
+/* Begins to change elements at `offset`, each atomically with respect to the atomic
+ * operations of all ranks, but not to the target's own program. The offset is a
+ * multiple of an element's size (for complex numbers: of half of it). The values are
+ * copied by the call. If `found` is not null the operation fetches: it fills `found`
+ * with what the elements were before, and that memory is lent until the operation
+ * has ended.
+ * -EINVAL  see portolan_atomic_elements_max(); or too many elements, or values where
+ *          there must be none
+ * -EFAULT  operands or what is compared with are missing */
+int portolan_post_atomic(portolan_endpoint *endpoint, uint32_t rank,
+                         const portolan_remote_key *key, uint64_t offset,
+                         const portolan_atomic *atomic, void *found,
+                         const portolan_access_options *options, uint64_t *operation);
+
+/* Adds `add` to the 64-bit number at `offset`, as a fetching atomic operation whose
+ * completion has the old value as `data`. */
 int portolan_post_fetch_add(portolan_endpoint *endpoint, uint32_t rank,
                             const portolan_remote_key *key, uint64_t offset, uint64_t add,
                             const portolan_access_options *options, uint64_t *operation);

@@ -138,6 +138,14 @@ impl Core {
             },
             Payload::Source(range) => self.send_range(scratch, out, to, port, &o, range, m.op),
             Payload::Region(range) => self.send_range(scratch, out, to, port, &o, range, m.op),
+            Payload::Bytes(bytes) => {
+                let range = Range {
+                    of: *bytes,
+                    at: 0,
+                    bytes: bytes.len() as u64,
+                };
+                self.send_range(scratch, out, to, port, &o, &range, m.op)
+            }
         }
     }
 
@@ -149,7 +157,7 @@ impl Core {
         to: u32,
         port: u16,
         o: &SendOptions<'_>,
-        range: &Range<&impl Row>,
+        range: &Range<&(impl Row + ?Sized)>,
         op: OpId,
     ) -> Did {
         // A message lies in memory, so its length fits that.

@@ -117,6 +117,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             let e = match e {
                 SendRefused::BadRank => Misuse::BadRank.into(),
                 SendRefused::TooLong => SendError::TooLong,
+                SendRefused::BadAtomic => Misuse::BadAtomic.into(),
                 SendRefused::PeerDead => SendError::PeerDead {
                     rank,
                     why: self.core.lanes.ended(rank, space).unwrap_or(Death::Silent),
@@ -159,6 +160,35 @@ impl<N: Network, C: Clock> Engine<N, C> {
         into: Scatter,
         notify: Notify,
     ) -> Result<OpId, Misuse> {
+        self.may_receive(space, selector, notify)?;
+        Ok(self.tell(space, |x| x.post_receive(selector, into, notify)))
+    }
+
+    /// Likewise one of many messages, whose ends come in a queue.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn post_receive_many(
+        &mut self,
+        space: SpaceId,
+        selector: &Selector,
+        into: Scatter,
+        room_min: u64,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        self.may_receive(space, selector, notify)?;
+        notify.queue.ok_or(Misuse::NoSuchQueue)?;
+        Ok(self.tell(space, |x| {
+            x.post_receive_many(selector, into, room_min, notify)
+        }))
+    }
+
+    fn may_receive(
+        &mut self,
+        space: SpaceId,
+        selector: &Selector,
+        notify: Notify,
+    ) -> Result<(), Misuse> {
         if self.core.is_over(space) {
             return Err(Misuse::Closed);
         }
@@ -167,7 +197,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             self.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
             self.touch(rank);
         }
-        Ok(self.tell(space, |x| x.post_receive(selector, into, notify)))
+        Ok(())
     }
 
     /// # Errors

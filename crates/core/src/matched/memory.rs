@@ -199,6 +199,16 @@ impl Row for Gather {
     }
 }
 
+impl Row for [u8] {
+    fn only(&self) -> Option<&[u8]> {
+        Some(self)
+    }
+
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(self)
+    }
+}
+
 impl Row for Scatter {
     #[inline]
     fn only(&self) -> Option<&[u8]> {

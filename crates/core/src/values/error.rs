@@ -73,6 +73,13 @@ pub enum Misuse {
     /// There is no such counter, or it was closed.
     #[error("there is no such counter, or it was closed")]
     NoSuchCounter,
+    /// There is no such atomic operation on such elements, or not on so many, or the
+    /// values have other lengths.
+    #[error(
+        "there is no such atomic operation on elements of this type, or not on so many, or the \
+         values have other lengths"
+    )]
+    BadAtomic,
     /// There is no such claimed message, or it was received or discarded.
     #[error("no such message was claimed, or it was received or discarded already")]
     NoSuchMessage,

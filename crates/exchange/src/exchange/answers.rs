@@ -5,7 +5,22 @@ use super::Exchange;
 use crate::state::{Dest, Remote, RemoteStage, RmaOp, of_status};
 use crate::values::{Incoming, OpError, OpId, PutEnd, Sink, Source, Took, Words};
 
-impl<S, K> Remote<S, K> {
+impl<S, K: Sink> Remote<S, K> {
+    /// What an atomic operation has found; empty if it fetches nothing.
+    pub(crate) fn take_found(&mut self, found: &[u8]) {
+        let RmaOp::Atomic(what, _) = self.rma else {
+            return;
+        };
+        let mut word = [0; 8];
+        if !found.is_empty() && what.count == 1 && found.len() <= word.len() {
+            word[..found.len()].copy_from_slice(found);
+            self.found = Some(u64::from_le_bytes(word));
+        }
+        if let Some(sink) = self.sink.as_mut().filter(|_| !found.is_empty()) {
+            sink.write(0, found);
+        }
+    }
+
     /// Bytes of the next request of a get; `None`: there is to be none.
     pub(crate) fn next_ask(&self) -> Option<u64> {
         let more = self.asked < self.total || (self.total == 0 && self.asks == 0);
@@ -56,13 +71,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     pub(crate) fn arrive_result(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
-        let (id, found) = (OpId(words.or_zero(0)), words.or_zero(2));
+        let id = OpId(words.or_zero(0));
         let Some(result) = of_status(words.or_zero(1)) else {
             return Took::Refused;
         };
         let taken = match (id, result) {
-            (OpId(0), Err(why)) => self.silent_failed(m.from, why),
-            _ => self.take_result(m.from, id, result, found),
+            (OpId(0), Err(why)) if m.total == 0 => self.silent_failed(m.from, why),
+            _ => self.take_result(m.from, id, result, m.payload),
         };
         if taken.is_some() {
             Took::Whole
@@ -86,10 +101,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         from: u32,
         id: OpId,
         result: Result<(), OpError>,
-        found: u64,
+        found: &[u8],
     ) -> Option<()> {
         let remote = self.ops.remote(id)?;
-        if remote.to != from || remote.stage != RemoteStage::Left {
+        let due = match remote.rma {
+            RmaOp::Atomic(what, _) if what.fetching && result.is_ok() => what.bytes(),
+            _ => 0,
+        };
+        if remote.to != from || remote.stage != RemoteStage::Left || found.len() != due {
             return None;
         }
         match remote.rma {
@@ -97,8 +116,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 end: PutEnd::Visible,
                 ..
             } => remote.stage = RemoteStage::Answered(result),
-            RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {
-                remote.found = result.is_ok().then_some(found);
+            RmaOp::Atomic(..) => {
+                remote.take_found(found);
                 remote.stage = RemoteStage::Answered(result);
             }
             RmaOp::Flush(silent) => {

@@ -45,6 +45,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Kind::Pulled => self.arrive_pulled(m),
             Kind::Put => self.arrive_put(m),
             Kind::Got => self.arrive_got(m),
+            Kind::Atomic | Kind::Result if !m.is_whole() => Took::Refused,
+            Kind::Atomic => self.arrive_atomic(m),
+            Kind::Result => self.arrive_result(m),
             _ if m.total > 0 => Took::Refused,
             Kind::Pull => {
                 let words = Words(m.args);
@@ -63,9 +66,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 Took::Whole
             }
             Kind::Get => self.arrive_get(m),
-            Kind::Atomic => self.arrive_atomic(m),
             Kind::Flush => self.arrive_flush(m),
-            Kind::Result => self.arrive_result(m),
         }
     }
 
@@ -262,10 +263,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let end = at.checked_add(bytes as u64)?;
         let (memory, at, most) = match part.dest {
             Dest::Receive(id) => {
-                let sink = self.ops.receive(id)?.sink.as_mut()?;
+                let (meeting, sink, start) = self.ops.met(id)?;
                 // What is too long is cut.
-                let fits = sink.len().checked_sub(at)?.min(bytes as u64);
-                return Some(Target::Sink(sink, at, fits as usize));
+                let fits = meeting.want.checked_sub(at)?.min(bytes as u64);
+                return Some(Target::Sink(sink, start + at, fits as usize));
             }
             Dest::Message(number) => {
                 let body = &mut self.messages.get_mut(number)?.body;

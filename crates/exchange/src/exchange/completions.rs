@@ -62,7 +62,7 @@ impl<S, K> Exchange<S, K> {
     fn completion(&self, id: OpId) -> Option<Completion> {
         let op = self.ops.get(id)?;
         let result = op.ended?;
-        let mut data = op.data;
+        let (mut data, mut named, mut at) = (op.data, id, 0);
         let (action, peer, bytes, total) = match &op.body {
             Body::Message(message) => {
                 let sent = if result.is_ok() { message.total } else { 0 };
@@ -73,12 +73,19 @@ impl<S, K> Exchange<S, K> {
                 (Action::Send, send.to, sent, send.total)
             }
             Body::Receive(receive) => {
-                let (from, want, total) = match &receive.stage {
-                    ReceiveStage::Met(m) => (m.from, m.want, m.total),
-                    ReceiveStage::Posted(_) => (receive.source.unwrap_or(u32::MAX), 0, 0),
-                };
+                if let Some(slice) = receive.slice {
+                    (named, at) = (slice.whole, slice.at);
+                }
+                let source = receive.source.unwrap_or(u32::MAX);
                 let whole = matches!(result, Ok(()) | Err(OpError::Truncated));
-                (Action::Receive, from, if whole { want } else { 0 }, total)
+                match &receive.stage {
+                    ReceiveStage::Met(m) => {
+                        let got = if whole { m.want } else { 0 };
+                        (Action::Receive, m.from, got, m.total)
+                    }
+                    ReceiveStage::Posted(_) => (Action::Receive, source, 0, 0),
+                    ReceiveStage::Many(many) => (Action::ReceiveMany, source, many.used, many.used),
+                }
             }
             Body::Remote(remote) => {
                 data = remote.found;
@@ -87,12 +94,13 @@ impl<S, K> Exchange<S, K> {
             }
         };
         Some(Completion {
-            op: id,
+            op: named,
             action,
             peer,
             tag: op.tag,
             bytes,
             total,
+            at,
             data,
             context: op.notify.context,
             result,

@@ -12,7 +12,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Cancels a receive that no message has met; it ends with
     /// [`OpError::Cancelled`]; or a one-sided operation that waits for a fence or for
     /// room to leave. False if it has met one or has left, or has ended, or
-    /// is a send: then it goes on.
+    /// is a send: then it goes on. A receive of many messages takes no more, and ends so
+    /// when those that it has taken have ended.
     pub fn cancel(&mut self, id: OpId) -> bool {
         if let Some(remote) = self.ops.remote(id) {
             let waits = remote.stage == RemoteStage::Waiting;
@@ -21,28 +22,29 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             return waits;
         }
-        let Some(receive) = self.ops.receive(id) else {
-            return false;
+        let ticket = match self.ops.receive(id).map(|receive| &receive.stage) {
+            Some(ReceiveStage::Posted(ticket)) => *ticket,
+            Some(ReceiveStage::Many(many)) => many.ticket,
+            Some(ReceiveStage::Met(_)) | None => None,
         };
-        let ReceiveStage::Posted(Some(ticket)) = receive.stage else {
-            return false;
-        };
-        self.matcher.cancel(ticket);
-        self.ops.end(id, Err(OpError::Cancelled));
-        true
+        if let Some(ticket) = ticket {
+            self.matcher.cancel(ticket);
+            self.ops.end_posted(id, Err(OpError::Cancelled));
+        }
+        ticket.is_some()
     }
 
-    /// Cancels a receive with this [`Notify::context`](crate::Notify::context) that no
-    /// message has met; false if there is none.
+    /// Cancels a receive with this [`Notify::context`](crate::Notify::context) that still
+    /// takes messages; false if there is none.
     pub fn cancel_named(&mut self, context: u64) -> bool {
-        let named = self.ops.slab.iter().find(|(_, op)| {
-            op.notify.context == context
-                && op.ended.is_none()
-                && matches!(
-                    &op.body,
-                    Body::Receive(receive) if matches!(receive.stage, ReceiveStage::Posted(Some(_)))
-                )
-        });
+        let takes = |body: &Body<S, K>| match body {
+            Body::Receive(receive) => !matches!(receive.stage, ReceiveStage::Met(_)),
+            _ => false,
+        };
+        let named =
+            self.ops.slab.iter().find(|(_, op)| {
+                op.notify.context == context && op.ended.is_none() && takes(&op.body)
+            });
         let found = named.map(|(id, _)| OpId(id));
         found.is_some_and(|id| self.cancel(id))
     }
@@ -62,7 +64,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         let forgotten = self.matcher.forget(rank);
         for id in forgotten.receives {
-            self.ops.end(id, Err(OpError::PeerDead));
+            self.ops.end_posted(id, Err(OpError::PeerDead));
         }
         for number in forgotten.messages {
             self.keep_or_lose(number);
@@ -196,8 +198,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.raise(|_| true);
         self.lose(None, OpError::Closed);
         for id in self.ops.all_live() {
-            if let Some(ReceiveStage::Posted(_)) = self.ops.receive(id).map(|it| &it.stage) {
-                self.ops.end(id, Err(OpError::Closed));
+            let stage = self.ops.receive(id).map(|it| &it.stage);
+            if matches!(stage, Some(ReceiveStage::Posted(_) | ReceiveStage::Many(_))) {
+                self.ops.end_posted(id, Err(OpError::Closed));
             }
         }
         self.matcher = Matcher::new(self.config.secret);

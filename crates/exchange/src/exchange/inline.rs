@@ -116,6 +116,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             tag: what.tag,
             bytes,
             total: what.total,
+            at: 0,
             data: what.data,
             context: 0,
             result: if what.total > bytes {
@@ -142,6 +143,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let receive = Receive {
             sink: Some(sink),
+            slice: None,
             source: selector.source,
             stage: ReceiveStage::Posted(None),
         };

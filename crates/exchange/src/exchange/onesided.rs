@@ -11,13 +11,15 @@
 //! begun before may still be under way by messages: it would be overtaken.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::Exchange;
 use super::send::SendRefused;
 use crate::state::{Body, Remote, RemoteStage, RmaOp, TargetState, Waiting};
 use crate::values::{
-    Args, Did, FENCE, Kind, Notify, OpError, OpId, Outgoing, Payload, Place, PutEnd, PutOptions,
-    Range, SIGNAL, SWAP, Signal, Sink, Source, Task, Where,
+    Action, Args, Atomic, AtomicKind, AtomicOp, AtomicType, Did, FENCE, Kind, Notify, OpError,
+    OpId, Outgoing, Payload, Place, PutEnd, PutOptions, Range, SIGNAL, Signal, Sink, Source, Task,
+    Where,
 };
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -41,7 +43,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             end: options.end,
             signal: options.signal,
         };
-        let memory = (Some(source), None);
+        let memory = (Some(source), None, Vec::new());
         Ok(self.begin(to, place, total, rma, memory, options.notify))
     }
 
@@ -61,14 +63,55 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Err(why) = self.may_begin(from, total) {
             return Err((why, sink));
         }
-        Ok(self.begin(from, place, total, RmaOp::Get, (None, Some(sink)), notify))
+        let memory = (None, Some(sink), Vec::new());
+        Ok(self.begin(from, place, total, RmaOp::Get, memory, notify))
     }
 
-    /// Adds to the 64-bit little-endian number at a place, without carry out
-    /// of it. The offset is a multiple of 8; the completion's `data` is what
-    /// was there before. It is atomic among operations of this kind and
-    /// [`Exchange::compare_swap`]; accesses by the target's own program it
-    /// does not know.
+    /// Changes numbers at a place, each atomically among operations of this kind; accesses
+    /// by the target's own program they do not know. What they were before is not told. The
+    /// offset is a multiple of an element's size, of a complex number of half that.
+    ///
+    /// # Errors
+    /// [`SendRefused`], [`SendRefused::BadAtomic`] too; nothing was begun.
+    pub fn atomic(
+        &mut self,
+        to: u32,
+        place: Place,
+        what: &Atomic<'_>,
+        notify: Notify,
+    ) -> Result<OpId, SendRefused> {
+        let kind = AtomicKind::new(what, false).ok_or(SendRefused::BadAtomic)?;
+        self.may_begin(to, 0)?;
+        let rma = RmaOp::Atomic(kind, Action::Atomic);
+        Ok(self.begin_atomic(to, place, what, rma, None, notify))
+    }
+
+    /// The same, and fills `sink` with what the numbers were before. Of one of at most 8 bytes
+    /// the completion's `data` says it too.
+    ///
+    /// # Errors
+    /// As there, with the memory; `sink` must have just the length of the elements.
+    pub fn fetch_atomic(
+        &mut self,
+        to: u32,
+        place: Place,
+        what: &Atomic<'_>,
+        sink: K,
+        notify: Notify,
+    ) -> Result<OpId, (SendRefused, K)> {
+        let kind = AtomicKind::new(what, true).filter(|it| it.bytes() as u64 == sink.len());
+        let Some(kind) = kind else {
+            return Err((SendRefused::BadAtomic, sink));
+        };
+        if let Err(why) = self.may_begin(to, 0) {
+            return Err((why, sink));
+        }
+        let rma = RmaOp::Atomic(kind, Action::Atomic);
+        Ok(self.begin_atomic(to, place, what, rma, Some(sink), notify))
+    }
+
+    /// Adds to the 64-bit number at a place, without carry out of it. The completion's `data`
+    /// is what was there before. Else as [`Exchange::fetch_atomic`].
     ///
     /// # Errors
     /// [`SendRefused`]; nothing was begun.
@@ -79,12 +122,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         add: u64,
         notify: Notify,
     ) -> Result<OpId, SendRefused> {
-        self.may_begin(to, 8)?;
-        Ok(self.begin(to, place, 8, RmaOp::FetchAdd(add), (None, None), notify))
+        let operands = &add.to_le_bytes();
+        let op = AtomicOp::Sum;
+        self.fetch_word(to, place, op, operands, &[], Action::FetchAdd, notify)
     }
 
-    /// Replaces the 64-bit little-endian number at a place by `new` if it is
-    /// `expected`. Else as [`Exchange::fetch_add`].
+    /// Replaces the 64-bit number at a place by `new` if it is `expected`. Else as
+    /// [`Exchange::fetch_add`].
     ///
     /// # Errors
     /// [`SendRefused`]; nothing was begun.
@@ -96,9 +140,57 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         new: u64,
         notify: Notify,
     ) -> Result<OpId, SendRefused> {
-        self.may_begin(to, 8)?;
-        let rma = RmaOp::CompareSwap { expected, new };
-        Ok(self.begin(to, place, 8, rma, (None, None), notify))
+        let [operands, compare] = &[new.to_le_bytes(), expected.to_le_bytes()];
+        let op = AtomicOp::SwapIfEqual;
+        self.fetch_word(
+            to,
+            place,
+            op,
+            operands,
+            compare,
+            Action::CompareSwap,
+            notify,
+        )
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that it consists of")]
+    fn fetch_word(
+        &mut self,
+        to: u32,
+        place: Place,
+        op: AtomicOp,
+        operands: &[u8],
+        compare: &[u8],
+        action: Action,
+        notify: Notify,
+    ) -> Result<OpId, SendRefused> {
+        let what = Atomic {
+            op,
+            of: AtomicType::U64,
+            count: 1,
+            operands,
+            compare,
+        };
+        let kind = AtomicKind::new(&what, true).ok_or(SendRefused::BadAtomic)?;
+        self.may_begin(to, 0)?;
+        let rma = RmaOp::Atomic(kind, action);
+        Ok(self.begin_atomic(to, place, &what, rma, None, notify))
+    }
+
+    fn begin_atomic(
+        &mut self,
+        to: u32,
+        place: Place,
+        what: &Atomic<'_>,
+        rma: RmaOp,
+        sink: Option<K>,
+        notify: Notify,
+    ) -> OpId {
+        let values = [what.operands, what.compare];
+        let mut all = self.vector(values.iter().map(|it| it.len() as u64).sum());
+        values.iter().for_each(|it| all.extend_from_slice(it));
+        let total = (what.count * what.of.bytes()) as u64;
+        self.begin(to, place, total, rma, (None, sink, all), notify)
     }
 
     /// Ends when all puts and atomic operations towards a rank that were begun
@@ -110,7 +202,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub fn flush(&mut self, to: u32, notify: Notify) -> Result<OpId, SendRefused> {
         self.may_begin(to, 0)?;
         let place = Place::default();
-        Ok(self.begin(to, place, 0, RmaOp::Flush(0), (None, None), notify))
+        let memory = (None, None, Vec::new());
+        Ok(self.begin(to, place, 0, RmaOp::Flush(0), memory, notify))
     }
 
     /// One-sided operations towards a rank that are begun after this are
@@ -127,7 +220,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         place: Place,
         total: u64,
         rma: RmaOp,
-        (source, sink): (Option<S>, Option<K>),
+        (source, sink, values): (Option<S>, Option<K>, Vec<u8>),
         notify: Notify,
     ) -> OpId {
         let itself = to == self.config.rank;
@@ -142,6 +235,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             rma,
             source,
             sink,
+            values,
             to,
             place,
             total,
@@ -219,7 +313,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     return;
                 }
             }
-            RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {}
+            RmaOp::Atomic(..) => {}
         }
         self.in_turn(to, id);
     }
@@ -265,9 +359,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 let Signal { port, word } = signal.unwrap_or_default();
                 (Kind::Put, [op, flags, u64::from(port), word])
             }
-            (RmaOp::FetchAdd(add), _) => (Kind::Atomic, [id.0, fence, add, 0]),
-            (RmaOp::CompareSwap { expected, new }, _) => {
-                (Kind::Atomic, [id.0, fence | SWAP, new, expected])
+            (RmaOp::Atomic(what, _), _) => {
+                payload = Payload::Bytes(&remote.values);
+                (Kind::Atomic, [id.0, fence | what.to_bits(), 0, 0])
             }
             // It waits for what is before it anyway.
             (RmaOp::Flush(_), _) => {
@@ -296,6 +390,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 _ => RemoteStage::Left,
             };
             remote.lent += u32::from(did == Did::Lent);
+            if did == Did::Done {
+                let values = core::mem::take(&mut remote.values);
+                self.keep_vector(values);
+            }
             self.has_asked(to, id);
             self.end_answered(id);
         }

@@ -6,7 +6,7 @@ use portolan_matching::{Arrival, Post, Selector};
 
 use super::Exchange;
 use crate::state::{
-    Body, LEAST, Meeting, Message, Origin, Receive, ReceiveStage, SendStage, Waiting,
+    Body, LEAST, Many, Meeting, Message, Origin, Receive, ReceiveStage, SendStage, Waiting,
 };
 use crate::values::{
     Did, Kind, MessageId, NOBODY, Notify, OpError, OpId, Probed, Sink, Source, copy,
@@ -20,32 +20,88 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Posts a receive: it takes the first message that fits `selector`, of
     /// those that wait or that come.
     pub fn post_receive(&mut self, selector: &Selector, sink: K, notify: Notify) -> OpId {
-        let id = self.new_receive(selector.source, selector.tag, sink, notify);
-        match self.matcher.post(*selector, id) {
-            Post::Matched(met) => self.join(id, met.message),
-            Post::Posted(ticket) => {
-                let hopeless = selector.source.is_some_and(|source| {
-                    // Nothing of a dead sender comes any more.
-                    self.peers.get(source).is_none_or(|peer| peer.dead)
-                });
-                if hopeless {
-                    self.matcher.cancel(ticket);
-                    self.ops.end(id, Err(OpError::PeerDead));
-                } else if let Some(receive) = self.ops.receive(id) {
-                    receive.stage = ReceiveStage::Posted(Some(ticket));
-                    let source = selector.source.unwrap_or(NOBODY);
-                    self.ops.set_awaits(id, source);
-                }
-            }
-        }
+        let stage = ReceiveStage::Posted(None);
+        let id = self.new_receive(selector.source, selector.tag, sink, notify, stage);
+        self.post(id, selector);
         id
     }
 
-    fn new_receive(&mut self, source: Option<u32>, tag: u64, sink: K, notify: Notify) -> OpId {
+    /// Posts a receive that takes the messages that fit `selector` one behind the other,
+    /// without gaps, until less than `room_min` bytes are left, at least 1.
+    /// What is longer than the room that is left is cut, as it is by other receives.
+    ///
+    /// The end of each message is told as that of a receive, and by the same queue and
+    /// counter; when all have ended it ends itself, by [`Action::ReceiveMany`](crate::Action),
+    /// and its memory comes back. Without a queue nothing is told of the messages.
+    pub fn post_receive_many(
+        &mut self,
+        selector: &Selector,
+        sink: K,
+        room_min: u64,
+        notify: Notify,
+    ) -> OpId {
+        let stage = ReceiveStage::Many(Many {
+            ticket: None,
+            room_min: room_min.max(1),
+            used: 0,
+            open: 0,
+            ending: None,
+        });
+        let id = self.new_receive(selector.source, selector.tag, sink, notify, stage);
+        while self.ops.has_room(id) {
+            let Some((_, number)) = self.matcher.claim(selector) else {
+                self.post(id, selector);
+                return id;
+            };
+            let total = self.messages.get(number).map_or(0, |m| m.what.total);
+            if let Some(one) = self.ops.begin_slice(id, total) {
+                self.join(one, number);
+            }
+        }
+        self.ops.end_posted(id, Ok(()));
+        id
+    }
+
+    /// Has a receive take the first message that fits, or wait for it.
+    fn post(&mut self, id: OpId, selector: &Selector) {
+        let ticket = match self.matcher.post(*selector, id) {
+            Post::Matched(met) => return self.join(id, met.message),
+            Post::Posted(ticket) => ticket,
+        };
+        match self.ops.receive(id).map(|receive| &mut receive.stage) {
+            Some(ReceiveStage::Many(many)) => {
+                many.ticket = Some(ticket);
+                self.ops.many += 1;
+            }
+            Some(stage) => *stage = ReceiveStage::Posted(Some(ticket)),
+            None => {}
+        }
+        let hopeless = selector.source.is_some_and(|source| {
+            // Nothing of a dead sender comes any more.
+            self.peers.get(source).is_none_or(|peer| peer.dead)
+        });
+        if hopeless {
+            self.matcher.cancel(ticket);
+            self.ops.end_posted(id, Err(OpError::PeerDead));
+        } else {
+            let source = selector.source.unwrap_or(NOBODY);
+            self.ops.set_awaits(id, source);
+        }
+    }
+
+    fn new_receive(
+        &mut self,
+        source: Option<u32>,
+        tag: u64,
+        sink: K,
+        notify: Notify,
+        stage: ReceiveStage,
+    ) -> OpId {
         let receive = Receive {
             sink: Some(sink),
+            slice: None,
             source,
-            stage: ReceiveStage::Posted(None),
+            stage,
         };
         self.ops.insert(Body::Receive(receive), notify, tag, None)
     }
@@ -54,7 +110,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     #[must_use]
     pub fn is_from_anybody(&mut self, id: OpId) -> bool {
         self.ops.receive(id).is_some_and(|receive| {
-            receive.source.is_none() && matches!(receive.stage, ReceiveStage::Posted(_))
+            receive.source.is_none() && !matches!(receive.stage, ReceiveStage::Met(_))
         })
     }
 
@@ -88,7 +144,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .get(claimed.0)
             .map(|m| (m.what.from, m.what.tag));
         let (from, tag) = what.unwrap_or((u32::MAX, 0));
-        let id = self.new_receive(Some(from), tag, sink, notify);
+        let stage = ReceiveStage::Posted(None);
+        let id = self.new_receive(Some(from), tag, sink, notify, stage);
         self.join(id, claimed.0);
         id
     }
@@ -105,6 +162,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub(crate) fn first_receive(&mut self, what: &Probed) -> Option<OpId> {
         if let Some(id) = self.raise_for(what) {
             return Some(id);
+        }
+        if self.ops.many > 0
+            && let Some((ticket, &id)) = self.matcher.peek_posted(&what.envelope())
+            && let Some(one) = self.ops.begin_slice(id, what.total)
+        {
+            if !self.ops.has_room(id) {
+                self.matcher.cancel(ticket);
+                self.ops.end_posted(id, Ok(()));
+            }
+            return Some(one);
         }
         // Where it fits none it is known by the number it is kept under.
         match self.matcher.arrive(what.envelope(), self.messages.next()) {
@@ -157,8 +224,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(receive) = self.ops.receive(id) else {
             return;
         };
-        let room = receive.sink.as_ref().map_or(0, Sink::len);
-        let mut meeting = Meeting::new(what, room, pushed, pushes);
+        let mut meeting = Meeting::new(what, receive.room(), pushed, pushes);
         meeting.overlap = overlap;
         if let Origin::Offer {
             op,
@@ -255,7 +321,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         vector
     }
 
-    fn keep_vector(&mut self, vector: Vec<u8>) {
+    pub(crate) fn keep_vector(&mut self, vector: Vec<u8>) {
         if self.spare.len() < SPARE_MAX && (1..=SPARE_BYTES).contains(&vector.capacity()) {
             self.spare.push(vector);
         }
@@ -264,13 +330,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Writes bytes of a message to its receive's memory, as far as there is
     /// room.
     pub(crate) fn write(&mut self, id: OpId, at: u64, bytes: &[u8]) {
-        if let Some(receive) = self.ops.receive(id)
-            && let Some(sink) = &mut receive.sink
-        {
-            let room = sink.len().saturating_sub(at);
+        if let Some((meeting, sink, start)) = self.ops.met(id) {
+            let room = meeting.want.saturating_sub(at);
             let fits = room.min(bytes.len() as u64) as usize;
             if fits > 0 {
-                sink.write(at, &bytes[..fits]);
+                sink.write(start + at, &bytes[..fits]);
             }
         }
     }
@@ -350,20 +414,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Copies from a send to a receive of this process, and ends both.
     pub(crate) fn copy_local(&mut self, from: OpId, to: OpId) {
         let source = self.ops.send(from).and_then(|send| send.source.take());
-        let sink = self.ops.receive(to).and_then(|r| r.sink.take());
-        let (Some(source), Some(mut sink)) = (source, sink) else {
+        let (Some(source), Some((meeting, sink, start))) = (source, self.ops.met(to)) else {
             return;
         };
-        let bytes = source.len().min(sink.len());
-        copy(|at, into| source.read(at, into), &mut sink, 0, bytes);
+        let bytes = meeting.want;
+        copy(|at, into| source.read(at, into), sink, start, bytes);
         let result = if source.len() > bytes {
             Err(OpError::Truncated)
         } else {
             Ok(())
         };
-        if let Some(receive) = self.ops.receive(to) {
-            receive.sink = Some(sink);
-        }
         if let Some(send) = self.ops.send(from) {
             send.source = Some(source);
             send.stage = SendStage::Answered;

@@ -30,6 +30,9 @@ pub enum SendRefused {
     PeerDead,
     /// Longer than any message can be, 2^38 bytes.
     TooLong,
+    /// There is no such atomic operation on such elements, or not on so many, or the values
+    /// have other lengths.
+    BadAtomic,
 }
 
 /// Longest message, bytes: what the protocol's fragment numbers count.

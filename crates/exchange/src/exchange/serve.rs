@@ -1,12 +1,14 @@
 //! The target's side of one-sided memory: accesses are checked, executed,
 //! answered. Of the initiator nothing is believed.
 
+use alloc::vec::Vec;
+
 use super::Exchange;
 use super::send::BYTES_MAX;
-use crate::state::{Arriving, Dest, Part, RemoteStage, RmaOp, Served, Waiting, to_status};
+use crate::state::{Arriving, Dest, Part, RemoteStage, RmaOp, Served, Told, Waiting, to_status};
 use crate::values::{
-    Args, Did, FENCE, Incoming, Kind, NOBODY, OpError, OpId, Range, RemoteKey, Rights, SIGNAL,
-    SWAP, Signal, Sink, Source, Took, Words, copy,
+    Args, AtomicKind, AtomicOp, Did, FENCE, Incoming, Kind, NOBODY, OpError, OpId, Outgoing,
+    Payload, Place, Range, RemoteKey, Rights, SIGNAL, Signal, Sink, Source, Took, Words, copy,
 };
 
 /// In the number under which a region's memory is lent; operations have none
@@ -40,9 +42,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.held_up = false;
     }
 
-    fn result(&mut self, to: u32, op: u64, result: Result<u64, OpError>) {
-        let status = to_status(result.map(|_| ()));
-        self.say(to, Kind::Result, [op, status, result.unwrap_or(0), 0]);
+    fn result(&mut self, to: u32, op: u64, result: Result<(), OpError>) {
+        self.say(to, Kind::Result, [op, to_status(result)]);
     }
 
     pub(crate) fn arrive_put(&mut self, m: &Incoming<'_>) -> Took {
@@ -117,7 +118,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Some(signal) = put.signal {
             self.tell(put.from, signal, put.bytes, put.op);
         } else if put.op != 0 {
-            self.result(put.from, put.op, Ok(0));
+            self.result(put.from, put.op, Ok(()));
         }
     }
 
@@ -136,7 +137,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if from == self.config.rank {
             self.end_remote(OpId(op), Ok(()));
         } else if op != 0 {
-            self.result(from, op, Ok(0));
+            self.result(from, op, Ok(()));
         }
         self.hold_no_more();
     }
@@ -164,40 +165,44 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Err(why) => self.result(m.from, op, Err(why)),
             Ok(mut spot) => {
                 spot.at += at;
-                self.serve(Served {
-                    from: m.from,
-                    spot,
-                    bytes,
-                    op,
-                    at,
-                    lent: false,
-                });
+                self.serve(m.from, Kind::Got, [op, at], Told::Region(spot, bytes));
             }
         }
         Took::Whole
     }
 
-    fn serve(&mut self, served: Served) {
-        let to = served.from;
+    /// An answer with bytes.
+    fn serve(&mut self, to: u32, kind: Kind, [op, at]: [u64; 2], bytes: Told) {
         if let Some(peer) = self.peers.get(to) {
             peer.serving += 1;
         }
-        self.regions.enter(served.spot.region);
-        let number = self.served.insert(served);
-        self.peers.push(to, Waiting::Served(number));
-    }
-
-    /// The answer to a get, and what its memory is lent by.
-    pub(crate) fn served_message(&mut self, number: u64) -> Option<(Args, Range<&K>, OpId)> {
-        let Served {
-            spot,
+        if let Told::Region(spot, _) = &bytes {
+            self.regions.enter(spot.region);
+        }
+        let number = self.served.insert(Served {
+            from: to,
+            kind,
             bytes,
             op,
             at,
-            ..
-        } = *self.served.get(number)?;
-        let range = Range::new(self.regions.memory(spot.region)?, spot.at, bytes);
-        Some((Args::new(&[op, at]), range, OpId(number | LENT_REGION)))
+            lent: false,
+        });
+        self.peers.push(to, Waiting::Served(number));
+    }
+
+    /// It, and what its memory is lent by.
+    pub(crate) fn served_message(&mut self, number: u64) -> Option<Outgoing<'_, S, K>> {
+        let served = self.served.get(number)?;
+        let payload = match &served.bytes {
+            Told::Region(spot, bytes) => {
+                let memory = self.regions.memory(spot.region)?;
+                Payload::Region(Range::new(memory, spot.at, *bytes))
+            }
+            Told::Bytes(bytes) => Payload::Bytes(bytes),
+        };
+        let args = Args::trimmed(&[served.op, served.at]);
+        let lender = OpId(number | LENT_REGION);
+        Some(Outgoing::new(served.kind, args, payload, lender))
     }
 
     pub(crate) fn has_served(&mut self, number: u64, did: Did) {
@@ -213,7 +218,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(served) = self.served.remove(number) else {
             return;
         };
-        self.regions.leave(served.spot.region);
+        match served.bytes {
+            Told::Region(spot, _) => self.regions.leave(spot.region),
+            Told::Bytes(bytes) => self.keep_vector(bytes),
+        }
         if served.from != NOBODY
             && let Some(peer) = self.peers.get(served.from)
         {
@@ -235,7 +243,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Forgets answers that have not left, to one rank or to all. What is still
     /// read for the dead is counted for nobody.
     pub(crate) fn drop_served(&mut self, rank: Option<u32>) {
-        let theirs: alloc::vec::Vec<u64> = (self.served.iter())
+        let theirs: Vec<u64> = (self.served.iter())
             .filter(|(_, served)| rank.is_none_or(|rank| served.from == rank))
             .map(|(number, _)| number)
             .collect();
@@ -249,38 +257,55 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     pub(crate) fn arrive_atomic(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
-        let [offset, op, flags, new, expected] = [2, 3, 4, 5, 6].map(|i| words.or_zero(i));
+        let [offset, op, flags] = [2, 3, 4].map(|i| words.or_zero(i));
+        let Some(what) = AtomicKind::of_bits(flags) else {
+            return Took::Refused;
+        };
+        if m.payload.len() != what.lengths().iter().sum() {
+            return Took::Refused;
+        }
         if !self.admits(m.from, flags & FENCE != 0) {
             return Took::NotNow;
         }
-        let rma = if flags & SWAP == 0 {
-            RmaOp::FetchAdd(new)
-        } else {
-            RmaOp::CompareSwap { expected, new }
+        let place = Place {
+            key: key_of(&words),
+            offset,
         };
-        let found = self.change(key_of(&words), offset, &rma);
-        self.result(m.from, op, found);
+        match self.change(&place, &what, m.payload) {
+            Ok(found) if what.fetching => {
+                self.serve(m.from, Kind::Result, [op, 0], Told::Bytes(found));
+            }
+            Ok(found) => {
+                self.keep_vector(found);
+                self.result(m.from, op, Ok(()));
+            }
+            Err(why) => self.result(m.from, op, Err(why)),
+        }
         Took::Whole
     }
 
     /// Executes an atomic operation; gives what was there.
-    fn change(&mut self, key: RemoteKey, offset: u64, rma: &RmaOp) -> Result<u64, OpError> {
-        let spot = self.regions.check(key, offset, 8, Rights::Both)?;
-        if !offset.is_multiple_of(8) {
+    fn change(
+        &mut self,
+        place: &Place,
+        what: &AtomicKind,
+        values: &[u8],
+    ) -> Result<Vec<u8>, OpError> {
+        let bytes = what.bytes() as u64;
+        let spot = (self.regions).check(place.key, place.offset, bytes, what.rights())?;
+        if !place.offset.is_multiple_of(what.alignment()) {
             return Err(OpError::Unaligned);
         }
-        let Some(memory) = self.regions.memory_mut(spot.region) else {
-            return Err(OpError::BadKey);
-        };
-        let mut word = [0; 8];
-        memory.read(spot.at, &mut word);
-        let found = u64::from_le_bytes(word);
-        let new = match *rma {
-            RmaOp::FetchAdd(add) => found.wrapping_add(add),
-            RmaOp::CompareSwap { expected, new } if found == expected => new,
-            _ => return Ok(found),
-        };
-        memory.write(spot.at, &new.to_le_bytes());
+        let [mut found, mut new] = [(); 2].map(|()| self.vector(bytes));
+        found.resize(what.bytes(), 0);
+        let memory = (self.regions.memory_mut(spot.region)).ok_or(OpError::BadKey)?;
+        memory.read(spot.at, &mut found);
+        if what.op != AtomicOp::Read {
+            new.extend_from_slice(&found);
+            what.apply(&mut new, values);
+            memory.write(spot.at, &new);
+        }
+        self.keep_vector(new);
         Ok(found)
     }
 
@@ -288,7 +313,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !self.admits(m.from, true) {
             return Took::NotNow;
         }
-        self.result(m.from, Words(m.args).or_zero(0), Ok(0));
+        self.result(m.from, Words(m.args).or_zero(0), Ok(()));
         Took::Whole
     }
 
@@ -332,12 +357,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 })
             }
             RmaOp::Flush(_) => Ok(()),
-            RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {
-                let found = self.change(place.key, place.offset, &rma);
-                if let Some(remote) = self.ops.remote(id) {
-                    remote.found = found.ok();
-                }
-                found.map(|_| ())
+            RmaOp::Atomic(what, _) => {
+                let values = core::mem::take(&mut remote.values);
+                let found = self.change(&place, &what, &values);
+                self.keep_vector(values);
+                found.map(|found| {
+                    if let Some(remote) = self.ops.remote(id).filter(|_| what.fetching) {
+                        remote.take_found(&found);
+                    }
+                    self.keep_vector(found);
+                })
             }
         };
         self.end_remote(id, result);

@@ -69,31 +69,31 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 (Kind::Get, args, Payload::Nothing, op)
             }
             Waiting::Served(number) => {
-                let (args, range, lender) = self.served_message(number)?;
-                (Kind::Got, args, Payload::Region(range), lender)
+                return Some(Task::Send(to, self.served_message(number)?));
             }
             Waiting::Signal { signal, bytes, .. } => {
                 return Some(Task::Signal(to, signal, bytes));
             }
             Waiting::Prepare(id) => {
-                let (meeting, memory) = self.ops.met(id)?;
+                let (meeting, memory, start) = self.ops.met(id)?;
                 let (at, bytes) = (meeting.came, meeting.want - meeting.came);
-                return Some(Task::Prepare(Range::new(memory, at, bytes)));
+                return Some(Task::Prepare(Range::new(memory, start + at, bytes)));
             }
             Waiting::Publish { receive, key } => {
-                let (meeting, memory) = self.ops.met(receive)?;
-                let range = Range::new(memory, meeting.asked, meeting.half());
+                let (meeting, memory, start) = self.ops.met(receive)?;
+                let range = Range::new(memory, start + meeting.asked, meeting.half());
                 return Some(Task::Publish(to, key, range));
             }
             Waiting::Withdraw(id) => {
-                let (meeting, memory) = self.ops.met(id)?;
+                let (meeting, memory, _) = self.ops.met(id)?;
                 return Some(Task::Withdraw(meeting.published, memory));
             }
             Waiting::Fetch(id) => {
-                let (meeting, memory) = self.ops.met(id)?;
+                let (meeting, memory, start) = self.ops.met(id)?;
                 let (at, bytes) = (meeting.asked, meeting.end - meeting.asked);
                 let from = Where::Address(meeting.address + at);
-                return Some(Task::CopyFrom(to, from, Range::new(memory, at, bytes)));
+                let range = Range::new(memory, start + at, bytes);
+                return Some(Task::CopyFrom(to, from, range));
             }
         };
         Some(Task::Send(to, Outgoing::new(kind, args, payload, op)))

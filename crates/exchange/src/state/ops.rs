@@ -141,15 +141,51 @@ pub(crate) enum ReceiveStage {
     /// No message yet. `None` while it is being posted.
     Posted(Option<ReceiveTicket>),
     Met(Meeting),
+    /// It takes many messages, each of which is an operation of its own.
+    Many(Many),
+}
+
+/// How far a receive of many messages has come.
+#[derive(Debug)]
+pub(crate) struct Many {
+    /// While it takes more of them.
+    pub ticket: Option<ReceiveTicket>,
+    /// It takes none where less room is left, bytes.
+    pub room_min: u64,
+    /// Bytes that they have taken.
+    pub used: u64,
+    /// How many of them have not ended.
+    pub open: u32,
+    /// It takes no more: how it ends when all of them have.
+    pub ending: Option<Result<(), OpError>>,
+}
+
+/// Where in a receive of many messages one of them goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slice {
+    pub whole: OpId,
+    pub at: u64,
+    pub room: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Receive<K> {
-    /// Taken out only while it is written by a copy.
     pub sink: Option<K>,
+    /// In its place, of one of many messages.
+    pub slice: Option<Slice>,
     /// Who it is from, if not from anybody.
     pub source: Option<u32>,
     pub stage: ReceiveStage,
+}
+
+impl<K: Sink> Receive<K> {
+    /// Bytes that there is room for.
+    pub fn room(&self) -> u64 {
+        match (&self.sink, &self.slice) {
+            (Some(sink), _) => sink.len(),
+            (None, slice) => slice.map_or(0, |slice| slice.room),
+        }
+    }
 }
 
 /// A message to a port: whoever runs the exchange sends it.
@@ -201,6 +237,8 @@ pub(crate) struct Ops<S, K> {
     pub lanes: Lanes,
     pub queues: Vec<Option<VecDeque<OpId>>>,
     pub counters: Vec<Option<Count>>,
+    /// Receives of many messages that take more.
+    pub many: usize,
     /// Operations that have not ended.
     live: usize,
 }
@@ -212,6 +250,7 @@ impl<S, K> Ops<S, K> {
             lanes: Lanes::new(size, terms),
             queues: Vec::new(),
             counters: Vec::new(),
+            many: 0,
             live: 0,
         }
     }
@@ -299,31 +338,97 @@ impl<S, K> Ops<S, K> {
     pub fn meeting(&mut self, id: OpId) -> Option<&mut Meeting> {
         match &mut self.receive(id)?.stage {
             ReceiveStage::Met(meeting) => Some(meeting),
-            ReceiveStage::Posted(_) => None,
+            ReceiveStage::Posted(_) | ReceiveStage::Many(_) => None,
         }
     }
 
-    /// The same, with its memory.
-    pub fn met(&mut self, id: OpId) -> Option<(&mut Meeting, &mut K)> {
-        let receive = self.receive(id)?;
-        match (&mut receive.stage, &mut receive.sink) {
-            (ReceiveStage::Met(meeting), Some(sink)) => Some((meeting, sink)),
-            _ => None,
+    /// The same, with its memory, and where in that its message begins.
+    pub fn met(&mut self, id: OpId) -> Option<(Meeting, &mut K, u64)> {
+        let meeting = *self.meeting(id)?;
+        let (sink, start) = self.memory(id)?;
+        Some((meeting, sink, start))
+    }
+
+    /// A receive of many messages that has not ended.
+    pub fn many(&mut self, id: OpId) -> Option<&mut Many> {
+        match &mut self.receive(id)?.stage {
+            ReceiveStage::Many(many) => Some(many),
+            ReceiveStage::Posted(_) | ReceiveStage::Met(_) => None,
         }
     }
 
-    /// The memory of a receive or a get that has not ended.
-    pub fn sink(&mut self, id: OpId) -> Option<&mut K> {
-        match &mut self
-            .slab
-            .get_mut(id.0)
-            .filter(|op| op.ended.is_none())?
-            .body
-        {
-            Body::Receive(receive) => receive.sink.as_mut(),
-            Body::Remote(remote) => remote.sink.as_mut(),
-            Body::Send(_) | Body::Message(_) => None,
+    /// The memory of a receive that has not ended, and where in it its message begins.
+    pub fn memory(&mut self, id: OpId) -> Option<(&mut K, u64)> {
+        let (of, at) = match self.receive(id)?.slice {
+            Some(slice) => (slice.whole, slice.at),
+            None => (id, 0),
+        };
+        Some((self.receive(of)?.sink.as_mut()?, at))
+    }
+
+    /// Whether a receive of many messages has room for another.
+    pub fn has_room(&mut self, id: OpId) -> bool
+    where
+        K: Sink,
+    {
+        let Some(receive) = self.receive(id) else {
+            return false;
+        };
+        let room = receive.room();
+        matches!(&receive.stage, ReceiveStage::Many(it) if room - it.used >= it.room_min)
+    }
+
+    /// A receive of many messages takes one of so many bytes: gives the operation of that.
+    pub fn begin_slice(&mut self, whole: OpId, total: u64) -> Option<OpId>
+    where
+        K: Sink,
+    {
+        let (notify, tag) = self.get(whole).map(|op| (op.notify, op.tag))?;
+        let receive = self.receive(whole)?;
+        let (length, source) = (receive.room(), receive.source);
+        let many = self.many(whole)?;
+        let (at, room) = (many.used, length - many.used);
+        many.used += total.min(room);
+        many.open += 1;
+        let one = Receive {
+            sink: None,
+            slice: Some(Slice { whole, at, room }),
+            source,
+            stage: ReceiveStage::Posted(None),
+        };
+        Some(self.insert(Body::Receive(one), notify, tag, None))
+    }
+
+    /// A receive takes no message any more: it ends so, one of many when those that it has
+    /// taken have ended.
+    pub fn end_posted(&mut self, id: OpId, result: Result<(), OpError>) {
+        let Some(many) = self.many(id) else {
+            return self.end(id, result);
+        };
+        many.ending = Some(result);
+        let (posted, open) = (many.ticket.take().is_some(), many.open);
+        self.many -= usize::from(posted);
+        if open == 0 {
+            self.end(id, result);
         }
+    }
+
+    /// One of its messages has ended.
+    fn slice_ended(&mut self, whole: OpId) {
+        if let Some(many) = self.many(whole) {
+            many.open -= 1;
+            if let (0, Some(result)) = (many.open, many.ending) {
+                self.end(whole, result);
+            }
+        }
+    }
+
+    /// The memory of a receive or a get that has not ended, and where in it its bytes begin.
+    pub fn sink(&mut self, id: OpId) -> Option<(&mut K, u64)> {
+        if self.receive(id).is_some() {
+            return self.memory(id);
+        }
+        Some((self.remote(id)?.sink.as_mut()?, 0))
     }
 
     /// A receive has met a message that is all here: the short way to its end.
@@ -338,17 +443,20 @@ impl<S, K> Ops<S, K> {
         let Body::Receive(receive) = &mut op.body else {
             return;
         };
-        let Some(sink) = &mut receive.sink else {
-            return;
-        };
-        let meeting = Meeting::new(what, sink.len(), what.total, 0);
+        let meeting = Meeting::new(what, receive.room(), what.total, 0);
         let want = meeting.want;
-        if want > 0 {
-            sink.write(0, &payload[..want as usize]);
-        }
         op.tag = what.tag;
         op.data = what.data;
         receive.stage = ReceiveStage::Met(meeting);
+        match &mut receive.sink {
+            _ if want == 0 => {}
+            Some(sink) => sink.write(0, &payload[..want as usize]),
+            None => {
+                if let Some((sink, at)) = self.memory(id) {
+                    sink.write(at, &payload[..want as usize]);
+                }
+            }
+        }
         let result = if what.total > want {
             Err(OpError::Truncated)
         } else {
@@ -391,6 +499,10 @@ impl<S, K> Ops<S, K> {
         op.awaits = NOBODY;
         self.live -= 1;
         let Notify { queue, counter, .. } = op.notify;
+        let whole = match &op.body {
+            Body::Receive(receive) => receive.slice.map(|slice| slice.whole),
+            _ => None,
+        };
         if let Some(CounterId(at)) = counter
             && let Some(Some(count)) = self.counters.get_mut(at as usize)
         {
@@ -406,6 +518,9 @@ impl<S, K> Ops<S, K> {
                 // Nobody asks for it, or no more.
                 _ => drop(self.slab.remove(id.0)),
             }
+        }
+        if let Some(whole) = whole {
+            self.slice_ended(whole);
         }
     }
 

@@ -2,8 +2,9 @@
 //! towards a rank have come.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
-use crate::values::{Action, OpError, OpId, Place, PutEnd, Signal};
+use crate::values::{Action, AtomicKind, OpError, OpId, Place, PutEnd, Signal};
 
 /// What an operation does there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +14,8 @@ pub(crate) enum RmaOp {
         signal: Option<Signal>,
     },
     Get,
-    FetchAdd(u64),
-    CompareSwap {
-        expected: u64,
-        new: u64,
-    },
+    /// With what its program calls it.
+    Atomic(AtomicKind, Action),
     /// With how many puts that end locally were before it.
     Flush(u64),
 }
@@ -27,8 +25,7 @@ impl RmaOp {
         match self {
             Self::Put { .. } => Action::Put,
             Self::Get => Action::Get,
-            Self::FetchAdd(_) => Action::FetchAdd,
-            Self::CompareSwap { .. } => Action::CompareSwap,
+            Self::Atomic(_, action) => *action,
             Self::Flush(_) => Action::Flush,
         }
     }
@@ -51,8 +48,10 @@ pub(crate) struct Remote<S, K> {
     pub rma: RmaOp,
     /// Of a put.
     pub source: Option<S>,
-    /// Of a get. Taken out only while it is written by a copy.
+    /// Of a get, or an atomic operation.
     pub sink: Option<K>,
+    /// Of an atomic operation that has not left: operands, and what is compared with.
+    pub values: Vec<u8>,
     pub to: u32,
     pub place: Place,
     pub total: u64,
@@ -77,7 +76,7 @@ pub(crate) struct Remote<S, K> {
     pub asks: u32,
     /// What a request of a get was refused for.
     pub fault: Option<OpError>,
-    /// What an atomic operation found.
+    /// What an atomic operation found, if that fits.
     pub found: Option<u64>,
 }
 

@@ -1,7 +1,9 @@
 //! Others' accesses that are under way.
 
+use alloc::vec::Vec;
+
 use super::Spot;
-use crate::values::Signal;
+use crate::values::{Kind, Signal};
 
 /// A put whose bytes are arriving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +17,23 @@ pub(crate) struct Arriving {
     pub signal: Option<Signal>,
 }
 
-/// An answer to a get that has not left, or whose memory is still read.
-#[derive(Clone, Copy, Debug)]
+/// An answer with bytes that has not left, or whose memory is still read.
+#[derive(Debug)]
 pub(crate) struct Served {
     pub from: u32,
-    pub spot: Spot,
-    pub bytes: u64,
+    pub kind: Kind,
+    pub bytes: Told,
     /// The initiator's operation, and where in it.
     pub op: u64,
     pub at: u64,
     pub lent: bool,
+}
+
+/// The bytes of an answer.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// So many of a region, as they are when it leaves.
+    Region(Spot, u64),
+    /// These.
+    Bytes(Vec<u8>),
 }

@@ -12,9 +12,9 @@
 //! | 7 | put | key, salt, offset, initiator's operation or 0, flags, port and word of the signal if there is one | the bytes |
 //! | 8 | get | key, salt, offset, length of the whole get, initiator's operation, where in the get, flags and bytes of this request | |
 //! | 9 | got | initiator's operation, where in the get | the bytes |
-//! | 10 | atomic | key, salt, offset, initiator's operation, flags, what is added or stored, what is expected | |
+//! | 10 | atomic | key, salt, offset, initiator's operation, flags | operands, what is compared with |
 //! | 11 | flush | initiator's operation | |
-//! | 12 | result | initiator's operation or 0, status, what an atomic operation found | |
+//! | 12 | result | initiator's operation or 0, status | what a fetching atomic operation found |
 //!
 //! Eager, offer and push go as requests, in one flow, so that messages of a
 //! pair are matched in the order of sending; put, get, atomic and flush as
@@ -52,7 +52,7 @@ pub enum Kind {
     Get = 8,
     /// Those.
     Got = 9,
-    /// Changes 8 bytes of a region.
+    /// Changes numbers in a region.
     Atomic = 10,
     /// Asks for a word when all puts before it are visible.
     Flush = 11,
@@ -136,5 +136,3 @@ pub(crate) const SECOND: u64 = (1 << 48) - 1;
 pub(crate) const FENCE: u64 = 1 << 63;
 /// Of a put's flags: the target's program is told.
 pub(crate) const SIGNAL: u64 = 1;
-/// Of an atomic's flags: compare and swap, not fetch and add.
-pub(crate) const SWAP: u64 = 1;

@@ -51,6 +51,8 @@ pub enum Action {
     Send,
     /// Receives one.
     Receive,
+    /// Has received many, each of which has ended before: its memory is free.
+    ReceiveMany,
     /// Writes another rank's memory.
     Put,
     /// Reads it.
@@ -59,6 +61,8 @@ pub enum Action {
     FetchAdd,
     /// Replaces 8 bytes of it that are as expected.
     CompareSwap,
+    /// Another atomic operation on it.
+    Atomic,
     /// Waits until what was put there is visible.
     Flush,
     /// Sends a message to a port.
@@ -95,8 +99,9 @@ pub enum OpError {
     /// It does not lie in the region.
     #[error("the access does not lie in the other side's region")]
     OutOfBounds,
-    /// The offset of an atomic operation is no multiple of 8.
-    #[error("the offset of an atomic operation must be a multiple of 8")]
+    /// The offset of an atomic operation is no multiple of its element's size, of a complex
+    /// number of half that.
+    #[error("the offset of an atomic operation must be a multiple of its element's size")]
     Unaligned,
     /// The target has no such port for the signal.
     #[error("the other side has no port for the signal")]
@@ -111,7 +116,7 @@ pub enum OpError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Completion {
-    /// Which.
+    /// Which. Of one message of a receive of many it is that receive.
     pub op: OpId,
     /// What it did.
     pub action: Action,
@@ -125,8 +130,10 @@ pub struct Completion {
     pub bytes: u64,
     /// Bytes of the message, or of the access.
     pub total: u64,
-    /// What the sender sent beside the tag. Of an atomic operation: what the 8
-    /// bytes held before it. Of a message to a port: its number.
+    /// Of one message of a receive of many: where in the memory it begins. Else 0.
+    pub at: u64,
+    /// What the sender sent beside the tag. Of an atomic operation that fetches one element
+    /// of at most 8 bytes: what that held before it. Of a message to a port: its number.
     pub data: Option<u64>,
     /// See [`Notify::context`].
     pub context: u64,

@@ -1,7 +1,7 @@
 //! Memory that others may reach into, as the program and others name it.
 
-/// What others may do with a region; nothing by default. Atomic operations
-/// need [`Rights::Both`].
+/// What others may do with a region; nothing by default. Of atomic operations those that
+/// fetch need [`Rights::Both`], those that do not [`Rights::Put`], and reads [`Rights::Get`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rights {
     /// Nothing.

@@ -46,6 +46,8 @@ pub enum Payload<'a, S, K> {
     Source(Range<&'a S>),
     /// A region's.
     Region(Range<&'a K>),
+    /// These bytes, which stay until then.
+    Bytes(&'a [u8]),
 }
 
 /// A message to another rank's exchange. On [`Did::Lent`] its memory is read until

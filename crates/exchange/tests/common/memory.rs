@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_exchange::{OpError, RegionId, RemoteKey, Rights};
+use portolan_exchange::{OpError, Place, RegionId, RemoteKey, Rights};
 
 #[derive(Clone, Debug)]
 pub struct PlainRegion {
@@ -71,20 +71,24 @@ impl Plain {
         &self.memories[self.regions[region].memory][at..at + bytes]
     }
 
-    /// An atomic operation; gives what was there.
+    /// An atomic operation on elements that lie at multiples of `aligned`; gives what was
+    /// there.
     pub fn change(
         &mut self,
         rank: u32,
-        key: RemoteKey,
-        offset: u64,
-        new: impl Fn(u64) -> u64,
-    ) -> Result<u64, OpError> {
-        let (region, at) = self.check(rank, key, offset, 8, Rights::Both)?;
-        if !offset.is_multiple_of(8) {
+        place: Place,
+        bytes: usize,
+        rights: Rights,
+        aligned: u64,
+        new: impl FnOnce(&[u8]) -> Vec<u8>,
+    ) -> Result<Vec<u8>, OpError> {
+        let Place { key, offset } = place;
+        let (region, at) = self.check(rank, key, offset, bytes as u64, rights)?;
+        if !offset.is_multiple_of(aligned) {
             return Err(OpError::Unaligned);
         }
-        let found = u64::from_le_bytes(self.read(region, at, 8).try_into().expect("8 bytes"));
-        self.write(region, at, &new(found).to_le_bytes());
+        let found = self.read(region, at, bytes).to_vec();
+        self.write(region, at, &new(&found));
         Ok(found)
     }
 

@@ -279,6 +279,7 @@ impl At<'_> {
                 read(*bytes, |into| Source::read(*of, *at, into)),
                 Some(m.op),
             ),
+            Payload::Bytes(bytes) => (bytes.to_vec(), Some(m.op)),
             Payload::Region(Memory { of, at, bytes }) => {
                 (read(*bytes, |into| Sink::read(*of, *at, into)), Some(m.op))
             }
@@ -553,7 +554,9 @@ impl Cluster {
         let mut done = true;
         match packet.part {
             None => {
-                let first = if total > cut { cut } else { total };
+                // Those fit one packet.
+                let is_one = matches!(packet.kind, Kind::Atomic | Kind::Result);
+                let first = if total > cut && !is_one { cut } else { total };
                 let incoming = Incoming {
                     from,
                     kind: packet.kind,

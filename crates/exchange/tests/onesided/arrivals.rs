@@ -27,17 +27,28 @@ impl Run {
             What::Get(bytes) => plain
                 .check(to, key, offset, bytes as u64, Rights::Get)
                 .map(|(region, at)| got = plain.read(region, at, bytes).to_vec()),
-            What::Add(add) => plain
-                .change(to, key, offset, |old| old.wrapping_add(add))
-                .map(|old| found = Some(old)),
-            What::Swap(expected, new) => plain
-                .change(
-                    to,
-                    key,
-                    offset,
-                    |old| if old == expected { new } else { old },
-                )
-                .map(|old| found = Some(old)),
+            What::Add(_) | What::Swap(..) => {
+                let new = |old: &[u8]| {
+                    let old = u64::from_le_bytes(old.try_into().expect("8 bytes"));
+                    let new = match what {
+                        What::Add(add) => old.wrapping_add(add),
+                        What::Swap(expected, new) if old == expected => new,
+                        _ => old,
+                    };
+                    new.to_le_bytes().to_vec()
+                };
+                let old = plain.change(to, place, 8, Rights::Both, 8, new);
+                old.map(|old| found = old.try_into().ok().map(u64::from_le_bytes))
+            }
+            What::Change(it) => {
+                let new = |old: &[u8]| it.after(old);
+                plain
+                    .change(to, place, it.bytes(), it.rights(), it.aligned(), new)
+                    .map(|old| {
+                        found = it.data(&old);
+                        got = old;
+                    })
+            }
             What::Flush => Ok(()),
         };
         let begun = self.ops.get_mut(&(rank, op)).expect("begun");

@@ -27,6 +27,13 @@ impl Run {
                         assert_eq!(sink.bytes(), begun.got);
                     }
                 }
+                (What::Change(it), Some(Memory::Sink(sink))) => {
+                    assert!(it.fetching);
+                    if done.result.is_ok() {
+                        assert_eq!(sink.bytes(), begun.got, "{it:?}");
+                    }
+                }
+                (What::Change(it), None) if !it.fetching => {}
                 (What::Add(_) | What::Swap(..) | What::Flush, None) => {}
                 (what, memory) => panic!("{what:?} gave back {memory:?}"),
             }

@@ -5,6 +5,7 @@
 mod common;
 
 mod arrivals;
+mod atomics;
 mod ends;
 mod run;
 

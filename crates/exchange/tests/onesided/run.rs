@@ -7,6 +7,7 @@ use portolan_exchange::{
     RemoteKey, Rights, Signal,
 };
 
+use crate::atomics::Change;
 use crate::common::memory::{Faults, Plain, PlainRegion};
 use crate::common::{Cluster, Net, PORTS, Pieces, Rank, Rng, Trouble, Way};
 
@@ -20,6 +21,7 @@ pub enum What {
     Get(usize),
     Add(u64),
     Swap(u64, u64),
+    Change(Change),
     Flush,
 }
 
@@ -265,8 +267,9 @@ impl Run {
                 local: self.rng.chance(50),
             },
             9..=13 => What::Get(length as usize),
-            14..=15 => What::Add(self.rng.next()),
-            16..=17 => What::Swap(self.rng.below(2) * 0x0706_0504_0302_0100, self.rng.next()),
+            14 => What::Add(self.rng.next()),
+            15..=16 => What::Change(Change::any(&mut self.rng)),
+            17 => What::Swap(self.rng.below(2) * 0x0706_0504_0302_0100, self.rng.next()),
             _ => What::Flush,
         }
     }
@@ -281,6 +284,7 @@ impl Run {
             What::Put { bytes, .. } => self.place(to, bytes.len() as u64),
             What::Get(bytes) => self.place(to, *bytes as u64),
             What::Add(_) | What::Swap(..) => self.place(to, 8),
+            What::Change(it) => self.place(to, it.bytes() as u64),
             What::Flush => Place::default(),
         };
         self.begin_as(rank, to, what, place);
@@ -321,6 +325,15 @@ impl Run {
             What::Swap(old, new) => self
                 .cluster
                 .with(rank, |x| x.compare_swap(to, place, old, new, none)),
+            What::Change(it) if it.fetching => {
+                let sink = Pieces::of(&vec![0; it.bytes()], rng);
+                let fetch = |x: &mut Rank| x.fetch_atomic(to, place, &it.what(), sink, none);
+                self.cluster.with(rank, fetch).map_err(|(why, _)| why)
+            }
+            What::Change(it) => {
+                let change = |x: &mut Rank| x.atomic(to, place, &it.what(), none);
+                self.cluster.with(rank, change)
+            }
             What::Flush => self.cluster.with(rank, |x| x.flush(to, none)),
         };
         let op = op.expect("the rank is alive");

@@ -251,6 +251,61 @@ static void cancelled(void)
     quiet();
 }
 
+/* Short and long messages in one buffer, one behind the other. */
+static void many_in_one_buffer(void)
+{
+    static const size_t lengths[] = {5, 70001, 0, 200000, 9};
+    portolan_tagged_options options;
+    portolan_completion c[8];
+    uint64_t op, next;
+    uint32_t queue;
+    size_t i, at = 0;
+
+    portolan_tagged_options_init(&options);
+    memset(c, 0, sizeof c);
+    c[0].size = sizeof *c;
+    GIVES(0, portolan_queue_open(endpoint, &queue));
+    GIVES(-ENOENT, portolan_post_receive_many(endpoint, 0, 3, 0, in, BIG, 1, &options, &op));
+    options.queue = queue + 1;
+    GIVES(-ENOENT, portolan_post_receive_many(endpoint, 0, 3, 0, in, BIG, 1, &options, &op));
+    options.queue = queue;
+    options.context = 77;
+    if (me == 1) {
+        GIVES(0, portolan_post_receive_many(endpoint, 0, 3, 0, in, 270015 + 4, 5, &options, &op));
+        GIVES(0, portolan_post_receive_many(endpoint, 0, 3, 0, in + BIG / 2, 7, 1, &options, &next));
+    }
+    barrier();
+    for (i = 0; i < 5; i++) {
+        if (me == 0) {
+            fill(out, lengths[i], (uint32_t)i);
+            GIVES(0, portolan_send_tagged(endpoint, 1, 3, out, lengths[i]));
+            continue;
+        }
+        GIVES(1, portolan_queue_wait(endpoint, queue, c, 1, -1));
+        CHECK(c->error == 0 && c->operation == op && c->action == PORTOLAN_RECEIVED && c->context == 77);
+        CHECK(c->bytes == lengths[i] && c->offset == at && is_filled(in + at, lengths[i], (uint32_t)i));
+        at += lengths[i];
+    }
+    if (me == 0) {
+        GIVES(0, portolan_send_tagged(endpoint, 1, 3, "next, cut", 9));
+    } else {
+        GIVES(1, portolan_queue_wait(endpoint, queue, c, 1, -1));
+        CHECK(c->error == 0 && c->operation == op && c->action == PORTOLAN_RECEIVED_MANY);
+        CHECK(c->bytes == at && c->offset == 0 && c->context == 77);
+        GIVES(1, portolan_queue_wait(endpoint, queue, c, 1, -1));
+        CHECK(c->error == -EMSGSIZE && c->operation == next && c->bytes == 7 && c->total == 9);
+        CHECK(memcmp(in + BIG / 2, "next, c", 7) == 0);
+        GIVES(1, portolan_queue_wait(endpoint, queue, c, 1, -1));
+        CHECK(c->error == 0 && c->operation == next && c->action == PORTOLAN_RECEIVED_MANY);
+        GIVES(0, portolan_post_receive_many(endpoint, 0, 3, 0, in, 9, 1, &options, &op));
+        GIVES(1, portolan_cancel(endpoint, op));
+        GIVES(1, portolan_queue_read(endpoint, queue, c, 8));
+        CHECK(c->error == -ECANCELED && c->operation == op && c->bytes == 0);
+    }
+    GIVES(0, portolan_queue_close(endpoint, queue));
+    quiet();
+}
+
 #define MANY 100
 
 static void queues_and_counters(void)
@@ -497,6 +552,7 @@ static void plain(void)
     matching();
     probes_and_claims();
     cancelled();
+    many_in_one_buffer();
     queues_and_counters();
     pushes();
     pulls();

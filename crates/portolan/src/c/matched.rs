@@ -6,8 +6,8 @@ use super::error::{EINVAL, Errno};
 use super::pieces::{Piece, gather, scatter};
 use super::send::{bytes, limit};
 use super::types::{
-    ADDED, CCompletion, CProbed, CTaggedOptions, FLUSHED, GOT, MESSAGE, PUT, RECEIVED, Record,
-    SENT, SWAPPED, SYNC, WITH_DATA, read,
+    ADDED, CCompletion, CHANGED, CProbed, CTaggedOptions, FLUSHED, GOT, MESSAGE, PUT, RECEIVED,
+    RECEIVED_MANY, Record, SENT, SWAPPED, SYNC, WITH_DATA, read,
 };
 use super::{Slot, endpoint};
 use crate::{
@@ -118,6 +118,8 @@ pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CComplet
             Action::CompareSwap => SWAPPED,
             Action::Flush => FLUSHED,
             Action::Message => MESSAGE,
+            Action::ReceiveMany => RECEIVED_MANY,
+            Action::Atomic => CHANGED,
             // C has no number for it.
             _ => 0,
         },
@@ -129,6 +131,7 @@ pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CComplet
         has_data: c.data.is_some().into(),
         reserved: 0,
         context: c.context,
+        offset: c.at,
     })
 }
 
@@ -279,6 +282,23 @@ interface! {
         op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
         selector = selector(endpoint, source, tag, ignore), into = scatter(into, count);
         op.store(endpoint.post_receive(&selector, into, notify)?.0);
+    }
+
+    fn portolan_post_receive_many(
+        handle: *mut Endpoint,
+        source: u32,
+        tag: u64,
+        ignore: u64,
+        start: *mut c_void,
+        length: usize,
+        room_min: u64,
+        o: *const CTaggedOptions,
+        op: *mut u64,
+    ) -> c_int {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
+        selector = selector(endpoint, source, tag, ignore),
+        into = scatter(&one(start, length), 1);
+        op.store(endpoint.post_receive_many(&selector, into, room_min, notify)?.0);
     }
 
     fn portolan_probe(

@@ -6,12 +6,13 @@ use super::error::{EACCES, EFAULT, EINVAL, ENOENT, ERANGE, Errno};
 use super::matched::{check_rank, one, told};
 use super::pieces::{Piece, gather, pieces, scatter};
 use super::types::{
-    CACHED, CAccessOptions, CRegionOptions, LOCAL, MAY_GET, MAY_PUT, SIGNAL, WITH_KEY, read,
+    CACHED, CAccessOptions, CAtomic, CRegionOptions, LOCAL, MAY_GET, MAY_PUT, SIGNAL, WITH_KEY,
+    read,
 };
 use super::{Slot, endpoint};
 use crate::{
-    Endpoint, Notify, PORTS_RESERVED, Place, PutEnd, PutOptions, RegionId, RemoteKey, Rights,
-    Signal,
+    Atomic, AtomicOp, AtomicType, Endpoint, Notify, PORTS_RESERVED, Place, PutEnd, PutOptions,
+    RegionId, RemoteKey, Rights, Signal,
 };
 
 /// A [`RemoteKey`] as C has it.
@@ -97,6 +98,42 @@ unsafe fn notify(options: *const CAccessOptions) -> Result<Notify, Errno> {
         return Err(EINVAL);
     }
     Ok(o.notify)
+}
+
+/// The operation and the type of these numbers.
+fn atomic_of(operation: u32, element: u32) -> Option<(AtomicOp, AtomicType)> {
+    let op = AtomicOp::of(u8::try_from(operation).ok()?)?;
+    Some((op, AtomicType::of(u8::try_from(element).ok()?)?))
+}
+
+/// # Safety
+/// `from` is null or what the header says.
+unsafe fn atomic<'a>(from: *const CAtomic, fetching: bool) -> Result<Atomic<'a>, Errno> {
+    // SAFETY: see above.
+    let c = unsafe { read(from) }?;
+    let (op, of) = atomic_of(c.operation, c.element).ok_or(EINVAL)?;
+    let most = op.elements_max(of, fetching).ok_or(EINVAL)?;
+    let (reads, compares) = (op == AtomicOp::Read, op.compares());
+    if c.reserved != 0
+        || !(1..=most).contains(&c.count)
+        || (reads && !c.operands.is_null())
+        || (!compares && !c.compare.is_null())
+    {
+        return Err(EINVAL);
+    }
+    let values = |start: *const c_void, is_any: bool| match start {
+        _ if !is_any => Ok::<&[u8], Errno>(&[]),
+        start if start.is_null() => Err(EFAULT),
+        // SAFETY: the caller has values for all elements there, for this call.
+        start => Ok(unsafe { std::slice::from_raw_parts(start.cast(), c.count * of.bytes()) }),
+    };
+    Ok(Atomic {
+        op,
+        of,
+        count: c.count,
+        operands: values(c.operands, !reads)?,
+        compare: values(c.compare, compares)?,
+    })
 }
 
 /// # Safety
@@ -222,6 +259,13 @@ interface! {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn portolan_atomic_elements_max(operation: u32, element: u32, fetching: c_int) -> c_int {
+    let most =
+        atomic_of(operation, element).and_then(|(op, of)| op.elements_max(of, fetching != 0));
+    most.map_or(-EINVAL.0, |most| most as c_int)
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_post_put(
     handle: *mut Endpoint,
     rank: u32,
@@ -286,6 +330,28 @@ interface! {
         place = place(key, offset), into = scatter(into, count);
         let begun = endpoint.post_get(rank, place, into, notify);
         op.store(begun.map_err(|(e, _)| e)?.0);
+    }
+
+    fn portolan_post_atomic(
+        handle: *mut Endpoint,
+        rank: u32,
+        key: *const CRemoteKey,
+        offset: u64,
+        what: *const CAtomic,
+        found: *mut c_void,
+        o: *const CAccessOptions,
+        op: *mut u64,
+    ) -> c_int {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
+        at = place(key, offset), what = atomic(what, !found.is_null()),
+        into = scatter(&one(found, what.count * what.of.bytes()), usize::from(!found.is_null()));
+        let begun = if found.is_null() {
+            endpoint.post_atomic(rank, at, &what, notify)?
+        } else {
+            let begun = endpoint.post_fetch_atomic(rank, at, &what, into, notify);
+            begun.map_err(|(e, _)| e)?
+        };
+        op.store(begun.0);
     }
 
     fn portolan_post_fetch_add(

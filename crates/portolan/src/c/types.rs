@@ -237,6 +237,7 @@ pub(super) struct CCompletion {
     pub has_data: u32,
     pub reserved: u32,
     pub context: u64,
+    pub offset: u64,
 }
 
 /// What an operation did.
@@ -248,6 +249,8 @@ pub(super) const ADDED: u32 = 5;
 pub(super) const SWAPPED: u32 = 6;
 pub(super) const FLUSHED: u32 = 7;
 pub(super) const MESSAGE: u32 = 8;
+pub(super) const RECEIVED_MANY: u32 = 9;
+pub(super) const CHANGED: u32 = 10;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -322,6 +325,18 @@ pub(super) struct CAccessOptions {
     pub reserved: u32,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CAtomic {
+    pub size: u32,
+    pub operation: u32,
+    pub element: u32,
+    pub reserved: u32,
+    pub count: usize,
+    pub operands: *const c_void,
+    pub compare: *const c_void,
+}
+
 /// Flags of a put.
 pub(super) const LOCAL: u32 = 1;
 pub(super) const SIGNAL: u32 = 2;
@@ -378,7 +393,7 @@ macro_rules! sized32 {
 
 sized32! {
     COptions CBinding CSendOptions CCounters CTaggedOptions CCompletion CProbed CPush CStatistics
-    CRegionOptions CAccessOptions
+    CRegionOptions CAccessOptions CAtomic
 }
 
 // The layout that programs were built with, on 64-bit machines.
@@ -388,12 +403,13 @@ const _: () = assert!(
         && size_of::<CSendOptions>() == 56
         && size_of::<CCounters>() == 136
         && size_of::<CTaggedOptions>() == 32
-        && size_of::<CCompletion>() == 72
+        && size_of::<CCompletion>() == 80
         && size_of::<CProbed>() == 40
         && size_of::<CPush>() == 32
         && size_of::<CStatistics>() == 88
         && size_of::<CRegionOptions>() == 24
         && size_of::<CAccessOptions>() == 40
+        && size_of::<CAtomic>() == 40
         && size_of::<CMessage>() == 56
         && size_of::<CEvent>() == 48
 );

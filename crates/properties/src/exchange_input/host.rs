@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use portolan_exchange::{
-    Did, Kind, Located, OpError, OpId, Outgoing, Payload, Range, Sink, Source, Task, Where,
+    ATOMIC_BYTES, Did, Kind, Located, OpError, OpId, Outgoing, Payload, Range, Sink, Source, Task,
+    Where,
 };
 
 /// Ranks: the one under test, which is 0, and its peers.
@@ -189,6 +190,10 @@ impl Carrier {
                 assert!(of.is_with(to), "{m:?} is not for {to}");
                 of.range(*at, *bytes);
                 *bytes
+            }
+            Payload::Bytes(bytes) => {
+                assert!(bytes.len() <= ATOMIC_BYTES);
+                bytes.len() as u64
             }
             Payload::Region(Range { of, at, bytes }) => {
                 let Use::Regions(number) = of.of else {

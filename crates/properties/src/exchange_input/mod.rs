@@ -279,7 +279,8 @@ impl<'a> Run<'a> {
     fn check_sink(&self, done: &Completion, sink: &Bytes) {
         let got = done.bytes as usize;
         assert!(got <= sink.bytes.len(), "{done:?}");
-        if done.action == portolan_exchange::Action::Get && done.peer == 0 {
+        use portolan_exchange::Action;
+        if matches!(done.action, Action::Get | Action::Atomic) && done.peer == 0 {
             // Whoever was permitted has written there.
             return;
         }

@@ -1,6 +1,6 @@
 //! What peers say: anything, or answers to what they heard, whole or in parts.
 
-use portolan_exchange::{Incoming, KINDS, Kind, Took};
+use portolan_exchange::{AtomicOp, AtomicType, Incoming, KINDS, Kind, Took};
 
 use super::Run;
 use super::host::{Heard, mark};
@@ -50,12 +50,31 @@ impl Run<'_> {
         let words: Vec<u64> = (0..count).map(|_| self.word(from)).collect();
         let total = match kind {
             Kind::Pull | Kind::Done | Kind::Credit | Kind::Get => 0,
-            Kind::Atomic | Kind::Flush | Kind::Result => 0,
+            Kind::Atomic => return self.say_atomic(from, words),
+            Kind::Flush => 0,
+            Kind::Result => u64::from(self.input.byte() % 4) * 8,
             _ => self.word(from),
         };
         // Where there must be none, and perhaps is.
         let total = if self.input.byte() == 0xff { 1 } else { total };
         self.say(from, kind, &words, total);
+    }
+
+    /// An atomic operation, mostly one that there is.
+    fn say_atomic(&mut self, from: u32, mut words: Vec<u64>) {
+        let [op, of, count, fetching] = [(); 4].map(|()| self.input.byte());
+        let (op, of) = (op % 20, of % 13);
+        let count = 1 + u64::from(count % 8);
+        let flags = u64::from(op) | u64::from(of) << 8 | u64::from(fetching & 1) << 16;
+        if words.len() > 4 {
+            words[4] = flags | count << 32 | u64::from(fetching >> 7) << 63;
+        }
+        let bytes = AtomicType::of(of).map_or(3, AtomicType::bytes) as u64;
+        let values = AtomicOp::of(op).map_or(1, |op| match op {
+            AtomicOp::Read => 0,
+            op => 1 + u64::from(op.compares()),
+        });
+        self.say(from, Kind::Atomic, &words, values * count * bytes);
     }
 
     /// The answer to something that was asked, perhaps with a word changed.
@@ -79,7 +98,8 @@ impl Run<'_> {
             Kind::Get => (Kind::Got, vec![words[4], words[5]], words[6] & !(1 << 63)),
             Kind::Put | Kind::Atomic => {
                 let status = u64::from(choice >> 2 & 7) * u64::from(choice & 1);
-                (Kind::Result, vec![words[3], status, words[2]], 0)
+                let found = if kind == Kind::Atomic { 8 } else { 0 };
+                (Kind::Result, vec![words[3], status], found)
             }
             Kind::Flush => (Kind::Result, vec![words[0]], 0),
             Kind::Offer if choice & 3 == 0 => (Kind::Done, vec![words[2]], 0),

@@ -1,8 +1,9 @@
 //! What the program does.
 
 use portolan_exchange::{
-    InlineReceive, MessageId, Notify, OpError, OpId, Place, PutEnd, PutOptions, RegionId,
-    RegisterRefused, RemoteKey, Rights, Selector, SendOptions, SendRefused, Signal,
+    Atomic, AtomicOp, AtomicType, InlineReceive, MessageId, Notify, OpError, OpId, Place, PutEnd,
+    PutOptions, RegionId, RegisterRefused, RemoteKey, Rights, Selector, SendOptions, SendRefused,
+    Signal,
 };
 
 use super::host::{Bytes, FILL, Permitted, SIZE, Use, mark};
@@ -81,7 +82,7 @@ impl Run<'_> {
             Ok(id) => self.ops.push(Op { id, with: Some(to) }),
             Err(SendRefused::BadRank) => assert_eq!(to, SIZE as u32),
             Err(SendRefused::PeerDead) => assert!(self.dead[to as usize]),
-            Err(SendRefused::TooLong) => panic!("it is not long"),
+            Err(why @ (SendRefused::TooLong | SendRefused::BadAtomic)) => panic!("{why:?}"),
         }
     }
 
@@ -171,7 +172,20 @@ impl Run<'_> {
     fn atomic(&mut self) {
         let (to, place, none) = (self.rank(), self.place(), Notify::default());
         let x = &mut self.exchange;
-        let made = match self.input.byte() % 4 {
+        let choice = self.input.byte();
+        let made = match choice % 4 {
+            0 if choice & 4 != 0 => {
+                let what = Atomic {
+                    op: AtomicOp::SwapMasked,
+                    of: AtomicType::U16,
+                    count: 4,
+                    operands: &[1; 8],
+                    compare: &[2; 8],
+                };
+                let sink = memory(Use::With(to), 8, FILL);
+                let made = x.fetch_atomic(to, place, &what, sink, none);
+                made.map_err(|(why, _)| why)
+            }
             0 => x.fetch_add(to, place, 5, none),
             1 => x.compare_swap(to, place, 5, 6, none),
             2 => x.flush(to, none),

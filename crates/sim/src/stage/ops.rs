@@ -2,8 +2,8 @@
 
 use portolan_core::{Gather, Scatter, SendError, SpaceId};
 use portolan_exchange::{
-    Completion, Memory, Notify, OpError, OpId, Place, PutOptions, RemoteKey, Selector,
-    SendOptions as TaggedOptions, Signal,
+    Action, Completion, Memory, Notify, OpError, OpId, Place, PutOptions, QueueId, RemoteKey,
+    Selector, SendOptions as TaggedOptions, Signal,
 };
 use portolan_wire::Priority;
 
@@ -47,6 +47,8 @@ pub enum Kind {
     Gives(Draft),
     Sends(Parcel),
     Receives(Parcel),
+    /// By a receive of many messages, whose ends come in this queue.
+    ReceivesMany(Parcel, QueueId),
     /// A receive that was cancelled.
     Cancelled(Parcel),
     Puts {
@@ -226,6 +228,21 @@ impl Rank {
                     return;
                 }
             }
+            2 if parcel.bytes > 0 => {
+                // It takes this message, and has then too little room.
+                let into = Scatter::from(vec![0; parcel.bytes]).and(vec![0; 9]);
+                let queue = self.engine.exchange(space).open_queue();
+                let notify = Notify {
+                    queue: Some(queue),
+                    ..Notify::default()
+                };
+                let op = self
+                    .engine
+                    .post_receive_many(space, &selector, into, 10, notify);
+                let op = op.expect("the rank is there");
+                self.ops.push((op, Kind::ReceivesMany(parcel, queue)));
+                return;
+            }
             _ => {}
         }
         let room = parcel.bytes + self.rng.index(50);
@@ -270,9 +287,10 @@ impl Rank {
         (self.ops).extend(given.map(|(_, draft, op)| (op, Kind::Gives(draft))));
         for (op, kind) in std::mem::take(&mut self.ops) {
             let space = match &kind {
-                Kind::Sends(parcel) | Kind::Receives(parcel) | Kind::Cancelled(parcel) => {
-                    self.space_of(parcel)
-                }
+                Kind::Sends(parcel)
+                | Kind::Receives(parcel)
+                | Kind::ReceivesMany(parcel, _)
+                | Kind::Cancelled(parcel) => self.space_of(parcel),
                 Kind::Gives(draft) => draft.space,
                 _ => SpaceId::PROGRAM,
             };
@@ -281,8 +299,19 @@ impl Rank {
                 self.ops.push((op, kind));
                 continue;
             }
-            let (done, memory) = exchange.take(op).expect("it has ended");
             any = true;
+            if let Kind::ReceivesMany(parcel, queue) = kind {
+                let (done, mut memory) = exchange.next_of(queue).expect("one of them");
+                if done.action == Action::Receive {
+                    let (over, all) = exchange.next_of(queue).expect("it has ended");
+                    assert_eq!((over.op, over.result, done.at), (done.op, Ok(()), 0));
+                    memory = all;
+                }
+                exchange.close_queue(queue);
+                self.ended(&Kind::Receives(parcel), &done, memory);
+                continue;
+            }
+            let (done, memory) = exchange.take(op).expect("it has ended");
             self.ended(&kind, &done, memory);
         }
         any
@@ -309,7 +338,7 @@ impl Rank {
                 };
             }
             Kind::Sends(parcel) => parcel.to,
-            Kind::Receives(parcel) => parcel.from,
+            Kind::Receives(parcel) | Kind::ReceivesMany(parcel, _) => parcel.from,
             Kind::Cancelled(_) => {
                 assert_eq!(done.result, Err(OpError::Cancelled));
                 return;
@@ -335,7 +364,7 @@ impl Rank {
             Err(e) => panic!("{kind:?}: {e}"),
         }
         match kind {
-            Kind::Receives(parcel) => {
+            Kind::Receives(parcel) | Kind::ReceivesMany(parcel, _) => {
                 assert_eq!((done.tag, done.bytes), (parcel.tag, parcel.bytes as u64));
                 content::verify(parcel.tag as usize, 0, &bytes[..parcel.bytes]);
             }

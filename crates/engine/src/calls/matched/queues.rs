@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portolan_core::{Exchange, Misuse, SpaceId, WaitError};
-use portolan_exchange::{Completion, Count, CounterId, Push, QueueId, Statistics};
+use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
 
 use super::completion::Ended;
 use super::tagged::deadline;
@@ -61,8 +61,7 @@ impl Space {
     }
 
     /// Hands completions of a queue to `each`, the oldest first, after one pass of progress
-    /// if it is empty: `most` at most, and until `each` returns false. Returns how many. Their
-    /// operations' memory is freed.
+    /// if it is empty: `most` at most, and until `each` returns false. Returns how many.
     ///
     /// # Errors
     /// As [`Space::next_completion`].
@@ -70,7 +69,7 @@ impl Space {
         &self,
         queue: QueueId,
         most: usize,
-        mut each: impl FnMut(&Completion) -> bool,
+        mut each: impl FnMut(Ended) -> bool,
     ) -> Result<usize, Misuse> {
         let mut s = self.enter()?;
         s.check_queue(self.id, queue)?;
@@ -80,7 +79,7 @@ impl Space {
                 && let Some(ended) = s.next_of(self.id, queue)
             {
                 taken += 1;
-                if !each(&ended.completion) {
+                if !each(ended) {
                     break;
                 }
             }

@@ -6,7 +6,8 @@ use portolan_core::{
     SendError, SpaceId, WaitError,
 };
 use portolan_exchange::{
-    DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId, RemoteKey, Rights, SendRefused,
+    Atomic, DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId, RemoteKey, Rights,
+    SendRefused,
 };
 use portolan_sys::clock::now_ns;
 
@@ -282,9 +283,51 @@ impl Space {
         begun
     }
 
-    /// Adds to a 64-bit little-endian number of another rank's, whose offset is
-    /// a multiple of 8; the completion's `data` is what was there before.
-    /// Atomic among such operations.
+    /// Changes numbers of another rank's, each atomically among such operations; what they
+    /// were before is not told. The offset is a multiple of an element's size, of a complex
+    /// number of half that. The values are copied: their memory is free when this returns.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was begun. [`Misuse::BadAtomic`]: there is no such operation, see
+    /// [`AtomicOp::elements_max`](crate::AtomicOp::elements_max), or the values have other
+    /// lengths.
+    pub fn post_atomic(
+        &self,
+        rank: u32,
+        place: Place,
+        what: &Atomic<'_>,
+        notify: Notify,
+    ) -> Result<OpId, SendError> {
+        self.post_short(rank, notify, |x| x.atomic(rank, place, what, notify))
+    }
+
+    /// The same, and fills `into` with what the numbers were before; it has just their
+    /// length. Of one number of at most 8 bytes the completion's `data` says it too.
+    ///
+    /// # Errors
+    /// As there, with the memory.
+    pub fn post_fetch_atomic(
+        &self,
+        rank: u32,
+        place: Place,
+        what: &Atomic<'_>,
+        into: impl Into<Scatter>,
+        notify: Notify,
+    ) -> Result<OpId, (SendError, Scatter)> {
+        let into = into.into();
+        let mut s = match self.enter_to_begin(notify) {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), into)),
+        };
+        let begun = s.reach(self.id, rank, into, |x, into| {
+            x.fetch_atomic(rank, place, what, into, notify)
+        });
+        s.end();
+        begun
+    }
+
+    /// Adds to a 64-bit little-endian number of another rank's: an atomic operation whose
+    /// completion's `data` is what was there before.
     ///
     /// # Errors
     /// [`SendError`]; nothing was begun.

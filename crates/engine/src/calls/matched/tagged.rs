@@ -315,8 +315,34 @@ impl Space {
         Ok(id)
     }
 
+    /// Posts a receive that takes many messages: those that fit `selector`, one behind the
+    /// other without gaps, until less than `room_min` bytes are left, at least 1. A message
+    /// that is longer than the room left is cut.
+    ///
+    /// Each message has a completion as of a receive, in the queue of `notify`, in the
+    /// order in which they are complete: [`Completion::op`] is this receive, and
+    /// [`Completion::at`] where in the memory the message begins. After all of them the receive
+    /// itself ends, as [`Action::ReceiveMany`](crate::Action::ReceiveMany), and
+    /// the memory comes back. [`Space::cancel`] has it take no more.
+    ///
+    /// # Errors
+    /// [`Misuse`]: [`Misuse::NoSuchQueue`] also where `notify` names none.
+    pub fn post_receive_many(
+        &self,
+        selector: &Selector,
+        into: impl Into<Scatter>,
+        room_min: u64,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        let mut s = self.enter()?;
+        let id = s.post_receive_many(self.id, selector, into.into(), room_min, notify)?;
+        s.end();
+        Ok(id)
+    }
+
     /// Cancels a receive that no message has met; it ends as cancelled. False
-    /// if it has met one, or is a send: then it goes on.
+    /// if it has met one, or is a send: then it goes on. A receive of many messages takes
+    /// no more, and ends as cancelled when those that it has taken have ended.
     ///
     /// # Errors
     /// [`WaitError::NoSuchOperation`], [`WaitError::Misuse`].

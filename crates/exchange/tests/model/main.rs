@@ -1,14 +1,17 @@
 //! Random programs on a random network, beside two plain lists for each rank.
 
 #[allow(dead_code, reason = "each test uses its part")]
+#[path = "../common/mod.rs"]
 mod common;
+mod many;
 
 use std::collections::BTreeMap;
 
+use self::many::Many;
 use common::{Cluster, Net, Pieces, Rng, Trouble};
 use portolan_exchange::{
     Action, Completion, Config, InlineReceive, Kind, Memory, MessageId, Notify, OpError, OpId,
-    Push, Selector, SendOptions,
+    Push, QueueId, Selector, SendOptions,
 };
 
 /// A receive that stands, until it is an operation.
@@ -42,7 +45,12 @@ struct Program {
     expected: BTreeMap<OpId, usize>,
     room: BTreeMap<OpId, usize>,
     claimed: Vec<(MessageId, usize)>,
+    /// Receives of many messages.
+    many: BTreeMap<OpId, Many>,
 }
+
+/// Where their ends are told: the first queue of each rank.
+const QUEUE: QueueId = QueueId(0);
 
 struct Run {
     rng: Rng,
@@ -122,8 +130,12 @@ impl Run {
             share_min: rng.below(2_000),
             ..Config::default()
         };
+        let mut cluster = Cluster::new(size, &config, net);
+        for rank in &mut cluster.ranks {
+            assert_eq!(rank.open_queue(), QUEUE);
+        }
         Self {
-            cluster: Cluster::new(size, &config, net),
+            cluster,
             programs: (0..size).map(|_| Program::default()).collect(),
             sent: Vec::new(),
             on_the_way: BTreeMap::new(),
@@ -149,7 +161,13 @@ impl Run {
 
     /// A message has begun to arrive: who gets it?
     fn arrives(&mut self, index: usize) {
-        let Sent { name, to, tag, .. } = self.sent[index];
+        let Sent {
+            name,
+            to,
+            tag,
+            total,
+            ..
+        } = self.sent[index];
         let program = &mut self.programs[to as usize];
         match program
             .posted
@@ -157,8 +175,18 @@ impl Run {
             .position(|(_, s)| fits(s, name.0, tag))
         {
             Some(at) => {
-                let (op, _) = program.posted.remove(at);
-                program.expected.insert(op, index);
+                let (op, _) = program.posted[at];
+                let many = program.many.get_mut(&op);
+                let stays = match many {
+                    Some(many) => {
+                        many.take(index, total);
+                        many.takes_more()
+                    }
+                    None => program.expected.insert(op, index).is_some(),
+                };
+                if !stays {
+                    program.posted.remove(at);
+                }
             }
             None => program.unexpected.push(index),
         }
@@ -219,6 +247,28 @@ impl Run {
         let sent = &self.sent;
         let program = &mut self.programs[rank as usize];
         let fitting = |i: &usize| fits(&selector, sent[*i].name.0, sent[*i].tag);
+        if self.rng.chance(25) {
+            let room_min = self.rng.below(300);
+            let notify = Notify {
+                queue: Some(QUEUE),
+                ..Notify::default()
+            };
+            let op = self.cluster.with(rank, |x| {
+                x.post_receive_many(&selector, sink, room_min, notify)
+            });
+            let mut many = Many::new(selector, room, room_min as usize);
+            while many.takes_more()
+                && let Some(at) = program.unexpected.iter().position(fitting)
+            {
+                let index = program.unexpected.remove(at);
+                many.take(index, sent[index].total);
+            }
+            if many.takes_more() {
+                program.posted.push((op, selector));
+            }
+            program.many.insert(op, many);
+            return;
+        }
         let posted = if self.rng.chance(50) {
             let alone = !program.room.contains_key(&INLINE)
                 && program.posted.is_empty()
@@ -293,7 +343,8 @@ impl Run {
 
     fn cancel(&mut self, rank: u32) {
         let program = &mut self.programs[rank as usize];
-        let all: Vec<OpId> = program.room.keys().copied().collect();
+        let all = program.room.keys().chain(program.many.keys());
+        let all: Vec<OpId> = all.copied().collect();
         if all.is_empty() {
             return;
         }
@@ -376,6 +427,43 @@ impl Run {
             };
             self.ended(rank, done, memory);
         }
+        while let Some((done, memory)) = self.cluster.ranks[rank as usize].next_of(QUEUE) {
+            self.many_ended(rank, &done, memory);
+        }
+    }
+
+    /// A receive of many messages has ended, or one of these.
+    fn many_ended(&mut self, rank: u32, done: &Completion, memory: Option<Memory<Pieces, Pieces>>) {
+        self.completed += 1;
+        let (sent, program) = (&self.sent, &mut self.programs[rank as usize]);
+        let many = program.many.get_mut(&done.op).expect("a receive of many");
+        if done.action == Action::Receive {
+            assert!(memory.is_none());
+            let is = |index: usize| {
+                let it = &sent[index];
+                (it.name.0, it.tag, it.data) == (done.peer, done.tag, done.data)
+                    && it.total as u64 == done.total
+            };
+            let whole = many.ended(done, |index| sent[index].total, is);
+            assert!(whole.is_some() || self.cluster.net.dead.contains(&done.peer));
+            return;
+        }
+        assert_eq!(done.action, Action::ReceiveMany);
+        let Some(Memory::Sink(sink)) = memory else {
+            panic!("it gives its memory back");
+        };
+        let posted = program.posted.iter().any(|(op, _)| *op == done.op);
+        many.is_over(done, posted);
+        for (index, place) in &many.whole {
+            let it = &sent[*index];
+            let bytes = &bytes_of(it.name, it.total)[..place.len()];
+            assert_eq!(&sink.bytes()[place.clone()], bytes);
+        }
+        if done.result == Err(OpError::PeerDead) {
+            let source = many.selector.source.expect("it names one");
+            assert!(self.cluster.net.dead.contains(&source));
+        }
+        program.many.remove(&done.op);
     }
 
     /// An operation has ended: is it as it should be?
@@ -478,6 +566,7 @@ impl Run {
         }
         for rank in self.alive() {
             self.cluster.is_idle(rank);
+            assert!(self.programs[rank as usize].many.is_empty());
             let mut published = self.cluster.net.published.keys();
             assert!(published.all(|(owner, _)| *owner != rank));
         }

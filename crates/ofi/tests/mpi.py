@@ -1,0 +1,45 @@
+"""A program of MPI: point to point in a ring, in all sizes, probes, collective operations."""
+
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+rank, size = world.rank, world.size
+left, right = (rank - 1) % size, (rank + 1) % size
+
+for n in (0, 1, 8, 1000, 5000, 70000, 1 << 20):
+    ours, theirs = bytearray([rank + 1]) * n, bytearray(n)
+    # Each only receives from its left, whoever that is.
+    both = [
+        world.Irecv([theirs, MPI.BYTE], source=MPI.ANY_SOURCE, tag=n % 100),
+        world.Isend([ours, MPI.BYTE], dest=right, tag=n % 100),
+    ]
+    MPI.Request.Waitall(both)
+    assert theirs == bytearray([left + 1]) * n, n
+    world.Barrier()
+
+# A message that is looked at first, and one that waits for its receive.
+mine = world.isend({"from": rank}, dest=right, tag=7)
+status = MPI.Status()
+message = world.mprobe(source=left, status=status)
+assert status.tag == 7 and message.recv() == {"from": left}
+mine.wait()
+assert not world.iprobe(tag=8)
+mine = world.Issend([bytearray(3), MPI.BYTE], dest=right, tag=9)
+world.Recv([bytearray(3), MPI.BYTE], source=left, tag=9)
+mine.Wait()
+
+# A receive that is cancelled.
+never = world.Irecv([bytearray(1), MPI.BYTE], source=left, tag=10)
+never.Cancel()
+never.Wait(status)
+assert status.Is_cancelled()
+
+assert world.allreduce(rank) == size * (size - 1) // 2
+assert world.allgather(rank) == list(range(size))
+assert world.alltoall([rank * size + to for to in range(size)]) == [of * size + rank for of in range(size)]
+part = world.Split(rank % 2, rank)
+assert part.allreduce(1) == len(range(rank % 2, size, 2))
+part.Free()
+world.Barrier()
+if rank == 0:
+    print(f"{size} ranks: all is well", flush=True)
