@@ -15,7 +15,7 @@ use portolan_wire::Priority;
 use self::cache::Cache;
 pub use self::cache::{Extent, Released};
 pub(crate) use self::memory::Row;
-pub use self::memory::{Gather, Scatter, prepare};
+pub use self::memory::{Gather, Scatter, address_space, prepare};
 pub use self::published::Published;
 use crate::lanes::{Lane, Lanes};
 use crate::out::Out;

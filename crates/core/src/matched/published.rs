@@ -147,11 +147,15 @@ fn publish(
     let opened = exchange.opened(id)?;
     let (key, rights) = (in_table(space, &opened.key), shared(opened.rights));
     let bytes = usize::try_from(opened.bytes).ok()?;
-    let slice = opened.memory.slice(opened.start, bytes)?;
+    let start = if opened.memory.is_address_space() {
+        opened.start
+    } else {
+        opened.memory.slice(opened.start, bytes)?.as_mut_ptr() as u64
+    };
     // SAFETY: the memory stays where it is until `hide` has said that nobody
     // copies any more, or for good. Whoever registered it lets it change at any
     // time; the references to it that the exchange makes live for one copy of
     // bytes, from which nothing is concluded.
-    let memory = unsafe { Exposed::new(slice.as_mut_ptr() as u64, opened.bytes) };
+    let memory = unsafe { Exposed::new(start, opened.bytes) };
     link.outlet().publish(key, memory, rights).ok()
 }
