@@ -82,7 +82,7 @@ pub use engine::{Engine, NotNear};
 pub use environment::{Clock, Network, Tracer};
 pub use groups::Group;
 pub use lanes::{Lane, LaneCount, Lanes, Restarted};
-pub use matched::{Exchange, Extent, Gather, Matched, Released, Scatter};
+pub use matched::{Exchange, Extent, Gather, Matched, Released, Scatter, address_space};
 pub use net::{NetLane, PACKET_MIN};
 pub use out::{Credentials, NetTx, NewPeer, Out, ProtoTables};
 pub use shm::ShmLane;

@@ -9,12 +9,13 @@ mod memory;
 mod published;
 
 use portolan_exchange::{self as exchange, KINDS, Kind, LaneTerms, Notify};
+use portolan_ring::RegionKey;
 use portolan_wire::Priority;
 
 use self::cache::Cache;
 pub use self::cache::{Extent, Released};
 pub(crate) use self::memory::Row;
-pub use self::memory::{Gather, Scatter, prepare};
+pub use self::memory::{Gather, Scatter, address_space, prepare};
 pub use self::published::Published;
 use crate::lanes::{Lane, Lanes};
 use crate::out::Out;
@@ -320,8 +321,10 @@ impl Drop for Part {
 }
 
 /// By what the table of the shared memory lane names a region of a space.
-pub(crate) fn in_table(space: SpaceId, key: &exchange::RemoteKey) -> Option<u64> {
-    Some(key.in_table()? ^ space.salt())
+pub(crate) const fn in_table(space: SpaceId, key: &exchange::RemoteKey) -> RegionKey {
+    let [key, salt] = key.in_table();
+    let key = key ^ space.salt();
+    RegionKey { key, salt }
 }
 
 /// The flow of a space's exchange, of what is no reply.

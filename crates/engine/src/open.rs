@@ -414,6 +414,7 @@ impl Opening {
         let engine = Engine::new(core, matched, net, shm, HostClock);
         let mut state = State::new(engine, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;
+        state.cma = cma;
         if standalone {
             state.own_network = OwnNetwork::of(address.ip);
         }

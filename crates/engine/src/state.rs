@@ -114,6 +114,8 @@ pub(crate) struct State {
     pids: Vec<(u32, Pidfd)>,
     /// Outside of a job: others of this host.
     near: Option<Near>,
+    /// Memory may be copied between processes by the kernel.
+    pub cma: bool,
     pub own_network: OwnNetwork,
     pub sleep: SleepState,
     pub backoff: Backoff,
@@ -171,6 +173,7 @@ impl State {
             watch,
             pids,
             near: None,
+            cma: true,
             own_network: OwnNetwork {
                 ip: [0; 16],
                 prefix: 0,

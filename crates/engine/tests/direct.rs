@@ -192,11 +192,14 @@ fn what_is_not_in_the_table_is_asked_for() {
         assert_eq!(directly(&a), before);
         result.unwrap()
     };
-    // A key alone, and memory in several pieces.
-    assert_eq!(
-        by_messages(RemoteKey::any(key.key()), 0, vec![2; 8]),
-        Ok(())
-    );
+    // A key alone says enough.
+    for (any, result) in [
+        (RemoteKey::any(key.key()), Ok(())),
+        (RemoteKey::any(!key.key()), Err(OpError::BadKey)),
+    ] {
+        let op = put(&a, any, 0, vec![2; 8]);
+        assert_eq!(ended(&a, op), Some(result));
+    }
     let pieces = Scatter::from(vec![0; 5]).and(vec![0; 5]);
     let (withdrawn, in_pieces) = published(&b, pieces, Rights::Put);
     assert_eq!(by_messages(in_pieces, 3, vec![3; 4]), Ok(()));

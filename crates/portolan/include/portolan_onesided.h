@@ -18,7 +18,7 @@
  * -ENOKEY       the target has no region under this key, or no longer
  * -EACCES       the region's rights do not allow the access, or one-sided access
  *               is forbidden at the target
- * -ERANGE       the access does not lie in the region
+ * -ERANGE       the access does not lie in the region, or nothing is mapped there
  * -EINVAL       the offset of an atomic operation is not a multiple of the size of
  *               its elements (for complex numbers: of half of it)
  * -ECONNREFUSED the target has closed the port of the signal
@@ -49,7 +49,7 @@ extern "C" {
 #define PORTOLAN_MAY_GET 1u
 #define PORTOLAN_MAY_PUT 2u
 
-/* Flags of a region, at most one. */
+/* Flags of a region, at most one, or the first and the last. */
 /* The region's key is `key` of the options, not one that the library chooses. */
 #define PORTOLAN_KEY 1u
 /* For memory in one piece that is used again and again. A region of the same
@@ -60,10 +60,17 @@ extern "C" {
  * as many as the setting regions_cached says. */
 #define PORTOLAN_CACHED 2u
 
+/* The region is the whole address space, 2^64 - 1 bytes from address 0 on: an access
+ * names bytes by their address. `memory` is null and `bytes` 0. Nothing is mapped,
+ * locked or walked. An access to an address that is not mapped, or that may not be
+ * written, ends with -ERANGE; of a put a part may then have been written. Whoever
+ * has the key can access any memory of this process, as the rights say. */
+#define PORTOLAN_ADDRESS_SPACE 4u
+
 /* How memory is registered. */
 typedef struct portolan_region_options {
     uint32_t size;
-    /* PORTOLAN_KEY, PORTOLAN_CACHED or 0. */
+    /* PORTOLAN_KEY, PORTOLAN_CACHED, PORTOLAN_ADDRESS_SPACE or 0. */
     uint32_t flags;
     /* PORTOLAN_MAY_*: what others may do. Default: 0, nothing. */
     uint32_t rights;
@@ -96,12 +103,16 @@ typedef struct portolan_remote_key {
  * so read it by volatile or atomic reads, or by portolan_region_read().
  * -EEXIST  the key already names another region here
  * -ENOSPC  65,536 regions are registered
- * -EACCES  one-sided access is forbidden here */
+ * -EACCES  one-sided access is forbidden here
+ * -EOPNOTSUPP  PORTOLAN_ADDRESS_SPACE: the kernel does not permit process_vm_readv
+ *          and process_vm_writev of this process on itself, or PORTOLAN_DISABLE
+ *          names cma */
 int portolan_register(portolan_endpoint *endpoint, void *memory, size_t bytes,
                       const portolan_region_options *options, uint64_t *region);
 
 /* Does the same for several pieces: one region of all their bytes in a row.
- * -EINVAL  PORTOLAN_CACHED with other than one piece */
+ * -EINVAL  PORTOLAN_CACHED with other than one piece, or PORTOLAN_ADDRESS_SPACE with
+ *          memory */
 int portolan_registerv(portolan_endpoint *endpoint, const struct iovec *pieces, size_t count,
                        const portolan_region_options *options, uint64_t *region);
 
@@ -117,7 +128,7 @@ void portolan_remote_key_any(uint64_t number, portolan_remote_key *key);
 /* Reads a region of this rank itself while others may change it. `to` must not lie
  * in the region.
  * -ENOENT  the region is not open
- * -ERANGE  the bytes do not lie in it */
+ * -ERANGE  the bytes do not lie in it, or are not mapped */
 int portolan_region_read(portolan_endpoint *endpoint, uint64_t region, uint64_t offset, void *to,
                          size_t bytes);
 
@@ -140,7 +151,7 @@ int portolan_forget_memory(portolan_endpoint *endpoint, const void *memory, size
 int portolan_forbid_onesided(portolan_endpoint *endpoint);
 
 /* Registers memory of the region `of` once more: `bytes` bytes from `offset` on,
- * all of it or a part. Rights and key come from `options` (not PORTOLAN_CACHED);
+ * all of it or a part. Rights and key come from `options` (none but PORTOLAN_KEY);
  * null, and `*region`, are as in portolan_register(). The two regions may be
  * deregistered in any order. The memory is lent until the last of its regions was
  * deregistered.

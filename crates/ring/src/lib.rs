@@ -47,8 +47,8 @@ pub use portolan_sys::memory::MemoryError;
 pub use queue::queue_lines;
 pub use queue::{BATCH, Exchange, Offsets, Share, Words};
 pub use regions::{
-    Permission, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionUse, RegionsLayout,
-    Terms, UseWord, WithdrawError,
+    Permission, PublishError, Region, RegionId, RegionKey, RegionOwner, RegionTable, RegionUse,
+    RegionsLayout, Terms, UseWord, WithdrawError,
 };
 pub use sleep::{Fence, SleepWord, Slumber};
 pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};

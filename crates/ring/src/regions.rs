@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | 1 | word 0: [`Terms`] |
 //! | buckets × 4 | eight slots of four words: state, key, start, length |
+//! | buckets | the salts of eight slots |
 //!
 //! A state is 0 or, from the lowest bit: two bits of [`Permission`], one that says
 //! that the slot is published, and the slot's generation.
@@ -107,11 +108,27 @@ impl Terms {
     }
 }
 
+/// By what others name a region: any 64 bits, and a salt that tells regions apart which
+/// have the same key one after another. Salt 0: whatever region has the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionKey {
+    /// The key.
+    pub key: u64,
+    /// The salt.
+    pub salt: u64,
+}
+
+impl From<u64> for RegionKey {
+    fn from(key: u64) -> Self {
+        Self { key, salt: 0 }
+    }
+}
+
 /// A range of the owner's address space under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// By which others name it: any 64 bits.
-    pub key: u64,
+    /// By which others name it. No two have the same key at once, whatever their salts.
+    pub key: RegionKey,
     /// Address of its first byte in the owner's process.
     pub start: u64,
     /// Bytes; `start + length` does not overflow.
@@ -146,7 +163,7 @@ impl RegionsLayout {
     /// Lines that a table takes.
     #[must_use]
     pub const fn lines(&self) -> usize {
-        1 + self.buckets() * BUCKET_LINES
+        1 + self.buckets() * (BUCKET_LINES + 1)
     }
 
     /// The slots where `key` may stand.
@@ -211,11 +228,19 @@ impl<'m> RegionTable<'m> {
         self.lines[1 + at / 8].word(at % 8)
     }
 
+    fn salt(&self, slot: usize) -> &'m AtomicU64 {
+        let first = 1 + self.layout.buckets() * BUCKET_LINES;
+        self.lines[first + slot / 8].word(slot % 8)
+    }
+
     /// What stands in a slot with state `state`, as it seems.
     fn entry(&self, slot: usize, state: u64) -> Region {
         let word = |which| self.word(slot, which).load(Ordering::Relaxed);
         Region {
-            key: word(KEY),
+            key: RegionKey {
+                key: word(KEY),
+                salt: self.salt(slot).load(Ordering::Relaxed),
+            },
             start: word(START),
             length: word(LENGTH),
             rights: Permission::of(state),
@@ -243,13 +268,22 @@ impl<'m> UseWord<'m> {
     /// Finds `key` in the table of owner `owner` and keeps the entry from
     /// being withdrawn. `None`: at some time during the call there was none.
     #[must_use]
-    pub fn hold(&mut self, owner: u16, table: &RegionTable<'_>, key: u64) -> Option<RegionUse<'_>> {
+    pub fn hold(
+        &mut self,
+        owner: u16,
+        table: &RegionTable<'_>,
+        key: impl Into<RegionKey>,
+    ) -> Option<RegionUse<'_>> {
+        let RegionKey { key, salt } = key.into();
         for slot in table.layout.slots_of(key) {
             let state = table.word(slot, STATE).load(Ordering::Acquire);
             if state & PUBLISHED == 0 || table.word(slot, KEY).load(Ordering::Relaxed) != key {
                 continue;
             }
             let region = table.entry(slot, state);
+            if salt != 0 && region.key.salt != salt {
+                continue;
+            }
             self.0.store(use_of(owner, slot), Ordering::Relaxed);
             let held = RegionUse {
                 word: self.0,

@@ -523,7 +523,7 @@ const REGIONS: RegionsLayout = RegionsLayout { regions: 2 };
 
 fn region(key: u64, start: u64) -> Region {
     Region {
-        key,
+        key: key.into(),
         start,
         length: start,
         rights: Permission::Both,
@@ -592,7 +592,7 @@ fn an_entry_is_never_a_mixture_of_two() {
             for key in [5, 6] {
                 if let Some(held) = word.hold(1, &table, key) {
                     let it = held.region();
-                    assert_eq!((it.key, it.start), (key, it.length));
+                    assert_eq!((it.key.key, it.start), (key, it.length));
                     assert!(it.start == 2 || (it.start == 1 && key == 5));
                 }
             }

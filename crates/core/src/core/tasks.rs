@@ -62,9 +62,7 @@ impl Core {
             Task::CopyFrom(from, there, Range { of, at, bytes }) => match there {
                 Where::Address(address) => self.fetch(out, from, address, of, at, bytes),
                 Where::Region(place) => {
-                    let Some(key) = in_table(space, &place.key) else {
-                        return Did::NotPossible;
-                    };
+                    let key = in_table(space, &place.key);
                     let at = Place::Offset(place.offset);
                     let did = self.directly(out, from, |outlet, index| {
                         of.with_slices(|into| outlet.get(index, key, at, into))
@@ -87,9 +85,7 @@ impl Core {
                     did
                 }
                 Where::Region(place) => {
-                    let Some(key) = in_table(space, &place.key) else {
-                        return Did::NotPossible;
-                    };
+                    let key = in_table(space, &place.key);
                     let at = Place::Offset(place.offset);
                     let did = self.directly(out, to, |outlet, index| {
                         of.with_slices(|from| outlet.put(index, key, at, from))

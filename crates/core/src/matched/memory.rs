@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use portolan_exchange::{Sink, Source as ExchangeSource};
-use portolan_link::memory::populate;
+use portolan_link::memory::{populate, read_own, write_own};
 use portolan_ring::Lent;
 
 use crate::values::{Buffer, Payload, Source, read_pieces};
@@ -229,9 +229,33 @@ pub struct Scatter {
     first: Buffer,
     more: Vec<Buffer>,
     bytes: usize,
+    /// It is all of this process's memory, by address; there are no pieces.
+    is_all: bool,
+}
+
+/// The whole address space of this process: its bytes are copied by the kernel, so that one
+/// that is not mapped is found missing.
+///
+/// # Safety
+/// Whoever writes to it changes any memory of this process; the caller sees to it that all
+/// who can may do so.
+#[must_use]
+pub unsafe fn address_space() -> Scatter {
+    Scatter {
+        first: Vec::new().into(),
+        more: Vec::new(),
+        bytes: usize::MAX,
+        is_all: true,
+    }
 }
 
 impl Scatter {
+    /// Whether it is the whole address space of this process.
+    #[must_use]
+    pub const fn is_address_space(&self) -> bool {
+        self.is_all
+    }
+
     /// The same, followed by other pieces.
     #[must_use]
     pub fn and(mut self, next: impl Into<Self>) -> Self {
@@ -283,6 +307,7 @@ impl<B: Into<Buffer>> From<B> for Scatter {
             bytes: first.len(),
             first,
             more: Vec::new(),
+            is_all: false,
         }
     }
 }
@@ -293,16 +318,28 @@ impl Sink for Scatter {
         self.bytes as u64
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) {
+    fn may_lack(&self) -> bool {
+        self.is_all
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> bool {
+        if self.is_all {
+            return read_own(at, into);
+        }
         read_pieces(self.slices(), at as usize, into);
+        true
     }
 
     #[inline]
-    fn write(&mut self, at: u64, bytes: &[u8]) {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> bool {
+        if self.is_all {
+            // SAFETY: promised to `address_space`.
+            return unsafe { write_own(at, bytes) };
+        }
         if self.more.is_empty() {
             let into = &mut self.first.as_mut_slice()[at as usize..];
             into[..bytes.len()].copy_from_slice(bytes);
-            return;
+            return true;
         }
         let mut rest = bytes;
         for piece in self.pieces(at as usize, bytes.len()) {
@@ -310,11 +347,12 @@ impl Sink for Scatter {
             piece.copy_from_slice(now);
             rest = later;
         }
+        true
     }
 
     #[inline]
     fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {
-        let mut at = usize::try_from(at).ok()?;
+        let mut at = usize::try_from(at).ok().filter(|_| !self.is_all)?;
         for buffer in std::iter::once(&mut self.first).chain(&mut self.more) {
             let len = buffer.len();
             if at < len || (bytes == 0 && at == len) {

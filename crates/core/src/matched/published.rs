@@ -101,7 +101,7 @@ impl Published {
     pub fn publish_receive(&mut self, out: &mut Out<'_>, key: u64, memory: &mut [u8]) -> bool {
         // SAFETY: the exchange keeps the memory, which lies where it lies, until
         // it was withdrawn; or it stays for good, see `Part::drop`. It looks at
-        // none of it before, and writes only behind this part of it.
+        // none of it before, and writes only beside this part of it.
         let memory = unsafe { Exposed::new(memory.as_mut_ptr() as u64, memory.len() as u64) };
         let Ok(shm) = out.shm() else {
             return false;
@@ -145,13 +145,17 @@ fn publish(
     id: RegionId,
 ) -> Option<Entry> {
     let opened = exchange.opened(id)?;
-    let (key, rights) = (in_table(space, &opened.key)?, shared(opened.rights));
+    let (key, rights) = (in_table(space, &opened.key), shared(opened.rights));
     let bytes = usize::try_from(opened.bytes).ok()?;
-    let slice = opened.memory.slice(opened.start, bytes)?;
+    let start = if opened.memory.is_address_space() {
+        opened.start
+    } else {
+        opened.memory.slice(opened.start, bytes)?.as_mut_ptr() as u64
+    };
     // SAFETY: the memory stays where it is until `hide` has said that nobody
     // copies any more, or for good. Whoever registered it lets it change at any
     // time; the references to it that the exchange makes live for one copy of
     // bytes, from which nothing is concluded.
-    let memory = unsafe { Exposed::new(slice.as_mut_ptr() as u64, opened.bytes) };
+    let memory = unsafe { Exposed::new(start, opened.bytes) };
     link.outlet().publish(key, memory, rights).ok()
 }

@@ -307,6 +307,13 @@ pub enum RegisterError {
     /// As many regions are open as there can be: deregister one.
     #[error("no more regions can be registered")]
     Full,
+    /// The kernel does not permit this process to copy from and to its own memory by address
+    /// (`process_vm_readv`, `process_vm_writev`), or it is switched off (`cma`).
+    #[error(
+        "the address space cannot be registered: the kernel does not permit process_vm_readv and \
+         process_vm_writev here, or PORTOLAN_DISABLE names cma"
+    )]
+    NotPossible,
     /// The part does not lie in the memory.
     #[error("the part does not lie in the memory")]
     OutOfBounds,

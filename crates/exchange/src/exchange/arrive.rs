@@ -225,6 +225,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             dest,
             at,
             pulled,
+            lacks: false,
         });
         self.write_part(number, 0, m.payload);
         if m.is_whole() {
@@ -242,6 +243,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             dest,
             at: 0,
             pulled: None,
+            lacks: false,
         }))
     }
 
@@ -297,10 +299,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// Writes bytes of a partly arrived payload, from `at` on.
     pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
-        match self.target(part, at, bytes.len()) {
-            Some(Target::Sink(sink, at, fits)) if fits > 0 => sink.write(at, &bytes[..fits]),
-            Some(Target::Body(body)) => body.copy_from_slice(bytes),
-            Some(Target::Sink(..)) | None => {}
+        let written = match self.target(part, at, bytes.len()) {
+            Some(Target::Sink(sink, at, fits)) => fits == 0 || sink.write(at, &bytes[..fits]),
+            Some(Target::Body(body)) => {
+                body.copy_from_slice(bytes);
+                true
+            }
+            None => true,
+        };
+        if !written && let Some(part) = self.parts.get_mut(part) {
+            part.lacks = true;
         }
     }
 
@@ -340,7 +348,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     }
                 }
             }
-            (Dest::Put(put), _) => self.put_part_ends(part.from, Some(&put)),
+            (Dest::Put(put), _) => self.put_part_ends(part.from, Some((&put, part.lacks))),
             (Dest::Nowhere, _) => self.put_part_ends(part.from, None),
             (Dest::Get(id), bytes) => self.got(id, bytes.unwrap_or(0)),
         }

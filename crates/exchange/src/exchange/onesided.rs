@@ -22,6 +22,10 @@ use crate::values::{
     Where,
 };
 
+/// Bytes of one request of a get, at most: what may be missing is copied before it is
+/// answered.
+pub(crate) const GET_MAX: u64 = 1 << 20;
+
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Writes `source` to another rank's memory. The target checks key,
     /// rights and bounds before anything is written.
@@ -244,7 +248,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             epoch,
             direct: false,
             lent: 0,
-            chunk: self.config.pull_chunk.max(1),
+            chunk: self.config.pull_chunk.clamp(1, GET_MAX),
             asked: 0,
             came: 0,
             answered: 0,

@@ -418,7 +418,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         };
         let bytes = meeting.want;
-        copy(|at, into| source.read(at, into), sink, start, bytes);
+        let read = |at, into: &mut [u8]| {
+            source.read(at, into);
+            true
+        };
+        copy(read, sink, start, bytes);
         let result = if source.len() > bytes {
             Err(OpError::Truncated)
         } else {

@@ -4,8 +4,11 @@
 use alloc::vec::Vec;
 
 use super::Exchange;
+use super::onesided::GET_MAX;
 use super::send::BYTES_MAX;
-use crate::state::{Arriving, Dest, Part, RemoteStage, RmaOp, Served, Told, Waiting, to_status};
+use crate::state::{
+    Arriving, Dest, Part, RemoteStage, RmaOp, Served, Spot, Told, Waiting, to_status,
+};
 use crate::values::{
     Args, AtomicKind, AtomicOp, Did, FENCE, Incoming, Kind, NOBODY, OpError, OpId, Outgoing,
     Payload, Place, Range, RemoteKey, Rights, SIGNAL, Signal, Sink, Source, Took, Words, copy,
@@ -74,11 +77,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         if !m.payload.is_empty()
             && let Some(memory) = self.regions.memory_mut(spot.region)
+            && !memory.write(spot.at, m.payload)
         {
-            memory.write(spot.at, m.payload);
+            return self.refuse_put(m, op, OpError::OutOfBounds);
         }
         if m.is_whole() {
-            self.put_ends(&put);
+            self.put_ends(&put, false);
             return Took::Whole;
         }
         self.regions.enter(spot.region);
@@ -103,19 +107,22 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// All bytes of a put, or of a refused one, are here.
-    pub(crate) fn put_part_ends(&mut self, from: u32, put: Option<&Arriving>) {
+    pub(crate) fn put_part_ends(&mut self, from: u32, put: Option<(&Arriving, bool)>) {
         if let Some(peer) = self.peers.get(from) {
             peer.putting = peer.putting.saturating_sub(1);
         }
-        if let Some(put) = put {
+        if let Some((put, lacks)) = put {
             self.regions.leave(put.spot.region);
-            self.put_ends(put);
+            self.put_ends(put, lacks);
         }
         self.hold_no_more();
     }
 
-    fn put_ends(&mut self, put: &Arriving) {
-        if let Some(signal) = put.signal {
+    /// `lacks`: of some bytes the places are missing.
+    fn put_ends(&mut self, put: &Arriving, lacks: bool) {
+        if lacks {
+            self.result(put.from, put.op, Err(OpError::OutOfBounds));
+        } else if let Some(signal) = put.signal {
             self.tell(put.from, signal, put.bytes, put.op);
         } else if put.op != 0 {
             self.result(put.from, put.op, Ok(()));
@@ -165,10 +172,31 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Err(why) => self.result(m.from, op, Err(why)),
             Ok(mut spot) => {
                 spot.at += at;
-                self.serve(m.from, Kind::Got, [op, at], Told::Region(spot, bytes));
+                match self.bytes_of(spot, bytes) {
+                    Ok(told) => self.serve(m.from, Kind::Got, [op, at], told),
+                    Err(why) => self.result(m.from, op, Err(why)),
+                }
             }
         }
         Took::Whole
+    }
+
+    /// What an answer consists of.
+    fn bytes_of(&mut self, spot: Spot, bytes: u64) -> Result<Told, OpError> {
+        let memory = self.regions.memory(spot.region);
+        if memory.is_none_or(|it| !it.may_lack()) {
+            return Ok(Told::Region(spot, bytes));
+        }
+        if bytes > GET_MAX {
+            return Err(OpError::OutOfBounds);
+        }
+        let mut all = self.vector(bytes);
+        all.resize(bytes as usize, 0);
+        let memory = self.regions.memory(spot.region);
+        if memory.is_none_or(|it| !it.read(spot.at, &mut all)) {
+            return Err(OpError::OutOfBounds);
+        }
+        Ok(Told::Bytes(all))
     }
 
     /// An answer with bytes.
@@ -299,11 +327,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let [mut found, mut new] = [(); 2].map(|()| self.vector(bytes));
         found.resize(what.bytes(), 0);
         let memory = (self.regions.memory_mut(spot.region)).ok_or(OpError::BadKey)?;
-        memory.read(spot.at, &mut found);
+        if !memory.read(spot.at, &mut found) {
+            return Err(OpError::OutOfBounds);
+        }
         if what.op != AtomicOp::Read {
             new.extend_from_slice(&found);
             what.apply(&mut new, values);
-            memory.write(spot.at, &new);
+            if !memory.write(spot.at, &new) {
+                return Err(OpError::OutOfBounds);
+            }
         }
         self.keep_vector(new);
         Ok(found)
@@ -330,30 +362,38 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 match spot {
                     Ok(_) if no_port => Err(OpError::NoPort),
                     Ok(spot) => {
+                        let mut there = true;
                         if let (Some(remote), Some(memory)) =
                             (self.ops.remote(id), self.regions.memory_mut(spot.region))
                             && let Some(source) = &remote.source
                         {
-                            copy(|at, into| source.read(at, into), memory, spot.at, total);
+                            let read = |at, into: &mut [u8]| {
+                                source.read(at, into);
+                                true
+                            };
+                            there = copy(read, memory, spot.at, total);
                             remote.stage = RemoteStage::Left;
                         }
-                        if let Some(signal) = signal {
-                            return self.tell(me, signal, total, id.0);
+                        match signal {
+                            _ if !there => Err(OpError::OutOfBounds),
+                            Some(signal) => return self.tell(me, signal, total, id.0),
+                            None => Ok(()),
                         }
-                        Ok(())
                     }
                     Err(why) => Err(why),
                 }
             }
             RmaOp::Get => {
                 let spot = (self.regions).check(place.key, place.offset, total, Rights::Get);
-                spot.map(|spot| {
+                spot.and_then(|spot| {
                     if let (Some(sink), Some(memory)) =
                         (&mut remote.sink, self.regions.memory(spot.region))
                     {
                         let read = |at, into: &mut [u8]| memory.read(spot.at + at, into);
-                        copy(read, sink, 0, total);
+                        let there = copy(read, sink, 0, total);
+                        return there.then_some(()).ok_or(OpError::OutOfBounds);
                     }
+                    Ok(())
                 })
             }
             RmaOp::Flush(_) => Ok(()),

@@ -71,4 +71,6 @@ pub(crate) struct Part {
     pub at: u64,
     /// It answers a request for so many bytes.
     pub pulled: Option<u64>,
+    /// Of some bytes the places are missing.
+    pub lacks: bool,
 }

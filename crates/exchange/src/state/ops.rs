@@ -450,7 +450,9 @@ impl<S, K> Ops<S, K> {
         receive.stage = ReceiveStage::Met(meeting);
         match &mut receive.sink {
             _ if want == 0 => {}
-            Some(sink) => sink.write(0, &payload[..want as usize]),
+            Some(sink) => {
+                sink.write(0, &payload[..want as usize]);
+            }
             None => {
                 if let Some((sink, at)) = self.memory(id) {
                     sink.write(at, &payload[..want as usize]);

@@ -7,22 +7,28 @@ use super::Sink;
 const PIECE: u64 = 4096;
 
 /// Fills `bytes` bytes of `into` from `at` on; `read` gives those from an offset
-/// of the source on.
-pub(crate) fn copy(read: impl Fn(u64, &mut [u8]), into: &mut impl Sink, at: u64, bytes: u64) {
+/// of the source on. False: some of the source, or of the places, are missing.
+pub(crate) fn copy(
+    read: impl Fn(u64, &mut [u8]) -> bool,
+    into: &mut impl Sink,
+    at: u64,
+    bytes: u64,
+) -> bool {
     if bytes == 0 {
-        return;
+        return true;
     }
     if let Some(whole) = into.slice(at, bytes as usize) {
-        read(0, whole);
-        return;
+        return read(0, whole);
     }
     let mut piece = [0; PIECE as usize];
     let mut done = 0;
     while done < bytes {
         let n = (bytes - done).min(PIECE);
         let piece = &mut piece[..n as usize];
-        read(done, piece);
-        into.write(at + done, piece);
+        if !read(done, piece) || !into.write(at + done, piece) {
+            return false;
+        }
         done += n;
     }
+    true
 }

@@ -35,11 +35,19 @@ pub trait Sink {
         self.len() == 0
     }
 
-    /// Copies `into.len()` bytes from `at` on; the range lies within.
-    fn read(&self, at: u64, into: &mut [u8]);
+    /// Whether some of it may be missing, as of a whole address space: then it is read
+    /// before an answer leaves, and never lent. Default no.
+    fn may_lack(&self) -> bool {
+        false
+    }
 
-    /// Writes bytes at `at`; the range lies within.
-    fn write(&mut self, at: u64, bytes: &[u8]);
+    /// Copies `into.len()` bytes from `at` on; the range lies within. False: some of them
+    /// are missing.
+    fn read(&self, at: u64, into: &mut [u8]) -> bool;
+
+    /// Writes bytes at `at`; the range lies within. False: some of their places are missing;
+    /// others may have been written.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> bool;
 
     /// The range as one slice; `None` if it lies in several pieces.
     fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]>;

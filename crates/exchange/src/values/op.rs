@@ -96,8 +96,9 @@ pub enum OpError {
     /// The region's rights do not allow it.
     #[error("the other side does not permit this access to its memory")]
     NotPermitted,
-    /// It does not lie in the region.
-    #[error("the access does not lie in the other side's region")]
+    /// It does not lie in the region; or, of a whole address space, nothing is mapped there,
+    /// or it cannot be written: of a put a part may have been written then.
+    #[error("the access does not lie in the other side's region, or nothing is mapped there")]
     OutOfBounds,
     /// The offset of an atomic operation is no multiple of its element's size, of a complex
     /// number of half that.

@@ -62,11 +62,11 @@ impl RemoteKey {
         self.key
     }
 
-    /// One word for all of it, by which a table in shared memory may name the
-    /// region; `None` for [`RemoteKey::any`].
+    /// By what a table in shared memory may name the region: a word for the key, with all
+    /// bits mixed, and one that is 0 for [`RemoteKey::any`].
     #[must_use]
-    pub fn in_table(&self) -> Option<u64> {
-        (self.salt != 0).then(|| mixed(self.key) ^ self.salt)
+    pub const fn in_table(&self) -> [u64; 2] {
+        [mixed(self.key), self.salt]
     }
 
     /// As it is told to others.

@@ -1,7 +1,8 @@
 //! Regions as plain bytes, and what each access to them must give.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::lies_in_hole;
 use portolan_exchange::{OpError, Place, RegionId, RemoteKey, Rights};
 
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct PlainRegion {
 #[derive(Debug, Default)]
 pub struct Plain {
     pub memories: Vec<Vec<u8>>,
+    /// Memories with a hole.
+    pub holes: BTreeSet<usize>,
     pub regions: Vec<PlainRegion>,
 }
 
@@ -67,6 +70,15 @@ impl Plain {
         memory[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// Some of these bytes lie in a hole.
+    pub fn lacks(&self, region: usize, at: usize, bytes: usize) -> Result<(), OpError> {
+        let holed = self.holes.contains(&self.regions[region].memory);
+        if holed && lies_in_hole(at, bytes) {
+            return Err(OpError::OutOfBounds);
+        }
+        Ok(())
+    }
+
     pub fn read(&self, region: usize, at: usize, bytes: usize) -> &[u8] {
         &self.memories[self.regions[region].memory][at..at + bytes]
     }
@@ -87,6 +99,7 @@ impl Plain {
         if !offset.is_multiple_of(aligned) {
             return Err(OpError::Unaligned);
         }
+        self.lacks(region, at, bytes)?;
         let found = self.read(region, at, bytes).to_vec();
         self.write(region, at, &new(&found));
         Ok(found)

@@ -60,6 +60,25 @@ impl Pieces {
     pub fn bytes(&self) -> Vec<u8> {
         self.0.concat()
     }
+
+    /// The same with a hole, as of an address space: an empty piece in front, and whatever lies
+    /// in [`HOLE`] is missing.
+    pub fn with_hole(mut self) -> Self {
+        self.0.insert(0, Vec::new());
+        self
+    }
+
+    fn has(&self, at: u64, bytes: usize) -> bool {
+        !self.may_lack() || !lies_in_hole(at as usize, bytes)
+    }
+}
+
+/// Where memory with a hole has that.
+const HOLE: Range<usize> = 700..900;
+
+/// Whether any of these bytes would.
+pub fn lies_in_hole(at: usize, bytes: usize) -> bool {
+    bytes > 0 && at < HOLE.end && HOLE.start < at + bytes
 }
 
 impl Source for Pieces {
@@ -78,21 +97,30 @@ impl Sink for Pieces {
         Source::len(self)
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) {
-        Source::read(self, at, into);
+    fn may_lack(&self) -> bool {
+        self.0.iter().any(Vec::is_empty)
     }
 
-    fn write(&mut self, at: u64, bytes: &[u8]) {
+    fn read(&self, at: u64, into: &mut [u8]) -> bool {
+        Source::read(self, at, into);
+        self.has(at, into.len())
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> bool {
         assert!(at + bytes.len() as u64 <= Sink::len(self));
+        if !self.has(at, bytes.len()) {
+            return false;
+        }
         let mut places = self.0.iter_mut().flatten().skip(at as usize);
         for byte in bytes {
             *places.next().expect("within") = *byte;
         }
+        true
     }
 
     fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {
         match self.0.as_mut_slice() {
-            [only] => Some(&mut only[at as usize..at as usize + bytes]),
+            [only] if !only.is_empty() => Some(&mut only[at as usize..at as usize + bytes]),
             _ => None,
         }
     }
@@ -255,7 +283,7 @@ impl At<'_> {
             }
             Task::CopyFrom(from, Where::Region(place), Memory { of, bytes, .. }) => {
                 match self.direct(from, Kind::Get, &place, &[], bytes) {
-                    Ok(bytes) => of.write(0, &bytes),
+                    Ok(bytes) => assert!(of.write(0, &bytes)),
                     Err(did) => return did,
                 }
                 Did::Done
@@ -281,7 +309,8 @@ impl At<'_> {
             ),
             Payload::Bytes(bytes) => (bytes.to_vec(), Some(m.op)),
             Payload::Region(Memory { of, at, bytes }) => {
-                (read(*bytes, |into| Sink::read(*of, *at, into)), Some(m.op))
+                let told = |into: &mut [u8]| assert!(Sink::read(*of, *at, into));
+                (read(*bytes, told), Some(m.op))
             }
         };
         let lent = op.filter(|_| payload.len() > self.net.copied);

@@ -3,7 +3,7 @@
 use portolan_exchange::{Kind, OpError, OpId, Place, Rights};
 
 use crate::common::{PORTS, Packet, Way};
-use crate::run::{Begun, Run, What};
+use crate::run::{Answer, Begun, Run, What};
 
 fn word(packet: &Packet, index: usize) -> u64 {
     let bytes = packet.args.get(8 * index..8 * index + 8);
@@ -23,10 +23,18 @@ impl Run {
         let result = match what {
             What::Put { bytes, .. } => plain
                 .check(to, key, offset, bytes.len() as u64, Rights::Put)
-                .map(|(region, at)| plain.write(region, at, &bytes)),
+                .and_then(|(region, at)| {
+                    plain.lacks(region, at, bytes.len())?;
+                    plain.write(region, at, &bytes);
+                    Ok(())
+                }),
             What::Get(bytes) => plain
                 .check(to, key, offset, bytes as u64, Rights::Get)
-                .map(|(region, at)| got = plain.read(region, at, bytes).to_vec()),
+                .and_then(|(region, at)| {
+                    plain.lacks(region, at, bytes)?;
+                    got = plain.read(region, at, bytes).to_vec();
+                    Ok(())
+                }),
             What::Add(_) | What::Swap(..) => {
                 let new = |old: &[u8]| {
                     let old = u64::from_le_bytes(old.try_into().expect("8 bytes"));
@@ -90,8 +98,11 @@ impl Run {
                 continue;
             }
             let name = (to, word(&packet, 0), word(&packet, 1));
-            let (region, at, bytes) = self.served[&name];
-            assert_eq!(packet.payload, self.plain.read(region, at, bytes));
+            let due = match &self.served[&name] {
+                Answer::Later(region, at, bytes) => self.plain.read(*region, *at, *bytes),
+                Answer::Now(bytes) => bytes,
+            };
+            assert_eq!(packet.payload, due);
             let begun = self.ops.get_mut(&(to, OpId(name.1))).expect("begun");
             // A part of it may have been refused before.
             if begun.result.is_none() {
@@ -102,9 +113,15 @@ impl Run {
                 }
             }
             if packet.lent.is_none() {
-                self.plain.regions[region].uses -= 1;
-                self.served.remove(&name);
+                self.answered(name);
             }
+        }
+    }
+
+    /// The region of an answer is not read any more.
+    fn answered(&mut self, name: (u32, u64, u64)) {
+        if let Some(Answer::Later(region, ..)) = self.served.remove(&name) {
+            self.plain.regions[region].uses -= 1;
         }
     }
 
@@ -125,9 +142,7 @@ impl Run {
                 Kind::Get => self.get_arrives(way, &packet),
                 Kind::Got if bytes.end == packet.payload.len() => {
                     let name = (way.1, word(&packet, 0), word(&packet, 1));
-                    if let Some((region, ..)) = self.served.remove(&name) {
-                        self.plain.regions[region].uses -= 1;
-                    }
+                    self.answered(name);
                 }
                 Kind::Atomic => {
                     let op = OpId(word(&packet, 3));
@@ -165,13 +180,16 @@ impl Run {
             self.passes_fences(from, op);
             let Place { key, offset } = begun.place;
             let checked = (self.plain).check(to, key, offset, all.len() as u64, Rights::Put);
-            let ported = checked.and_then(|spot| match signal {
+            let ported = checked.and_then(|(region, at)| match signal {
                 Some(signal) if signal.port >= PORTS => Err(OpError::NoPort),
-                _ => Ok(spot),
+                _ => {
+                    self.plain.lacks(region, at, bytes.end)?;
+                    Ok((region, at))
+                }
             });
             match ported {
                 Ok((region, at)) => {
-                    self.parts.insert((way, op), (region, at));
+                    self.parts.insert((way, op), (region, at, false));
                     self.plain.regions[region].uses += 1;
                 }
                 Err(why) => {
@@ -184,16 +202,24 @@ impl Run {
                 }
             }
         }
-        if let Some(&(region, at)) = self.parts.get(&(way, op)) {
-            self.plain
-                .write(region, at + bytes.start, &packet.payload[bytes]);
+        if let Some((region, at, lacks)) = self.parts.get_mut(&(way, op)) {
+            let (region, place, len) = (*region, *at + bytes.start, bytes.len());
+            match self.plain.lacks(region, place, len) {
+                Ok(()) => (self.plain).write(region, place, &packet.payload[bytes]),
+                Err(_) => *lacks = true,
+            }
+            let lacks = *lacks;
             if whole {
                 self.parts.remove(&(way, op));
                 self.plain.regions[region].uses -= 1;
                 let begun = self.ops.get_mut(&(from, op)).expect("begun");
                 begun.landed = true;
-                begun.result = Some(Ok(()));
-                if let Some(signal) = signal {
+                let why = OpError::OutOfBounds;
+                begun.result = Some(if lacks && !local { Err(why) } else { Ok(()) });
+                if lacks && local {
+                    self.faults.note(from, to, why);
+                }
+                if let Some(signal) = signal.filter(|_| !lacks) {
                     self.told.push((to, from, signal, all.len() as u64));
                 }
             }
@@ -231,16 +257,30 @@ impl Run {
             panic!("{begun:?}");
         };
         let Place { key, offset } = begun.place;
-        match (self.plain).check(to, key, offset, total as u64, Rights::Get) {
+        let (skip, bytes) = (word(packet, 5), (word(packet, 6) & !(1 << 63)) as usize);
+        let checked = (self.plain).check(to, key, offset, total as u64, Rights::Get);
+        let there = checked.and_then(|(region, at)| {
+            let at = at + skip as usize;
+            self.plain.lacks(region, at, bytes)?;
+            Ok((region, at))
+        });
+        match there {
             Err(why) => {
                 begun.landed = true;
                 begun.result.get_or_insert(Err(why));
             }
             Ok((region, at)) => {
-                let (skip, bytes) = (word(packet, 5), word(packet, 6) & !(1 << 63));
-                let spot = (region, at + skip as usize, bytes as usize);
-                self.served.insert((from, op.0, skip), spot);
-                self.plain.regions[region].uses += 1;
+                let holed = self
+                    .plain
+                    .holes
+                    .contains(&self.plain.regions[region].memory);
+                let answer = if holed {
+                    Answer::Now(self.plain.read(region, at, bytes).to_vec())
+                } else {
+                    self.plain.regions[region].uses += 1;
+                    Answer::Later(region, at, bytes)
+                };
+                self.served.insert((from, op.0, skip), answer);
             }
         }
     }

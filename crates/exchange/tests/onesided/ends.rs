@@ -2,7 +2,7 @@
 
 use portolan_exchange::{Memory, OpError, Place};
 
-use crate::run::{Run, What};
+use crate::run::{Answer, Run, What};
 
 impl Run {
     pub fn reap(&mut self) {
@@ -97,14 +97,14 @@ impl Run {
     pub fn kill(&mut self, rank: u32) {
         self.cluster.kill(rank);
         let plain = &mut self.plain;
-        self.parts.retain(|(way, _), (region, _)| {
+        self.parts.retain(|(way, _), (region, ..)| {
             if way.0 == rank {
                 plain.regions[*region].uses -= 1;
             }
             way.0 != rank
         });
-        self.served.retain(|name, (region, ..)| {
-            if name.0 == rank {
+        self.served.retain(|name, answer| {
+            if let (true, Answer::Later(region, ..)) = (name.0 == rank, &answer) {
                 plain.regions[*region].uses -= 1;
             }
             name.0 != rank

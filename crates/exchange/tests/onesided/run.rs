@@ -40,6 +40,14 @@ pub struct Begun {
     pub got: Vec<u8>,
 }
 
+/// What a get is answered with.
+pub enum Answer {
+    /// Bytes of a region as they are when it leaves: where from, and how many.
+    Later(usize, usize, usize),
+    /// As they were when it was asked for.
+    Now(Vec<u8>),
+}
+
 pub struct Run {
     pub rng: Rng,
     pub cluster: Cluster,
@@ -50,10 +58,10 @@ pub struct Run {
     pub order: BTreeMap<(u32, u32), Vec<OpId>>,
     pub open: Vec<(u32, OpId)>,
     pub fences: BTreeMap<(u32, u32), u64>,
-    /// Puts that arrive in parts: region and place.
-    pub parts: BTreeMap<(Way, OpId), (usize, usize)>,
-    /// Answers to gets by (initiator, operation, place in it): region, place, bytes.
-    pub served: BTreeMap<(u32, u64, u64), (usize, usize, usize)>,
+    /// Puts that arrive in parts: region and place, and whether a part fell in a hole.
+    pub parts: BTreeMap<(Way, OpId), (usize, usize, bool)>,
+    /// Answers to gets by (initiator, operation, place in it).
+    pub served: BTreeMap<(u32, u64, u64), Answer>,
     pub signals: usize,
     pub told: Vec<(u32, u32, Signal, u64)>,
     pub ended: BTreeMap<&'static str, u32>,
@@ -160,7 +168,11 @@ impl Run {
             (made, (of.memory, of.start + start, bytes))
         } else {
             let bytes: Vec<u8> = (0..self.rng.below(3_000)).map(|i| i as u8).collect();
-            let memory = Pieces::of(&bytes, &mut self.rng);
+            let mut memory = Pieces::of(&bytes, &mut self.rng);
+            let hole = self.rng.chance(25);
+            if hole {
+                memory = memory.with_hole();
+            }
             let made = x.register(memory, key, rights).map_err(|(why, memory)| {
                 assert_eq!(memory.bytes(), bytes);
                 why
@@ -168,6 +180,7 @@ impl Run {
             let memory = self.plain.memories.len();
             let region = (memory, 0, bytes.len() as u64);
             self.plain.memories.push(bytes);
+            self.plain.holes.extend(hole.then_some(memory));
             (made, region)
         };
         match made {

@@ -166,6 +166,51 @@ static void wrong(void)
     REFUSED(-EINVAL, NULL);
 }
 
+/* Bytes of the other rank by their address; and some that are not there. */
+static void address_space(void)
+{
+    static unsigned char bytes[100000], back[100000];
+    const uint32_t one = 1;
+    portolan_atomic sum = of(PORTOLAN_ATOMIC_SUM, PORTOLAN_UINT32, 1, &one, NULL);
+    portolan_region_options options;
+    portolan_remote_key key;
+    uint64_t region, op, at = (uint64_t)(uintptr_t)bytes, there;
+
+    portolan_region_options_init(&options);
+    options.rights = PORTOLAN_MAY_GET | PORTOLAN_MAY_PUT;
+    options.flags = PORTOLAN_ADDRESS_SPACE | PORTOLAN_KEY;
+    options.key = 99;
+    GIVES(-EINVAL, portolan_register(endpoint, bytes, 1, &options, &region));
+    GIVES(-EINVAL, portolan_register(endpoint, bytes, 0, &options, &region));
+    GIVES(-EINVAL, portolan_registerv(endpoint, NULL, 0, &options, &region));
+    options.flags |= PORTOLAN_CACHED;
+    GIVES(-EINVAL, portolan_register(endpoint, NULL, 0, &options, &region));
+    options.flags = PORTOLAN_ADDRESS_SPACE;
+    GIVES(-EINVAL, portolan_register(endpoint, NULL, 0, &options, &region));
+    options.flags |= PORTOLAN_KEY;
+    GIVES(0, portolan_register(endpoint, NULL, 0, &options, &region));
+    GIVES(0, portolan_send_tagged(endpoint, other, 1, &at, sizeof at));
+    GIVES(0, portolan_receive_tagged(endpoint, other, 1, 0, &there, sizeof there, NULL));
+    portolan_remote_key_any(99, &key);
+    fill(back, sizeof back, me);
+    GIVES(0, portolan_post_put(endpoint, other, &key, there, back, sizeof back, NULL, &op));
+    CHECK(end_of(op).error == 0);
+    memset(back, 0, sizeof back);
+    GIVES(0, portolan_post_get(endpoint, other, &key, there, back, sizeof back, NULL, &op));
+    CHECK(end_of(op).error == 0 && is_filled(back, sizeof back, me));
+    GIVES(0, portolan_post_atomic(endpoint, other, &key, there & ~UINT64_C(3), &sum, NULL, NULL, &op));
+    CHECK(end_of(op).error == 0);
+    GIVES(0, portolan_post_get(endpoint, other, &key, 8, back, sizeof back, NULL, &op));
+    CHECK(end_of(op).error == -ERANGE);
+    GIVES(0, portolan_post_put(endpoint, other, &key, 8, back, 8, NULL, &op));
+    CHECK(end_of(op).error == -ERANGE);
+    GIVES(0, portolan_post_atomic(endpoint, other, &key, 8, &sum, NULL, NULL, &op));
+    CHECK(end_of(op).error == -ERANGE);
+    GIVES(-ERANGE, portolan_region_read(endpoint, region, 8, back, 8));
+    barrier();
+    GIVES(0, portolan_deregister(endpoint, region));
+}
+
 int main(void)
 {
     join(PORTOLAN_THREADS_SINGLE);
@@ -174,6 +219,7 @@ int main(void)
     all_add();
     swaps_and_reads();
     wrong();
+    address_space();
     barrier();
     GIVES(0, portolan_deregister(endpoint, own));
     quiet();

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::atomic::fence;
 
 use portolan_ring::{
-    Exposed, Permission, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionUse,
-    Terms, UseWord, WithdrawError,
+    Exposed, Permission, PublishError, Region, RegionId, RegionKey, RegionOwner, RegionTable,
+    RegionUse, Terms, UseWord, WithdrawError,
 };
 use portolan_sys::process::{
     CopyError, read_memory, read_memory_vectored, threads, write_memory_vectored,
@@ -163,7 +163,7 @@ impl OneSided {
 /// One access, as far as it can be checked.
 struct Access {
     peer: u16,
-    key: u64,
+    key: RegionKey,
     place: Place,
     bytes: u64,
     allowed: fn(Permission) -> bool,
@@ -238,12 +238,12 @@ impl Outlet<'_> {
     /// [`PublishError`]; nothing has changed.
     pub fn publish(
         &mut self,
-        key: u64,
+        key: impl Into<RegionKey>,
         memory: Exposed,
         rights: Permission,
     ) -> Result<RegionId, PublishError> {
         self.onesided.regions.publish(Region {
-            key,
+            key: key.into(),
             start: memory.start(),
             length: memory.bytes(),
             rights,
@@ -284,13 +284,13 @@ impl Outlet<'_> {
     pub fn put(
         &mut self,
         peer: u16,
-        key: u64,
+        key: impl Into<RegionKey>,
         place: Place,
         from: &[IoSlice<'_>],
     ) -> Result<(), OneSidedError> {
         let access = Access {
             peer,
-            key,
+            key: key.into(),
             place,
             bytes: total(from.iter().map(|piece| piece.len())),
             allowed: Permission::allow_put,
@@ -306,13 +306,13 @@ impl Outlet<'_> {
     pub fn get(
         &mut self,
         peer: u16,
-        key: u64,
+        key: impl Into<RegionKey>,
         place: Place,
         into: &mut [IoSliceMut<'_>],
     ) -> Result<(), OneSidedError> {
         let access = Access {
             peer,
-            key,
+            key: key.into(),
             place,
             bytes: total(into.iter().map(|piece| piece.len())),
             allowed: Permission::allow_get,

@@ -56,7 +56,7 @@ errnos! {
     EHOSTUNREACH = HOSTUNREACH: c"the peer never answered, or no link reaches it, or the kernel refuses packets here: is its host up, does UDP get through?";
     ESTALE = STALE: c"the peer was restarted";
     ENOTCONN = NOTCONN: c"the peer has removed this endpoint: add it again to go on";
-    EOPNOTSUPP = OPNOTSUPP: c"without a launcher there are no barriers, broadcasts and groups; in a job no peers are added and removed";
+    EOPNOTSUPP = OPNOTSUPP: c"without a launcher there are no barriers, broadcasts and groups; in a job no peers are added and removed; or the kernel does not permit copies by address, which an address space needs";
     EBADMSG = BADMSG: c"the peer wrote nonsense to shared memory";
     EALREADY = ALREADY: c"this process has joined its job, or opened the space, before";
     ECANCELED = CANCELED: c"the job was ended, or the operation cancelled";
@@ -182,6 +182,7 @@ impl From<RegisterError> for Errno {
             RegisterError::Full => ENOSPC,
             RegisterError::OutOfBounds => ERANGE,
             RegisterError::NoSuchRegion => ENOENT,
+            RegisterError::NotPossible => EOPNOTSUPP,
             RegisterError::Misuse(m) => m.into(),
             _ => EIO,
         }

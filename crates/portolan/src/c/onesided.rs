@@ -6,8 +6,8 @@ use super::error::{EACCES, EFAULT, EINVAL, ENOENT, ERANGE, Errno};
 use super::matched::{check_rank, one, told};
 use super::pieces::{Piece, gather, pieces, scatter};
 use super::types::{
-    CACHED, CAccessOptions, CAtomic, CRegionOptions, LOCAL, MAY_GET, MAY_PUT, SIGNAL, WITH_KEY,
-    read,
+    ADDRESS_SPACE, CACHED, CAccessOptions, CAtomic, CRegionOptions, LOCAL, MAY_GET, MAY_PUT,
+    SIGNAL, WITH_KEY, read,
 };
 use super::{Slot, endpoint};
 use crate::{
@@ -26,6 +26,8 @@ enum Which {
     New(Option<u64>),
     /// One that is found again.
     Cached,
+    /// That of all memory, perhaps with a key of the program's.
+    AddressSpace(Option<u64>),
 }
 
 /// # Safety
@@ -40,9 +42,11 @@ unsafe fn region_options(options: *const CRegionOptions) -> Result<(Which, Right
         0 => Which::New(None),
         WITH_KEY => Which::New(Some(c.key)),
         CACHED => Which::Cached,
+        ADDRESS_SPACE => Which::AddressSpace(None),
+        both if both == ADDRESS_SPACE | WITH_KEY => Which::AddressSpace(Some(c.key)),
         _ => return Err(EINVAL),
     };
-    if c.reserved != 0 || (c.flags != WITH_KEY && c.key != 0) {
+    if c.reserved != 0 || (c.flags & WITH_KEY == 0 && c.key != 0) {
         return Err(EINVAL);
     }
     let rights = match c.rights {
@@ -179,7 +183,11 @@ interface! {
                 // SAFETY: the caller lends the memory until it was forgotten.
                 unsafe { endpoint.register_cached(start.cast(), *bytes, rights) }?
             }
-            (Which::Cached, _) => return Err(EINVAL),
+            (Which::AddressSpace(key), [Piece { start, bytes: 0 }]) if start.is_null() => {
+                // SAFETY: the caller lets whoever has the key do with its memory as it says.
+                unsafe { endpoint.register_address_space(key, rights) }?
+            }
+            (Which::Cached | Which::AddressSpace(_), _) => return Err(EINVAL),
         };
         region.store(id);
     }

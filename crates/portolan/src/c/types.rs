@@ -308,6 +308,7 @@ pub(super) struct CRegionOptions {
 /// Flags of a region.
 pub(super) const WITH_KEY: u32 = 1;
 pub(super) const CACHED: u32 = 2;
+pub(super) const ADDRESS_SPACE: u32 = 4;
 /// Rights.
 pub(super) const MAY_GET: u32 = 1;
 pub(super) const MAY_PUT: u32 = 2;

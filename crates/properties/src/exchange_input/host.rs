@@ -70,12 +70,14 @@ impl Sink for Bytes {
         self.bytes.len() as u64
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) {
+    fn read(&self, at: u64, into: &mut [u8]) -> bool {
         into.copy_from_slice(self.range(at, into.len() as u64));
+        true
     }
 
-    fn write(&mut self, at: u64, bytes: &[u8]) {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> bool {
         self.bytes[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        true
     }
 
     fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {

@@ -1,8 +1,8 @@
 //! The owner's side of a table of memory regions.
 
 use super::{
-    GENERATION_ONE, KEY, LENGTH, PUBLISHED, RIGHTS, Region, RegionTable, SLOTS, START, STATE,
-    Terms, use_of,
+    GENERATION_ONE, KEY, LENGTH, PUBLISHED, RIGHTS, Region, RegionKey, RegionTable, SLOTS, START,
+    STATE, Terms, use_of,
 };
 use crate::atomic::{AtomicU64, Ordering, fence};
 
@@ -89,7 +89,7 @@ impl<'m> RegionOwner<'m> {
     /// # Errors
     /// [`PublishError`]; nothing has changed.
     pub fn publish(&mut self, region: Region) -> Result<RegionId, PublishError> {
-        let layout = self.table.layout;
+        let (layout, RegionKey { key, salt }) = (self.table.layout, region.key);
         if self.terms == Terms::Forbidden {
             return Err(PublishError::Forbidden);
         }
@@ -97,29 +97,26 @@ impl<'m> RegionOwner<'m> {
             return Err(PublishError::Range);
         }
         if layout
-            .slots_of(region.key)
-            .any(|slot| self.states[slot] & PUBLISHED != 0 && self.keys[slot] == region.key)
+            .slots_of(key)
+            .any(|slot| self.states[slot] & PUBLISHED != 0 && self.keys[slot] == key)
         {
             return Err(PublishError::KeyTaken);
         }
         let slot = self
-            .free_slot(region.key)
+            .free_slot(key)
             .filter(|_| self.taken < layout.regions)
             .ok_or(PublishError::Full(layout.regions))?;
         let generation = (self.states[slot] & !(RIGHTS | PUBLISHED)) + GENERATION_ONE;
         let state = generation | PUBLISHED | region.rights as u64;
         // Behind the fence in which the slot's last entry was withdrawn: a
         // user that sees any of this sees that that one is gone.
-        for (which, value) in [
-            (KEY, region.key),
-            (START, region.start),
-            (LENGTH, region.length),
-        ] {
+        for (which, value) in [(KEY, key), (START, region.start), (LENGTH, region.length)] {
             self.table.word(slot, which).store(value, Ordering::Relaxed);
         }
+        self.table.salt(slot).store(salt, Ordering::Relaxed);
         self.table.word(slot, STATE).store(state, Ordering::Release);
         self.states[slot] = state;
-        self.keys[slot] = region.key;
+        self.keys[slot] = key;
         self.taken += 1;
         Ok(RegionId {
             slot: slot as u32,

@@ -26,7 +26,7 @@ impl Host {
 
 fn region(key: u64) -> Region {
     Region {
-        key,
+        key: key.into(),
         start: key ^ 0x5555,
         length: 10,
         rights: Permission::Get,
@@ -70,7 +70,7 @@ fn what_is_published_is_found_until_it_is_withdrawn() {
         assert_eq!(withdraw(&mut owner, other), Ok(()));
     }
     let whole = Region {
-        key: 0,
+        key: 0.into(),
         start: 0,
         length: u64::MAX,
         rights: Permission::Both,
@@ -81,6 +81,32 @@ fn what_is_published_is_found_until_it_is_withdrawn() {
     owner.invalidate_all();
     assert_eq!(found(&host.table(), 0), None);
     assert_eq!(found(&host.table(), u64::MAX), None);
+}
+
+#[test]
+fn a_salt_tells_regions_of_one_key_apart() {
+    let host = Host::new(8);
+    let mut owner = host.owner();
+    let salted = |salt| RegionKey { key: 7, salt };
+    let with = |salt| Region {
+        key: salted(salt),
+        ..region(7)
+    };
+    let word = AtomicU64::new(0);
+    let mut user = UseWord::new(&word);
+    let table = host.table();
+    let id = owner.publish(with(1)).unwrap();
+    assert_eq!(owner.publish(with(2)), Err(PublishError::KeyTaken));
+    for (salt, expected) in [(0, true), (1, true), (2, false)] {
+        let held = user.hold(3, &table, salted(salt)).map(|it| it.region());
+        assert_eq!(held, expected.then_some(with(1)));
+    }
+    withdraw(&mut owner, id).unwrap();
+    owner.publish(with(2)).unwrap();
+    for (salt, expected) in [(0, true), (1, false), (2, true)] {
+        let held = user.hold(3, &table, salted(salt)).map(|it| it.region());
+        assert_eq!(held, expected.then_some(with(2)));
+    }
 }
 
 #[test]

@@ -3,12 +3,13 @@
 
 use portolan_core::{
     Buffer, DeregisterError, Exchange, Extent, Gather, Misuse, RegisterError, Released, Scatter,
-    SendError, SpaceId, WaitError,
+    SendError, SpaceId, WaitError, address_space,
 };
 use portolan_exchange::{
     Atomic, DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId, RemoteKey, Rights,
     SendRefused,
 };
+use portolan_link::memory::reaches_own;
 use portolan_sys::clock::now_ns;
 
 use crate::sleep::{ANYBODY, Call, Waiting};
@@ -46,6 +47,34 @@ impl Space {
         };
         s.register_region(self.id, memory, key, rights)
             .map_err(|(refused, memory)| (refused.into(), memory))
+    }
+
+    /// Registers the whole address space of this process, 2^64 - 1 bytes from address 0 on:
+    /// accesses name bytes by their address. Nothing is mapped, locked or walked for it. An
+    /// access to an address that is not mapped ends as
+    /// [`OpError::OutOfBounds`](crate::OpError::OutOfBounds), and of a put a part may then
+    /// have been written.
+    ///
+    /// # Safety
+    /// Others that have the key reach any memory of this process, as the rights say: whatever
+    /// they write there must be as good as if this process had written it at some moment of
+    /// its own.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; [`RegisterError::NotPossible`] where the kernel forbids such copies.
+    pub unsafe fn register_address_space(
+        &self,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<RegionId, RegisterError> {
+        let mut s = self.enter_open()?;
+        if !s.cma || !reaches_own() {
+            return Err(RegisterError::NotPossible);
+        }
+        // SAFETY: promised by the caller.
+        let all = unsafe { address_space() };
+        let registered = s.register_region(self.id, all, key, rights);
+        registered.map_err(|(refused, _)| refused.into())
     }
 
     /// Registers memory of a region once more: all of it or a part, `bytes` bytes
@@ -134,7 +163,7 @@ impl Space {
     /// Reads a region of this rank's own while others may change it.
     ///
     /// # Errors
-    /// [`Misuse`]; `None` if there is no such region, or the range is not in it.
+    /// [`Misuse`]; `None` if there is no such region, or the range is not in it, or not mapped.
     pub fn read_region(
         &self,
         region: RegionId,
@@ -150,8 +179,7 @@ impl Space {
         if end.is_none_or(|end| end > opened.bytes) {
             return Ok(None);
         }
-        opened.memory.read(opened.start + at, into);
-        Ok(Some(()))
+        Ok(opened.memory.read(opened.start + at, into).then_some(()))
     }
 
     /// Ends a registration: no access is admitted any more, and those that are
@@ -167,7 +195,8 @@ impl Space {
             Released::Kept => Ok(None),
             Released::NotRegistered => Err(DeregisterError::NoSuchRegion),
             Released::Close => self.until_left(|s| match s.deregister_region(self.id, region) {
-                Ok(memory) => Some(Ok(memory)),
+                // Of the address space nothing is given back.
+                Ok(memory) => Some(Ok(memory.filter(|it| !it.is_address_space()))),
                 Err(DeregisterRefused::InUse(_)) => None,
                 Err(DeregisterRefused::NoSuchRegion) => Some(Err(DeregisterError::NoSuchRegion)),
             })?,
