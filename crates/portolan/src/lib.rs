@@ -145,6 +145,6 @@ pub use portolan_engine::{
     SendOptions, Signal, SpaceId, Statistics, TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};
-pub use user_path::user_path;
 #[doc(hidden)]
 pub use standalone::{address_at, place_of};
+pub use user_path::user_path;
