@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, PoisonError};
@@ -520,19 +520,34 @@ fn a_bench_that_is_to_end_ends() {
     );
 }
 
+/// One whose launcher is MPICH's, which reaches both hosts.
 #[test]
-fn in_a_lab_others_are_left_out_and_named() {
+fn in_a_lab_others_are_told_of_the_hosts() {
     need_root();
     let lab = TestLab::up(TestLab::own("t-bsp"), "2");
     let room = scratch("lab");
+    let other = room.join("other");
+    fs::create_dir(&other).unwrap();
+    symlink(TOOLS.join("bspcc"), other.join("bspcc")).unwrap();
+    let hosts = room.join("hosts");
+    let script = format!(
+        "#!/bin/sh\nmpiexec.hydra -n 2 hostname > {}\nexec mpiexec.hydra \"$@\"\n",
+        hosts.display()
+    );
+    fs::write(other.join("bsprun"), script).unwrap();
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(other.join("bsprun"), executable).unwrap();
     let tcp = if *WITH_TCP { "tcp," } else { "" };
-    let vs = format!("{tcp}again={}", TOOLS.display());
+    let vs = format!("{tcp}again={}", other.display());
     let said = bench(&room, &["--lab", lab.0, "--vs", &vs]).expect(0);
-    for words in ["portolan-udp", "again is left out"] {
+    for words in ["portolan-udp", "portolan-udp / again"] {
         assert!(said.out.contains(words), "{words}: {said:?}");
     }
     assert_eq!(said.out.contains("bsp-tcp"), *WITH_TCP, "{said:?}");
-    assert!(!said.out.contains("portolan-udp / again"), "{said:?}");
+    let named = fs::read_to_string(hosts).unwrap();
+    let mut named: Vec<&str> = named.lines().collect();
+    named.sort_unstable();
+    assert_eq!(named, ["h0", "h1"]);
 }
 
 /// `examples/bsp/tables`, with small problems. No figure is judged.

@@ -8,7 +8,7 @@ use clap::Args;
 use portolan_boot::LinkChoice;
 use portolan_boot::launch::{RANKS_MAX, Stop};
 use portolan_hosts::failure::{Context, Failure, Result};
-use portolan_hosts::lab::Lab;
+use portolan_hosts::lab::{Lab, RemoteShell};
 use portolan_hosts::ranks::stops;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -204,7 +204,7 @@ impl Bsp {
 /// has would take that of TCP without noticing it, too.
 fn check_tcp(own: &Bsplib, mut options: Vec<String>) -> Result<()> {
     options.extend(["-x", "BSP_TRANSPORT=none-such"].map(ToOwned::to_owned));
-    match own.run(&options, 2, 1) {
+    match own.run(&options, 2, 1, None) {
         Err(_) => Ok(()),
         Ok(_) => wrong(
             "--vs tcp: BSPlib beside portolan has no kernel TCP (it takes any BSP_TRANSPORT): \
@@ -236,19 +236,15 @@ impl Experiment for Bsp {
         if !(2..=RANKS_MAX).contains(&processes) {
             return wrong(format!("-n {processes}: give 2 to {RANKS_MAX} processes"));
         }
-        let (mut others, with_tcp) = self.others()?;
+        let (others, with_tcp) = self.others()?;
         let transport = match common.spec(lab.as_ref(), processes)?.link {
             LinkChoice::Shm => "shm",
             LinkChoice::Xdp => "xdp",
             _ => "udp",
         };
         let mut found = Findings::default();
-        if lab.is_some() {
-            for (name, _) in others.drain(..) {
-                let remark = "is left out: its launcher does not know the lab's hosts";
-                found.remarks.push(format!("{name} {remark}"));
-            }
-        }
+        let shell = lab.as_ref().map(RemoteShell::new).transpose()?;
+        let away = lab.as_ref().zip(shell.as_ref());
         // From here on no signal leaves a folder behind.
         let stops = stops()?;
         let own = std::env::current_exe().context("finding the portolan command")?;
@@ -288,7 +284,9 @@ impl Experiment for Bsp {
             stage.job(spec, |lines| references.slice(lines, slice_ns, counts))?;
             for system in &mut systems {
                 let ms = slice_ns / 1_000_000;
-                let ran = system.library.run(&system.options, processes, ms);
+                // Ours takes the lab as an option.
+                let away = away.filter(|_| !std::ptr::eq(system.library, &own));
+                let ran = system.library.run(&system.options, processes, ms, away);
                 check_stops(&stops)?;
                 let figures = ran?;
                 let slots = system.figures.iter_mut().filter(|_| counts);

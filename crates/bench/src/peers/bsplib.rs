@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use portolan_hosts::failure::{Context, Result, fail};
+use portolan_hosts::lab::{Lab, RemoteShell};
 
 use crate::experiment::wrong;
-use crate::peers::program::{TIMEOUT, ends_with_us, hear_of};
+use crate::peers::program::{TIMEOUT, hear_of, launcher};
 
 const SOURCE: &str = include_str!("../../../../examples/bsp/probe.c");
 
@@ -83,13 +84,24 @@ impl Bsplib {
     }
 
     /// Runs it once, for so many milliseconds a figure; `options` are its
-    /// launcher's. Gives all figures.
+    /// launcher's. With a lab it is started on the first host, and is told by variables of
+    /// MPIs how to reach the others. Gives all figures.
     ///
     /// # Errors
     /// It does not run, or does not print them.
-    pub fn run(&self, options: &[String], processes: u32, ms: u64) -> Result<[f64; 9]> {
+    pub fn run(
+        &self,
+        options: &[String],
+        processes: u32,
+        ms: u64,
+        lab: Option<(&Lab, &RemoteShell)>,
+    ) -> Result<[f64; 9]> {
         let (own, program) = (std::process::id(), self.program.as_raw_fd());
-        let mut command = ends_with_us(&self.launcher)?;
+        let mut command = launcher(&self.launcher, lab)?;
+        if lab.is_some() {
+            // The hosts of a lab have memory in common, which hosts have not.
+            command.env("UCX_TLS", "tcp,self");
+        }
         command
             .args(options)
             .args(["-n", &processes.to_string()])

@@ -12,7 +12,7 @@ use portolan_hosts::lab::{Lab, RemoteShell};
 use portolan_hosts::mpi::{Job, Mpi, Variable};
 
 use crate::peers::mpi::compile;
-use crate::peers::program::{Fastest, MARK, TIMEOUT, ends_with_us, hear_of};
+use crate::peers::program::{Fastest, MARK, TIMEOUT, hear_of, launcher};
 
 const SOURCE: &str = include_str!("mpi_probe.c");
 
@@ -253,16 +253,7 @@ impl<'a> Started<'a> {
             variables: settings.chain(self.ours.iter().cloned()).collect(),
             program: &program,
         };
-        let own = std::env::current_exe().context("finding the portolan command")?;
-        let mut command = match self.lab {
-            None => ends_with_us(&self.probe.launcher)?,
-            Some((lab, _)) => {
-                let mut command = ends_with_us(own)?;
-                command.args(["lab", "exec", lab.name(), "h0", "--"]);
-                command.arg(&self.probe.launcher);
-                command
-            }
-        };
+        let mut command = launcher(&self.probe.launcher, self.lab)?;
         command
             .args(job.arguments())
             .envs(job.environment())

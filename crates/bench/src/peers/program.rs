@@ -2,10 +2,12 @@
 //! tried in all their variants until it is known which is the fastest here.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use portolan_hosts::failure::{Context, Failure, Result, fail};
+use portolan_hosts::lab::{Lab, RemoteShell};
 use portolan_hosts::ranks::{RANK_COMMAND, check_program};
 use portolan_sys::clock::now_ns;
 use rustix::process::{Pid, Signal, kill_process};
@@ -109,6 +111,19 @@ pub fn ends_with_us(program: impl AsRef<OsStr>) -> Result<Command> {
         .arg("--")
         .arg(program)
         .stdin(Stdio::null());
+    Ok(command)
+}
+
+/// A launcher that ends with this process: here, or on the first host of a lab, from where it
+/// reaches the others.
+pub fn launcher(program: &Path, lab: Option<(&Lab, &RemoteShell)>) -> Result<Command> {
+    let Some((lab, shell)) = lab else {
+        return ends_with_us(program);
+    };
+    let own = std::env::current_exe().context("finding the portolan command")?;
+    let mut command = ends_with_us(own)?;
+    command.args(["lab", "exec", lab.name(), "h0", "--"]);
+    command.arg(program).envs(shell.variables());
     Ok(command)
 }
 

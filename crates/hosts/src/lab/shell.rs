@@ -38,6 +38,8 @@ pub struct ShellArguments {
 pub struct RemoteShell {
     script: File,
     mounts: File,
+    /// The lab's hosts, a line each.
+    hosts: File,
 }
 
 impl RemoteShell {
@@ -54,13 +56,12 @@ impl RemoteShell {
             path_of(&mounts).display(),
             lab.name(),
         );
-        let making = "making a remote shell for the lab";
-        let written = memfd_create("portolan-lab-shell", MemfdFlags::CLOEXEC).context(making)?;
-        let mut written = File::from(written);
-        written.write_all(script.as_bytes()).context(making)?;
-        // What is open to be written cannot be executed.
-        let script = File::open(path_of(&written)).context(making)?;
-        Ok(Self { script, mounts })
+        let hosts: String = (0..lab.hosts()).map(|host| format!("h{host}\n")).collect();
+        Ok(Self {
+            script: nameless(&script)?,
+            mounts,
+            hosts: nameless(&hosts)?,
+        })
     }
 
     /// Its path.
@@ -68,16 +69,39 @@ impl RemoteShell {
         path_of(&self.script)
     }
 
+    /// Variables by which launchers take it, and the lab's hosts, without options: those of
+    /// MPICH and of Open MPI.
+    pub fn variables(&self) -> [(&'static str, PathBuf); 5] {
+        let hosts = path_of(&self.hosts);
+        [
+            ("HYDRA_LAUNCHER", "ssh".into()),
+            ("HYDRA_LAUNCHER_EXEC", self.path()),
+            ("HYDRA_HOST_FILE", hosts.clone()),
+            ("OMPI_MCA_plm_rsh_agent", self.path()),
+            ("OMPI_MCA_orte_default_hostfile", hosts),
+        ]
+    }
+
     /// Keeps it when this process executes another program.
     ///
     /// # Errors
     /// Those of the kernel.
     pub fn keep(&self) -> Result<()> {
-        for file in [&self.script, &self.mounts] {
+        for file in [&self.script, &self.mounts, &self.hosts] {
             fcntl_setfd(file, FdFlags::empty())?;
         }
         Ok(())
     }
+}
+
+/// A file without a name that holds a text.
+fn nameless(text: &str) -> Result<File> {
+    let making = "making a file for the launchers of a lab";
+    let written = memfd_create("portolan-lab-shell", MemfdFlags::CLOEXEC).context(making)?;
+    let mut written = File::from(written);
+    written.write_all(text.as_bytes()).context(making)?;
+    // What is open to be written cannot be executed.
+    File::open(path_of(&written)).context(making)
 }
 
 /// By which other processes open it.
