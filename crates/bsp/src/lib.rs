@@ -9,6 +9,7 @@
 mod areas;
 mod c;
 mod check;
+mod copy;
 mod direct;
 mod exchange;
 mod failure;

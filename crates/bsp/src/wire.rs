@@ -10,6 +10,7 @@ use portolan::{
     Scatter, Selector, SendError, TaggedOptions, WaitError,
 };
 
+use crate::copy::Copier;
 use crate::exchange::{Arrived, Exchange, Part, Wire};
 use crate::failure::Failure;
 use crate::head::Head;
@@ -86,6 +87,7 @@ pub struct Engine {
     /// Who is dead, of those who take part.
     dead: Vec<u32>,
     spare: Spare,
+    copier: Copier,
     /// What carries supersteps instead.
     tcp: Option<Box<Streams>>,
 }
@@ -111,6 +113,7 @@ impl Engine {
             lent: 0,
             dead: Vec::new(),
             spare: Spare::default(),
+            copier: Copier::default(),
             tcp: None,
             endpoint,
         };
@@ -159,8 +162,7 @@ impl Engine {
     /// A copy, if there is memory for it.
     pub fn copy(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut memory = self.spare.take(bytes.len())?;
-        memory.clear();
-        memory.extend_from_slice(bytes);
+        self.copier.copy(bytes, &mut memory);
         Some(memory)
     }
 
