@@ -11,7 +11,7 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h $(addprefix crates/bsp/include/,bsp.h mcbsp.h)
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, run jobs over (an sshd), write a second implementation of the protocol in, or compile programs in Fortran with.
-TEST_PACKAGES := chromium cmake gfortran libmpich-dev libopenmpi-dev libpmix-dev man-db mandoc mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography slurm-wlm systemd
+TEST_PACKAGES := chromium cmake gfortran libfabric-bin libfabric-dev libmpich-dev libopenmpi-dev libpmix-dev man-db mandoc mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography python3-mpi4py slurm-wlm systemd
 # What `make deb` needs.
 DEB_PACKAGES := debhelper dpkg-dev lintian
 
@@ -37,6 +37,7 @@ test-deps: ## Installs the Debian packages that testing needs too, if missing.
 build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(CARGO) build --release --locked --workspace --bins --lib --examples
 	$(MAKE) --no-print-directory -C crates/library TARGET=$(abspath $(TARGET))
+	$(MAKE) --no-print-directory -C crates/ofi TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C examples/bsp TARGET=$(abspath $(TARGET))
 

@@ -77,6 +77,8 @@ check_built() {
     for lib in libportolan.a libportolan.so libatoll.so libbsp.so; do
         not_older "$RELEASE/$lib" crates/library/Makefile
     done
+    up_to_date "$RELEASE/libportolan_fi.a" "$RELEASE/libportolan_fi.d"
+    not_older "$RELEASE/libportolan-fi.so" "$RELEASE/libportolan_fi.a" crates/ofi/Makefile crates/ofi/portolan-fi.map
     not_older "$RELEASE/libportolan.a" "$RELEASE/libportolan_library.a"
     not_older "$RELEASE/libportolan.so" "$RELEASE/libportolan.a" crates/library/portolan.map
 }
@@ -159,6 +161,8 @@ install_libraries() {
     link_to "libportolan.so.0" "$libdir/libportolan.so"
     # The compiler's own form of the code is of use to Rust's linker alone.
     put_built 644 "$RELEASE/libportolan.a" "$libdir/libportolan.a" --strip-debug -R .llvmbc -R .llvmcmd
+    # In a folder of its own, which FI_PROVIDER_PATH names: libfabric loads all that is there.
+    put_built 644 "$RELEASE/libportolan-fi.so" "$libdir/portolan/libportolan-fi.so" --strip-unneeded
     put 644 "$RELEASE/libatoll.so" "$libdir/libatoll.so"
     put 644 "$RELEASE/libbsp.so" "$libdir/libbsp.so"
     for lib in "${interfaces[@]}"; do

@@ -50,6 +50,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // An interface: a thin translation of the native one, and no way round it.
     ("portolan-atoll", &["portolan"]),
     ("portolan-bsp", &["portolan"]),
+    // An interface that others load: it has an engine of its own.
+    ("portolan-ofi", &["portolan"]),
     // All interfaces for C in one library: nothing but its tests uses it.
     ("portolan-library", &["portolan", "atoll", "bsp"]),
     ("portolan-hosts", &["sys", "link", "boot"]),

@@ -14,7 +14,7 @@ fn in_queue(queue: QueueId) -> Notify {
     Notify {
         context: 9,
         queue: Some(queue),
-        counter: None,
+        ..Notify::default()
     }
 }
 

@@ -8,9 +8,9 @@ use portolan::{Atomic, AtomicOp, AtomicType};
 
 use crate::abi::{self, AtomicAttr, FidDomain, FidEp, Ioc, MsgAtomic, RmaIoc, Ssize};
 use crate::ep::enabled;
-use crate::error::{EBADFLAGS, EINVAL, EOPNOTSUPP, Result, edge};
+use crate::error::{EBADFLAGS, EINVAL, EOPNOTSUPP, Result, calls, edge};
 use crate::fid::given;
-use crate::message::{calls, forget_unheard, joined};
+use crate::message::{forget_unheard, joined};
 use crate::rma::{begin, place, refused};
 
 /// Bytes of elements in one operation, at most.
@@ -75,7 +75,7 @@ impl Change<'_> {
         let (is_read, compares) = (op == AtomicOp::Read, op.compares());
         let told = results.as_ref().map(|(_, told)| *told);
         let count = if is_read { told.unwrap_or(0) } else { count };
-        if compares != !self.compare.is_empty()
+        if compares == self.compare.is_empty()
             || (compares && compared != count)
             || told.is_some_and(|told| told != count)
             || count == 0
@@ -85,6 +85,7 @@ impl Change<'_> {
         }
         // A read has no operands, whatever it is given.
         let values = if is_read { &[][..] } else { &values };
+        // SAFETY: as promised.
         let (operands, compare) = unsafe { (joined(values)?, joined(&compare)?) };
         let what = Atomic {
             op,
@@ -108,6 +109,7 @@ impl Change<'_> {
         let begun = match results {
             None => on.endpoint.post_atomic(peer, place, &what, notify),
             Some((into, _)) => {
+                // SAFETY: as promised.
                 let into = unsafe { scatter(into.as_ptr(), into.len()) }?;
                 let begun = on
                     .endpoint
@@ -133,11 +135,15 @@ unsafe fn of_msg<'a>(
     if msg.rma_iov_count != 1 {
         return Err(EINVAL);
     }
+    // SAFETY: as promised.
     let to: &RmaIoc = unsafe { given(msg.rma_iov) }?;
+    // SAFETY: as promised.
     let values = unsafe { slice(msg.msg_iov, msg.iov_count) }?;
+    // SAFETY: as promised.
     let results = results.map(|(at, count)| unsafe { slice(at, count) });
     let change = Change {
         values,
+        // SAFETY: as promised.
         compare: unsafe { slice(compare.0, compare.1) }?,
         results: results.transpose()?,
         peer: msg.addr,
@@ -174,53 +180,53 @@ type Descs = *mut *mut c_void;
 const NONE: (*const Ioc, usize) = (std::ptr::null(), 0);
 
 calls! {
-    fn write(ep: *mut FidEp, values: Bytes, count: usize, _d: Desc, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) {
+    fn write(ep: *mut FidEp, values: Bytes, count: usize, _d: Desc, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) -> Ssize {
         let values = &[ioc(values, count)];
         Change { values, compare: &[], results: None, peer, there, key, what: [of, op], context, flags: None, inject: false }.begin(ep)
     }
 
-    fn writev(ep: *mut FidEp, values: *const Ioc, _d: Descs, count: usize, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) {
+    fn writev(ep: *mut FidEp, values: *const Ioc, _d: Descs, count: usize, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) -> Ssize {
         let values = slice(values, count)?;
         Change { values, compare: &[], results: None, peer, there, key, what: [of, op], context, flags: None, inject: false }.begin(ep)
     }
 
-    fn writemsg(ep: *mut FidEp, msg: *const MsgAtomic, flags: u64) {
+    fn writemsg(ep: *mut FidEp, msg: *const MsgAtomic, flags: u64) -> Ssize {
         of_msg(msg, NONE, None, flags)?.begin(ep)
     }
 
-    fn inject(ep: *mut FidEp, values: Bytes, count: usize, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int) {
+    fn inject(ep: *mut FidEp, values: Bytes, count: usize, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int) -> Ssize {
         let values = &[ioc(values, count)];
         let context = std::ptr::null_mut();
         Change { values, compare: &[], results: None, peer, there, key, what: [of, op], context, flags: None, inject: true }.begin(ep)
     }
 
-    fn readwrite(ep: *mut FidEp, values: Bytes, count: usize, _d: Desc, result: Room, _r: Desc, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) {
+    fn readwrite(ep: *mut FidEp, values: Bytes, count: usize, _d: Desc, result: Room, _r: Desc, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) -> Ssize {
         let (values, results) = (&[ioc(values, count)], &[ioc(result, count)]);
         Change { values, compare: &[], results: Some(results), peer, there, key, what: [of, op], context, flags: None, inject: false }.begin(ep)
     }
 
-    fn readwritev(ep: *mut FidEp, values: *const Ioc, _d: Descs, count: usize, results: *mut Ioc, _r: Descs, result_count: usize, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) {
+    fn readwritev(ep: *mut FidEp, values: *const Ioc, _d: Descs, count: usize, results: *mut Ioc, _r: Descs, result_count: usize, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) -> Ssize {
         let (values, results) = (slice(values, count)?, slice(results, result_count)?);
         Change { values, compare: &[], results: Some(results), peer, there, key, what: [of, op], context, flags: None, inject: false }.begin(ep)
     }
 
-    fn readwritemsg(ep: *mut FidEp, msg: *const MsgAtomic, results: *mut Ioc, _r: Descs, result_count: usize, flags: u64) {
+    fn readwritemsg(ep: *mut FidEp, msg: *const MsgAtomic, results: *mut Ioc, _r: Descs, result_count: usize, flags: u64) -> Ssize {
         of_msg(msg, NONE, Some((results, result_count)), flags)?.begin(ep)
     }
 
-    fn compwrite(ep: *mut FidEp, values: Bytes, count: usize, _d: Desc, compare: Bytes, _c: Desc, result: Room, _r: Desc, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) {
+    fn compwrite(ep: *mut FidEp, values: Bytes, count: usize, _d: Desc, compare: Bytes, _c: Desc, result: Room, _r: Desc, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) -> Ssize {
         let (values, compare) = (&[ioc(values, count)], &[ioc(compare, count)]);
         let results = &[ioc(result, count)];
         Change { values, compare, results: Some(results), peer, there, key, what: [of, op], context, flags: None, inject: false }.begin(ep)
     }
 
-    fn compwritev(ep: *mut FidEp, values: *const Ioc, _d: Descs, count: usize, compare: *const Ioc, _c: Descs, compare_count: usize, results: *mut Ioc, _r: Descs, result_count: usize, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) {
+    fn compwritev(ep: *mut FidEp, values: *const Ioc, _d: Descs, count: usize, compare: *const Ioc, _c: Descs, compare_count: usize, results: *mut Ioc, _r: Descs, result_count: usize, peer: abi::Addr, there: u64, key: u64, of: c_int, op: c_int, context: *mut c_void) -> Ssize {
         let (values, compare) = (slice(values, count)?, slice(compare, compare_count)?);
         let results = slice(results, result_count)?;
         Change { values, compare, results: Some(results), peer, there, key, what: [of, op], context, flags: None, inject: false }.begin(ep)
     }
 
-    fn compwritemsg(ep: *mut FidEp, msg: *const MsgAtomic, compare: *const Ioc, _c: Descs, compare_count: usize, results: *mut Ioc, _r: Descs, result_count: usize, flags: u64) {
+    fn compwritemsg(ep: *mut FidEp, msg: *const MsgAtomic, compare: *const Ioc, _c: Descs, compare_count: usize, results: *mut Ioc, _r: Descs, result_count: usize, flags: u64) -> Ssize {
         of_msg(msg, (compare, compare_count), Some((results, result_count)), flags)?.begin(ep)
     }
 }

@@ -8,7 +8,7 @@ use portolan::{ADDRESS_BYTES, c_edge, place_of};
 use crate::abi::{self, FidAv, FidDomain};
 use crate::attachment::Attachment;
 use crate::domain::Domain;
-use crate::error::{EINVAL, ENOENT, ENOSYS, Result, edge};
+use crate::error::{EINVAL, ENOENT, ENOSYS, Result, calls, edge};
 use crate::fid::{
     Head, Object, fid, give, given, lock, no_bind, no_call, no_control, object, ops, shared,
 };
@@ -51,16 +51,10 @@ static OPS: abi::OpsAv = abi::OpsAv {
     lookup2: no_call,
 };
 
-/// `fi_av_open`.
-pub unsafe extern "C" fn open(
-    domain: *mut FidDomain,
-    attr: *mut abi::AvAttr,
-    av: *mut *mut FidAv,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let (domain, attr) = unsafe { (shared::<Domain, _>(domain)?, given(attr)?) };
+calls! {
+    /// `fi_av_open`.
+    fn open(domain: *mut FidDomain, attr: *mut abi::AvAttr, av: *mut *mut FidAv, context: *mut c_void) -> c_int {
+        let (domain, attr) = (shared::<Domain, _>(domain)?, given(attr)?);
         // Neither shared between processes, nor for several receive contexts, nor asynchronous.
         if !attr.name.is_null() || attr.rx_ctx_bits > 0 || attr.flags != 0 {
             return Err(ENOSYS);
@@ -77,9 +71,9 @@ pub unsafe extern "C" fn open(
             _domain: domain,
             state: Mutex::default(),
         });
-        unsafe { give(made, av) };
+        give(made, av);
         Ok(0)
-    })
+    }
 }
 
 impl Av {
@@ -146,21 +140,13 @@ impl State {
     }
 }
 
-unsafe extern "C" fn insert(
-    av: *mut FidAv,
-    addresses: *const c_void,
-    count: usize,
-    names: *mut abi::Addr,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let av: &Av = unsafe { object(av) }?;
+calls! {
+    fn insert(av: *mut FidAv, addresses: *const c_void, count: usize, names: *mut abi::Addr, flags: u64, context: *mut c_void) -> c_int {
+        let av: &Av = object(av)?;
         if flags & !(abi::MORE | abi::SYNC_ERR) != 0 {
             return Err(EINVAL);
         }
-        let addresses: &[Address] = unsafe { c_edge::slice(addresses.cast(), count) }?;
+        let addresses: &[Address] = c_edge::slice(addresses.cast(), count)?;
         let errors = if flags & abi::SYNC_ERR != 0 {
             context.cast::<c_int>()
         } else {
@@ -172,29 +158,19 @@ unsafe extern "C" fn insert(
             let result = state.insert(address);
             inserted += c_int::from(result.is_ok());
             let name = result.map_or(abi::ADDR_NOTAVAIL, u64::from);
-            unsafe {
-                if !names.is_null() {
-                    names.add(at).write(name);
-                }
-                if !errors.is_null() {
-                    errors.add(at).write(result.err().map_or(0, |why| why.0));
-                }
+            if !names.is_null() {
+                names.add(at).write(name);
+            }
+            if !errors.is_null() {
+                errors.add(at).write(result.err().map_or(0, |why| why.0));
             }
         }
         Ok(inserted)
-    })
-}
+    }
 
-unsafe extern "C" fn remove(
-    av: *mut FidAv,
-    names: *mut abi::Addr,
-    count: usize,
-    _flags: u64,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let av: &Av = unsafe { object(av) }?;
-        let names = unsafe { c_edge::slice(names.cast_const(), count) }?;
+    fn remove(av: *mut FidAv, names: *mut abi::Addr, count: usize, _flags: u64) -> c_int {
+        let av: &Av = object(av)?;
+        let names = c_edge::slice(names.cast_const(), count)?;
         let mut state = lock(&av.state);
         let mut result = Ok(0);
         for &name in names {
@@ -203,27 +179,19 @@ unsafe extern "C" fn remove(
             }
         }
         result
-    })
-}
+    }
 
-unsafe extern "C" fn lookup(
-    av: *mut FidAv,
-    name: abi::Addr,
-    address: *mut c_void,
-    bytes: *mut usize,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let av: &Av = unsafe { object(av) }?;
+    fn lookup(av: *mut FidAv, name: abi::Addr, address: *mut c_void, bytes: *mut usize) -> c_int {
+        let av: &Av = object(av)?;
         let state = lock(&av.state);
         let found = usize::try_from(name)
             .ok()
             .and_then(|at| state.addresses.get(at)?.as_ref());
         let found = found.ok_or(ENOENT)?;
         // Cut where there is too little room: the length says so.
-        let _ = unsafe { copy_address(found, address, bytes) }?;
+        let _ = copy_address(found, address, bytes)?;
         Ok(0)
-    })
+    }
 }
 
 /// Copies an address, as far as there is room, and says how long it is. False: it was cut.
@@ -258,7 +226,9 @@ unsafe extern "C" fn straddr(
         // SAFETY: promised by the program, as all below.
         let (address, room) = unsafe { (given::<Address>(address.cast())?, *given(bytes)?) };
         let said = place_of(address).map_or("no address".to_owned(), |place| place.to_string());
+        // SAFETY: as promised.
         let length = unsafe { c_edge::store_text(text, room, &format!("portolan://{said}")) };
+        // SAFETY: as promised.
         unsafe { bytes.write(length as usize + 1) };
         Ok(0)
     });

@@ -9,7 +9,7 @@ use crate::abi::{self, Fid, FidCntr, FidDomain};
 use crate::attachment::Attachment;
 use crate::bell::{Bell, wait_for};
 use crate::domain::Domain;
-use crate::error::{EAVAIL, ENOSYS, ETIMEDOUT, Result, edge};
+use crate::error::{EAVAIL, ENOSYS, ETIMEDOUT, Result, calls, edge};
 use crate::fid::{Head, Object, errno, fid, give, lock, no_bind, no_call, object, ops, shared};
 use crate::sets::{Waitable, control_wait, join};
 
@@ -51,17 +51,11 @@ static OPS: abi::OpsCntr = abi::OpsCntr {
     export_xpu: no_call,
 };
 
-/// `fi_cntr_open`.
-pub unsafe extern "C" fn open(
-    domain: *mut FidDomain,
-    attr: *mut abi::CntrAttr,
-    cntr: *mut *mut FidCntr,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let domain: Arc<Domain> = unsafe { shared(domain) }?;
-        let (wait_obj, set) = match unsafe { attr.as_ref() } {
+calls! {
+    /// `fi_cntr_open`.
+    fn open(domain: *mut FidDomain, attr: *mut abi::CntrAttr, cntr: *mut *mut FidCntr, context: *mut c_void) -> c_int {
+        let domain: Arc<Domain> = shared(domain)?;
+        let (wait_obj, set) = match attr.as_ref() {
             Some(attr) if attr.events != abi::CNTR_EVENTS_COMP || attr.flags != 0 => {
                 return Err(ENOSYS);
             }
@@ -74,15 +68,15 @@ pub unsafe extern "C" fn open(
                 ops: &raw const OPS,
             }),
             _domain: domain,
-            bell: unsafe { Bell::of(wait_obj, set) }?,
+            bell: Bell::of(wait_obj, set)?,
             state: Mutex::default(),
         });
         if wait_obj == abi::WAIT_SET {
-            unsafe { join(set, &made) }?;
+            join(set, &made)?;
         }
-        unsafe { give(made, cntr) };
+        give(made, cntr);
         Ok(0)
-    })
+    }
 }
 
 impl State {
@@ -189,9 +183,10 @@ impl Waitable for Cntr {
     }
 }
 
-unsafe extern "C" fn control(cntr: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: promised by the program.
-    edge(|| unsafe { control_wait(object::<Cntr, _>(cntr)?, command, arg) })
+calls! {
+    fn control(cntr: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        control_wait(object::<Cntr, _>(cntr)?, command, arg)
+    }
 }
 
 /// Reads one of the counts; 0 where the call is wrong.
@@ -242,10 +237,9 @@ unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
     })
 }
 
-unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program.
-        let cntr: &Cntr = unsafe { object(cntr) }?;
+calls! {
+    fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) -> c_int {
+        let cntr: &Cntr = object(cntr)?;
         if cntr.bell.is_none() {
             return Err(ENOSYS);
         }
@@ -262,5 +256,5 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) ->
             Ok(None)
         };
         wait_for(cntr.bell.as_ref(), timeout, look, || cntr.may_sleep())?.ok_or(ETIMEDOUT)
-    })
+    }
 }

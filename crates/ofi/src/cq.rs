@@ -11,7 +11,7 @@ use crate::abi::{self, CqErrEntry, Fid, FidCq, FidDomain};
 use crate::attachment::Attachment;
 use crate::bell::{Bell, wait_for};
 use crate::domain::Domain;
-use crate::error::{EAGAIN, EAVAIL, EFAULT, EINVAL, ENOSYS, Result, edge, explain, failure};
+use crate::error::{EAGAIN, EAVAIL, EFAULT, EINVAL, ENOSYS, Result, calls, explain, failure};
 use crate::fid::{
     Head, Object, errno, fid, give, given, lock, no_bind, no_call, object, ops, shared,
 };
@@ -133,16 +133,10 @@ static OPS: abi::OpsCq = abi::OpsCq {
     export_xpu: no_call,
 };
 
-/// `fi_cq_open`.
-pub unsafe extern "C" fn open(
-    domain: *mut FidDomain,
-    attr: *mut abi::CqAttr,
-    cq: *mut *mut FidCq,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let (domain, attr) = unsafe { (shared::<Domain, _>(domain)?, given(attr)?) };
+calls! {
+    /// `fi_cq_open`.
+    fn open(domain: *mut FidDomain, attr: *mut abi::CqAttr, cq: *mut *mut FidCq, context: *mut c_void) -> c_int {
+        let (domain, attr) = (shared::<Domain, _>(domain)?, given(attr)?);
         let entry_bytes = match attr.format {
             abi::CQ_FORMAT_CONTEXT => 8,
             abi::CQ_FORMAT_MSG => 24,
@@ -157,17 +151,17 @@ pub unsafe extern "C" fn open(
             }),
             domain,
             entry_bytes,
-            bell: unsafe { Bell::of(attr.wait_obj, attr.wait_set) }?,
+            bell: Bell::of(attr.wait_obj, attr.wait_set)?,
             state: Mutex::default(),
             own: Mutex::default(),
             own_count: AtomicUsize::new(0),
         });
         if attr.wait_obj == abi::WAIT_SET {
-            unsafe { join(attr.wait_set, &made) }?;
+            join(attr.wait_set, &made)?;
         }
-        unsafe { give(made, cq) };
+        give(made, cq);
         Ok(0)
-    })
+    }
 }
 
 impl Cq {
@@ -227,9 +221,10 @@ impl Cq {
             taken += 1;
             taken < most
         };
-        let mut go_on = most > 0;
+        let (mut go_on, mut room) = (most > 0, most);
         while go_on && let Some(event) = self.pop() {
             go_on = accept(event);
+            room -= 1;
         }
         let count = state.sources.len();
         let mut moved = 0;
@@ -250,10 +245,9 @@ impl Cq {
                 state.batch.push((ended.completion, reads));
                 ended.completion.result.is_ok()
             };
-            let room = most - moved;
-            moved += endpoint
-                .each_completion(*queue, room, each)
-                .map_err(errno)?;
+            let came = endpoint.each_completion(*queue, room, each);
+            let came = came.map_err(errno)?;
+            (moved, room) = (moved + came, room - came);
             for (done, reads) in &state.batch {
                 go_on = accept(Event::of(attachment, done, *reads));
             }
@@ -339,30 +333,21 @@ impl Waitable for Cq {
     }
 }
 
-unsafe extern "C" fn control(cq: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: promised by the program.
-    edge(|| unsafe { control_wait(object::<Cq, _>(cq)?, command, arg) })
-}
+calls! {
+    fn control(cq: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        control_wait(object::<Cq, _>(cq)?, command, arg)
+    }
 
-unsafe extern "C" fn read(cq: *mut FidCq, buffer: *mut c_void, count: usize) -> isize {
-    // SAFETY: promised by the program.
-    edge(|| unsafe { object::<Cq, _>(cq)?.read(buffer, count, std::ptr::null_mut()) })
-}
+    fn read(cq: *mut FidCq, buffer: *mut c_void, count: usize) -> isize {
+        object::<Cq, _>(cq)?.read(buffer, count, std::ptr::null_mut())
+    }
 
-unsafe extern "C" fn readfrom(
-    cq: *mut FidCq,
-    buffer: *mut c_void,
-    count: usize,
-    names: *mut abi::Addr,
-) -> isize {
-    // SAFETY: promised by the program.
-    edge(|| unsafe { object::<Cq, _>(cq)?.read(buffer, count, names) })
-}
+    fn readfrom(cq: *mut FidCq, buffer: *mut c_void, count: usize, names: *mut abi::Addr) -> isize {
+        object::<Cq, _>(cq)?.read(buffer, count, names)
+    }
 
-unsafe extern "C" fn readerr(cq: *mut FidCq, buffer: *mut CqErrEntry, _flags: u64) -> isize {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let cq: &Cq = unsafe { object(cq) }?;
+    fn readerr(cq: *mut FidCq, buffer: *mut CqErrEntry, _flags: u64) -> isize {
+        let cq: &Cq = object(cq)?;
         if buffer.is_null() {
             return Err(EINVAL);
         }
@@ -372,15 +357,13 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, buffer: *mut CqErrEntry, _flags: u6
         };
         // There is no data of an error; where a program leaves room for it, that stays.
         let bytes = std::mem::offset_of!(CqErrEntry, err_data);
-        unsafe {
-            let to = buffer.cast::<u8>();
-            to.copy_from_nonoverlapping((&raw const event.entry).cast(), bytes);
-            if cq.domain.api_version >= crate::version(1, 5) {
-                (*buffer).err_data_size = 0;
-            }
+        let to = buffer.cast::<u8>();
+        to.copy_from_nonoverlapping((&raw const event.entry).cast(), bytes);
+        if cq.domain.api_version >= crate::version(1, 5) {
+            (*buffer).err_data_size = 0;
         }
         Ok(1)
-    })
+    }
 }
 
 unsafe extern "C" fn sread(
@@ -394,33 +377,22 @@ unsafe extern "C" fn sread(
     unsafe { sreadfrom(cq, buffer, count, std::ptr::null_mut(), condition, timeout) }
 }
 
-unsafe extern "C" fn sreadfrom(
-    cq: *mut FidCq,
-    buffer: *mut c_void,
-    count: usize,
-    names: *mut abi::Addr,
-    _condition: *const c_void,
-    timeout: c_int,
-) -> isize {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let cq: &Cq = unsafe { object(cq) }?;
-        let look = || match unsafe { cq.read(buffer, count, names) } {
+calls! {
+    fn sreadfrom(cq: *mut FidCq, buffer: *mut c_void, count: usize, names: *mut abi::Addr, _condition: *const c_void, timeout: c_int) -> isize {
+        let cq: &Cq = object(cq)?;
+        let look = || match cq.read(buffer, count, names) {
             Err(EAGAIN) if cq.bell.as_ref().is_some_and(Bell::take_signal) => Err(EAGAIN),
             Err(EAGAIN) => Ok(None),
             other => other.map(Some),
         };
         wait_for(cq.bell.as_ref(), timeout, look, || cq.may_sleep())?.ok_or(EAGAIN)
-    })
-}
+    }
 
-unsafe extern "C" fn signal(cq: *mut FidCq) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program.
-        let cq: &Cq = unsafe { object(cq) }?;
+    fn signal(cq: *mut FidCq) -> c_int {
+        let cq: &Cq = object(cq)?;
         cq.bell.as_ref().ok_or(ENOSYS)?.signal();
         Ok(0)
-    })
+    }
 }
 
 unsafe extern "C" fn strerror(

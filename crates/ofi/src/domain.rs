@@ -8,7 +8,7 @@ use portolan::Threads;
 
 use crate::abi::{self, FidDomain, FidFabric};
 use crate::attachment::Attachment;
-use crate::error::{EINVAL, ENOSYS, Result, edge};
+use crate::error::{EINVAL, ENOSYS, Result, calls};
 use crate::fabric::Fabric;
 use crate::fid::{Head, Object, fid, give, given, lock, no_bind, no_call, no_control, ops, shared};
 use crate::mr::Region;
@@ -66,18 +66,11 @@ pub unsafe extern "C" fn open(
     unsafe { open2(fabric, info, domain, 0, context) }
 }
 
-/// `fi_domain2`.
-pub unsafe extern "C" fn open2(
-    fabric: *mut FidFabric,
-    info: *mut abi::Info,
-    domain: *mut *mut FidDomain,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let (fabric, info) = unsafe { (shared::<Fabric, _>(fabric)?, given(info)?) };
-        let attr = unsafe { given(info.domain_attr) }?;
+calls! {
+    /// `fi_domain2`.
+    fn open2(fabric: *mut FidFabric, info: *mut abi::Info, domain: *mut *mut FidDomain, flags: u64, context: *mut c_void) -> c_int {
+        let (fabric, info) = (shared::<Fabric, _>(fabric)?, given(info)?);
+        let attr = given(info.domain_attr)?;
         if flags != 0 {
             return Err(ENOSYS);
         }
@@ -100,9 +93,9 @@ pub unsafe extern "C" fn open2(
             peers: AtomicUsize::new(0),
             state: Mutex::default(),
         });
-        unsafe { give(made, domain) };
+        give(made, domain);
         Ok(0)
-    })
+    }
 }
 
 impl Domain {

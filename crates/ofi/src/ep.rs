@@ -14,7 +14,7 @@ use crate::cntr::Cntr;
 use crate::cq::{Cq, Event};
 use crate::domain::Domain;
 use crate::error::{
-    EBADFLAGS, EINVAL, ENOAV, ENOCQ, ENOENT, ENOSYS, EOPBADSTATE, ETOOSMALL, Result, edge,
+    EBADFLAGS, EINVAL, ENOAV, ENOCQ, ENOENT, ENOSYS, EOPBADSTATE, ETOOSMALL, Result, calls,
 };
 use crate::fid::{Head, Object, errno, fid, give, given, lock, no_call, object, ops, shared};
 use crate::{atomic, info, message, rma};
@@ -101,30 +101,23 @@ pub unsafe extern "C" fn open(
     unsafe { open2(domain, info, ep, 0, context) }
 }
 
-/// `fi_endpoint2`.
-pub unsafe extern "C" fn open2(
-    domain: *mut FidDomain,
-    info: *mut abi::Info,
-    ep: *mut *mut FidEp,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let (domain, info) = unsafe { (shared::<Domain, _>(domain)?, given(info)?) };
+calls! {
+    /// `fi_endpoint2`.
+    fn open2(domain: *mut FidDomain, info: *mut abi::Info, ep: *mut *mut FidEp, flags: u64, context: *mut c_void) -> c_int {
+        let (domain, info) = (shared::<Domain, _>(domain)?, given(info)?);
         if flags != 0 {
             return Err(EBADFLAGS);
         }
-        unsafe { info::check(info) }?;
+        info::check(info)?;
         let source: *const [u8; ADDRESS_BYTES] = info.src_addr.cast();
         let source = if info.src_addrlen == ADDRESS_BYTES {
             source
         } else {
             std::ptr::null()
         };
-        let place = unsafe { source.as_ref() }.and_then(place_of);
-        let tx = unsafe { info.tx_attr.as_ref() }.map_or(0, |it| it.op_flags);
-        let rx = unsafe { info.rx_attr.as_ref() }.map_or(0, |it| it.op_flags);
+        let place = source.as_ref().and_then(place_of);
+        let tx = info.tx_attr.as_ref().map_or(0, |it| it.op_flags);
+        let rx = info.rx_attr.as_ref().map_or(0, |it| it.op_flags);
         let made = Arc::new(Ep {
             head: Head::new(FidEp {
                 fid: fid::<Ep>(context, &FID_OPS),
@@ -145,9 +138,9 @@ pub unsafe extern "C" fn open2(
             bound: Mutex::default(),
             attached: OnceLock::new(),
         });
-        unsafe { give(made, ep) };
+        give(made, ep);
         Ok(0)
-    })
+    }
 }
 
 /// The enabled endpoint that a program names.
@@ -180,6 +173,7 @@ impl Ep {
         let mut bound = lock(&self.bound);
         // SAFETY: as promised, as all below.
         match unsafe { given(to) }?.fclass {
+            // SAFETY: as promised.
             abi::CLASS_AV => put(&mut bound.av, unsafe { shared(to) }?),
             // Nothing here is told by an event queue.
             abi::CLASS_EQ => Ok(()),
@@ -188,6 +182,7 @@ impl Ep {
                 if flags & !known != 0 || flags & (abi::SEND | abi::RECV) == 0 {
                     return Err(EBADFLAGS);
                 }
+                // SAFETY: as promised.
                 let cq: Arc<Cq> = unsafe { shared(to) }?;
                 let selective = flags & abi::SELECTIVE_COMPLETION != 0;
                 if flags & abi::SEND != 0 {
@@ -204,6 +199,7 @@ impl Ep {
                 if flags & !all.iter().fold(0, |a, b| a | b) != 0 || flags == 0 {
                     return Err(EBADFLAGS);
                 }
+                // SAFETY: as promised.
                 let cntr: Arc<Cntr> = unsafe { shared(to) }?;
                 let Bound {
                     send,
@@ -319,10 +315,11 @@ impl Ep {
         for (cq, _) in bound.tx.iter().chain(&bound.rx) {
             cq.detach(attachment);
         }
-        for cntr in [&bound.send, &bound.recv, &bound.read, &bound.write] {
-            if let Some(cntr) = cntr {
-                cntr.detach(attachment);
-            }
+        for cntr in [&bound.send, &bound.recv, &bound.read, &bound.write]
+            .into_iter()
+            .flatten()
+        {
+            cntr.detach(attachment);
         }
     }
 }
@@ -366,23 +363,19 @@ fn tell_signals(attachment: &Arc<Attachment>, rx: Option<&Queue>) -> Result<()> 
     bound.map_err(errno)
 }
 
-unsafe extern "C" fn bind(ep: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let ep: &Ep = unsafe { object(ep) }?;
-        unsafe { ep.bind(to, flags) }?;
+calls! {
+    fn bind(ep: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
+        let ep: &Ep = object(ep)?;
+        ep.bind(to, flags)?;
         Ok(0)
-    })
-}
+    }
 
-unsafe extern "C" fn control(ep: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let ep: &Ep = unsafe { object(ep) }?;
+    fn control(ep: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        let ep: &Ep = object(ep)?;
         match command {
             abi::ENABLE => ep.enable()?,
             abi::GETOPSFLAG | abi::SETOPSFLAG => {
-                let flags = unsafe { arg.cast::<u64>().as_mut() }.ok_or(EINVAL)?;
+                let flags = arg.cast::<u64>().as_mut().ok_or(EINVAL)?;
                 let of = match *flags & (abi::SEND | abi::RECV) {
                     abi::SEND => &ep.tx_flags,
                     abi::RECV => &ep.rx_flags,
@@ -400,20 +393,17 @@ unsafe extern "C" fn control(ep: *mut Fid, command: c_int, arg: *mut c_void) -> 
             _ => return Err(ENOSYS),
         }
         Ok(0)
-    })
-}
+    }
 
-unsafe extern "C" fn getname(ep: *mut Fid, address: *mut c_void, bytes: *mut usize) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let attachment = unsafe { enabled(ep.cast()) }?;
+    fn getname(ep: *mut Fid, address: *mut c_void, bytes: *mut usize) -> c_int {
+        let attachment = enabled(ep.cast())?;
         let own = attachment.endpoint.address();
-        if unsafe { copy_address(&own, address, bytes) }? {
+        if copy_address(&own, address, bytes)? {
             Ok(0)
         } else {
             Err(ETOOSMALL)
         }
-    })
+    }
 }
 
 /// What an option's value is read or written as.
@@ -424,20 +414,13 @@ fn option_is(level: c_int, name: c_int, known: impl Fn(c_int) -> bool) -> Result
     Err(ENOENT)
 }
 
-unsafe extern "C" fn getopt(
-    ep: *mut Fid,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    bytes: *mut usize,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let ep: &Ep = unsafe { object(ep) }?;
+calls! {
+    fn getopt(ep: *mut Fid, level: c_int, name: c_int, value: *mut c_void, bytes: *mut usize) -> c_int {
+        let ep: &Ep = object(ep)?;
         option_is(level, name, |it| {
             it <= abi::OPT_CM_DATA_SIZE || abi::OPT_SIZES.contains(&it)
         })?;
-        let room = *unsafe { given(bytes) }?;
+        let room = *given(bytes)?;
         if room < size_of::<usize>() || value.is_null() {
             return Err(ETOOSMALL);
         }
@@ -448,31 +431,20 @@ unsafe extern "C" fn getopt(
             3 => atomic::BYTES_MAX,
             _ => info::INJECT_MAX,
         };
-        unsafe {
-            value.cast::<usize>().write(found);
-            bytes.write(size_of::<usize>());
-        }
+        value.cast::<usize>().write(found);
+        bytes.write(size_of::<usize>());
         Ok(0)
-    })
-}
+    }
 
-unsafe extern "C" fn setopt(
-    ep: *mut Fid,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    bytes: usize,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let ep: &Ep = unsafe { object(ep) }?;
+    fn setopt(ep: *mut Fid, level: c_int, name: c_int, value: *const c_void, bytes: usize) -> c_int {
+        let ep: &Ep = object(ep)?;
         option_is(level, name, |it| {
             it == abi::OPT_MIN_MULTI_RECV || abi::OPT_SIZES.contains(&it)
         })?;
         if bytes != size_of::<usize>() {
             return Err(EINVAL);
         }
-        let wanted = *unsafe { given(value.cast::<usize>()) }?;
+        let wanted = *given(value.cast::<usize>())?;
         // The others are wishes: what is possible stays possible.
         if name == abi::OPT_MIN_MULTI_RECV {
             ep.min_multi_recv.store(wanted, Ordering::Relaxed);
@@ -481,11 +453,10 @@ unsafe extern "C" fn setopt(
             }
         }
         Ok(0)
-    })
-}
+    }
 
-unsafe extern "C" fn size_left(ep: *mut FidEp) -> isize {
-    // What is begun is never too much.
-    // SAFETY: promised by the program.
-    edge(|| unsafe { enabled(ep) }.map(|_| info::QUEUE_SIZE as isize))
+    fn size_left(ep: *mut FidEp) -> isize {
+        // What is begun is never too much.
+        enabled(ep).map(|_| info::QUEUE_SIZE as isize)
+    }
 }

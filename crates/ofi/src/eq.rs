@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::abi::{self, EqErrEntry, Fid, FidEq, FidFabric};
 use crate::bell::{Bell, wait_for};
-use crate::error::{EAGAIN, ENOSYS, ETOOSMALL, Result, edge, explain};
+use crate::error::{EAGAIN, ENOSYS, ETOOSMALL, Result, calls, explain};
 use crate::fabric::Fabric;
 use crate::fid::{Head, Object, fid, give, given, lock, no_bind, object, ops, shared};
 use crate::sets::{Waitable, control_wait, join};
@@ -36,32 +36,26 @@ static OPS: abi::OpsEq = abi::OpsEq {
     strerror,
 };
 
-/// `fi_eq_open`.
-pub unsafe extern "C" fn open(
-    fabric: *mut FidFabric,
-    attr: *mut abi::EqAttr,
-    eq: *mut *mut FidEq,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let (fabric, attr) = unsafe { (shared::<Fabric, _>(fabric)?, given(attr)?) };
+calls! {
+    /// `fi_eq_open`.
+    fn open(fabric: *mut FidFabric, attr: *mut abi::EqAttr, eq: *mut *mut FidEq, context: *mut c_void) -> c_int {
+        let (fabric, attr) = (shared::<Fabric, _>(fabric)?, given(attr)?);
         let made = Arc::new(Eq {
             head: Head::new(FidEq {
                 fid: fid::<Eq>(context, &FID_OPS),
                 ops: &raw const OPS,
             }),
             _fabric: fabric,
-            bell: unsafe { Bell::of(attr.wait_obj, attr.wait_set) }?,
+            bell: Bell::of(attr.wait_obj, attr.wait_set)?,
             writable: attr.flags & abi::WRITE != 0,
             events: Mutex::default(),
         });
         if attr.wait_obj == abi::WAIT_SET {
-            unsafe { join(attr.wait_set, &made) }?;
+            join(attr.wait_set, &made)?;
         }
-        unsafe { give(made, eq) };
+        give(made, eq);
         Ok(0)
-    })
+    }
 }
 
 impl Eq {
@@ -121,67 +115,41 @@ impl Waitable for Eq {
     }
 }
 
-unsafe extern "C" fn control(eq: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: promised by the program.
-    edge(|| unsafe { control_wait(object::<Eq, _>(eq)?, command, arg) })
-}
+calls! {
+    fn control(eq: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        control_wait(object::<Eq, _>(eq)?, command, arg)
+    }
 
-unsafe extern "C" fn read(
-    eq: *mut FidEq,
-    event: *mut u32,
-    buffer: *mut c_void,
-    room: usize,
-    flags: u64,
-) -> isize {
-    // SAFETY: promised by the program.
-    edge(|| unsafe { object::<Eq, _>(eq)?.take(event, buffer, room, flags) })
-}
+    fn read(eq: *mut FidEq, event: *mut u32, buffer: *mut c_void, room: usize, flags: u64) -> isize {
+        object::<Eq, _>(eq)?.take(event, buffer, room, flags)
+    }
 
-unsafe extern "C" fn sread(
-    eq: *mut FidEq,
-    event: *mut u32,
-    buffer: *mut c_void,
-    room: usize,
-    timeout: c_int,
-    flags: u64,
-) -> isize {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let eq: &Eq = unsafe { object(eq) }?;
-        let look = || match unsafe { eq.take(event, buffer, room, flags) } {
+    fn sread(eq: *mut FidEq, event: *mut u32, buffer: *mut c_void, room: usize, timeout: c_int, flags: u64) -> isize {
+        let eq: &Eq = object(eq)?;
+        let look = || match eq.take(event, buffer, room, flags) {
             Err(EAGAIN) => Ok(None),
             other => other.map(Some),
         };
         wait_for(eq.bell.as_ref(), timeout, look, || eq.may_sleep())?.ok_or(EAGAIN)
-    })
-}
+    }
 
-unsafe extern "C" fn readerr(eq: *mut FidEq, _buffer: *mut EqErrEntry, _flags: u64) -> isize {
-    // No event here is an error.
-    // SAFETY: promised by the program.
-    edge(|| unsafe { object::<Eq, _>(eq) }.and(Err(EAGAIN)))
-}
+    fn readerr(eq: *mut FidEq, _buffer: *mut EqErrEntry, _flags: u64) -> isize {
+        // No event here is an error.
+        object::<Eq, _>(eq).and(Err(EAGAIN))
+    }
 
-unsafe extern "C" fn write(
-    eq: *mut FidEq,
-    event: u32,
-    buffer: *const c_void,
-    length: usize,
-    _flags: u64,
-) -> isize {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let eq: &Eq = unsafe { object(eq) }?;
+    fn write(eq: *mut FidEq, event: u32, buffer: *const c_void, length: usize, _flags: u64) -> isize {
+        let eq: &Eq = object(eq)?;
         if !eq.writable {
             return Err(ENOSYS);
         }
-        let bytes = unsafe { portolan::c_edge::slice(buffer.cast::<u8>(), length) }?;
+        let bytes = portolan::c_edge::slice(buffer.cast::<u8>(), length)?;
         lock(&eq.events).push_back((event, bytes.to_vec()));
         if let Some(bell) = &eq.bell {
             bell.ring();
         }
         Ok(length as isize)
-    })
+    }
 }
 
 unsafe extern "C" fn strerror(

@@ -53,6 +53,24 @@ pub fn edge<T: Answer>(call: impl FnOnce() -> Result<T>) -> T {
     }
 }
 
+/// Functions that C calls: `fn NAME(ARGUMENTS) -> TYPE { BODY }`. In a body `?` returns an error;
+/// its value is a `Result`. What it does may be unsafe: the program promises what libfabric's
+/// pages say of each argument.
+macro_rules! calls {
+    ($(
+        $(#[$about:meta])*
+        fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $answer:ty { $($body:tt)+ }
+    )+) => {$(
+        $(#[$about])*
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            #[allow(unused_unsafe)]
+            // SAFETY: see above.
+            $crate::error::edge(|| unsafe { $($body)+ })
+        }
+    )+};
+}
+pub(crate) use calls;
+
 #[cold]
 fn panicked(panic: Box<dyn Any + Send>) -> Errno {
     // Its payload may panic once more when dropped.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
 use crate::abi::{self, FidFabric};
-use crate::error::{EINVAL, ENODATA, edge};
+use crate::error::{EINVAL, ENODATA, calls};
 use crate::fid::{Head, Object, fid, give, no_bind, no_call, no_control, ops};
 use crate::{domain, eq, info, sets};
 
@@ -70,15 +70,10 @@ static OPS: abi::OpsFabric = abi::OpsFabric {
     domain2: domain::open2,
 };
 
-unsafe extern "C" fn open(
-    attr: *mut abi::FabricAttr,
-    fabric: *mut *mut FidFabric,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller, as all below.
-        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
-        if !attr.name.is_null() && unsafe { CStr::from_ptr(attr.name) } != NAME {
+calls! {
+    fn open(attr: *mut abi::FabricAttr, fabric: *mut *mut FidFabric, context: *mut c_void) -> c_int {
+        let attr = attr.as_ref().ok_or(EINVAL)?;
+        if !attr.name.is_null() && CStr::from_ptr(attr.name) != NAME {
             return Err(ENODATA);
         }
         let made = Arc::new(Fabric {
@@ -88,7 +83,7 @@ unsafe extern "C" fn open(
                 api_version: attr.api_version,
             }),
         });
-        unsafe { give(made, fabric) };
+        give(made, fabric);
         Ok(0)
-    })
+    }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use portolan::{ADDRESS_BYTES, address_at, networks, place_of};
 
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
-use crate::error::{EINVAL, ENODATA, ENOMEM, Result, edge};
+use crate::error::{EINVAL, ENODATA, ENOMEM, Result, calls};
 use crate::fabric::NAME;
 use crate::{atomic, mr};
 
@@ -175,6 +175,7 @@ pub unsafe fn check(asked: &Info) -> Result<()> {
         at_most(tx.iov_limit, TX.iov_limit)?;
         at_most(tx.rma_iov_limit, TX.rma_iov_limit)?;
     }
+    // SAFETY: as promised.
     if let Some(rx) = unsafe { asked.rx_attr.as_ref() } {
         within(rx.caps, CAPS)?;
         within(rx.op_flags, RX_FLAGS)?;
@@ -182,6 +183,7 @@ pub unsafe fn check(asked: &Info) -> Result<()> {
         within(rx.comp_order, 0)?;
         at_most(rx.iov_limit, RX.iov_limit)?;
     }
+    // SAFETY: as promised.
     if let Some(ep) = unsafe { asked.ep_attr.as_ref() } {
         is_one_of(ep.kind, &[EP.kind])?;
         is_one_of(ep.protocol, &[PROTOCOL])?;
@@ -193,7 +195,9 @@ pub unsafe fn check(asked: &Info) -> Result<()> {
             return Err(ENODATA);
         }
     }
+    // SAFETY: as promised.
     if let Some(domain) = unsafe { asked.domain_attr.as_ref() } {
+        // SAFETY: as promised.
         unsafe { is_named(domain.name, NAME) }?;
         within(domain.caps, DOMAIN_CAPS)?;
         is_one_of(domain.av_type, &[abi::AV_MAP, abi::AV_TABLE])?;
@@ -208,7 +212,9 @@ pub unsafe fn check(asked: &Info) -> Result<()> {
             return Err(ENODATA);
         }
     }
+    // SAFETY: as promised.
     if let Some(fabric) = unsafe { asked.fabric_attr.as_ref() } {
+        // SAFETY: as promised.
         unsafe { is_named(fabric.name, NAME) }?;
     }
     Ok(())
@@ -305,18 +311,10 @@ fn allocated_text(text: &CStr) -> Result<*mut c_char> {
     }
 }
 
-/// `fi_getinfo`, of this provider.
-pub unsafe extern "C" fn getinfo(
-    version: u32,
-    node: *const c_char,
-    service: *const c_char,
-    flags: u64,
-    hints: *const Info,
-    info: *mut *mut Info,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller, as all below.
-        let hints = unsafe { hints.as_ref() };
+calls! {
+    /// `fi_getinfo`, of this provider.
+    fn getinfo(version: u32, node: *const c_char, service: *const c_char, flags: u64, hints: *const Info, info: *mut *mut Info) -> c_int {
+        let hints = hints.as_ref();
         // Others would build on us what is here already.
         if flags & abi::CORE_PROV_ONLY != 0 {
             return Err(ENODATA);
@@ -325,16 +323,16 @@ pub unsafe extern "C" fn getinfo(
             return Err(EINVAL);
         }
         if let Some(hints) = hints {
-            unsafe { check(hints) }?;
+            check(hints)?;
             if !hints.dest_addr.is_null() && hints.dest_addrlen != ADDRESS_BYTES {
                 return Err(ENODATA);
             }
         }
-        let source = unsafe { source(node, service, flags, hints) }?;
-        let made = unsafe { make(version, hints, source) }?;
-        unsafe { info.write(made) };
+        let source = source(node, service, flags, hints)?;
+        let made = make(version, hints, source)?;
+        info.write(made);
         Ok(0)
-    })
+    }
 }
 
 /// # Safety
@@ -355,10 +353,12 @@ unsafe fn make(
         tx.size = asked.size.max(tx.size);
         tx.tclass = asked.tclass;
     }
+    // SAFETY: as promised.
     if let Some(asked) = hints.and_then(|it| unsafe { it.rx_attr.as_ref() }) {
         rx.op_flags = asked.op_flags;
         rx.size = asked.size.max(rx.size);
     }
+    // SAFETY: as promised.
     if let Some(asked) = hints.and_then(|it| unsafe { it.domain_attr.as_ref() }) {
         let or = |asked, own| if asked == 0 { own } else { asked };
         domain.threading = or(asked.threading, domain.threading);
@@ -377,6 +377,7 @@ unsafe fn make(
     domain.name = allocated_text(NAME)?;
     let fabric = FabricAttr {
         fabric: hints
+            // SAFETY: as promised.
             .and_then(|it| unsafe { it.fabric_attr.as_ref() })
             .map_or(std::ptr::null_mut(), |it| it.fabric),
         name: allocated_text(NAME)?,
@@ -392,6 +393,7 @@ unsafe fn make(
         })
     };
     let dest = hints.filter(|it| !it.dest_addr.is_null());
+    // SAFETY: as promised.
     let dest = dest.map(|it| unsafe { *it.dest_addr.cast::<[u8; ADDRESS_BYTES]>() });
     let anywhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
     let (src_addrlen, src_addr) = copied(Some(address_at(source.unwrap_or(anywhere))))?;

@@ -12,7 +12,7 @@ use crate::abi::{self, Fid, FidEp, Msg, MsgTagged, Ssize};
 use crate::attachment::Attachment;
 use crate::cq::Event;
 use crate::ep::{Ep, enabled};
-use crate::error::{EBADFLAGS, EINVAL, EMSGSIZE, ENOENT, ENOMSG, Result, edge};
+use crate::error::{EBADFLAGS, EINVAL, EMSGSIZE, ENOENT, ENOMSG, Result, calls};
 use crate::fid::{errno, given, lock, object};
 use crate::info::INJECT_MAX;
 
@@ -306,32 +306,21 @@ impl Receive<'_> {
     }
 }
 
-/// Functions of tables: `fn NAME(ARGUMENTS) { BODY }`, in which `?` returns an error.
-macro_rules! calls {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) { $($body:tt)+ })+) => {$(
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> Ssize {
-            // SAFETY: the program promises what libfabric's pages say of each argument.
-            edge(|| unsafe { $($body)+ })
-        }
-    )+};
-}
-pub(crate) use calls;
-
 type Desc = *mut c_void;
 type Descs = *mut *mut c_void;
 
 calls! {
-    fn send(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, to: abi::Addr, context: *mut c_void) {
+    fn send(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, to: abi::Addr, context: *mut c_void) -> Ssize {
         let from = &piece(from, bytes);
         Send { from, to, tag: UNTAGGED, data: None, context, flags: None }.begin(ep)
     }
 
-    fn sendv(ep: *mut FidEp, from: *const Piece, _d: Descs, count: usize, to: abi::Addr, context: *mut c_void) {
+    fn sendv(ep: *mut FidEp, from: *const Piece, _d: Descs, count: usize, to: abi::Addr, context: *mut c_void) -> Ssize {
         let from = slice(from, count)?;
         Send { from, to, tag: UNTAGGED, data: None, context, flags: None }.begin(ep)
     }
 
-    fn sendmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) {
+    fn sendmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> Ssize {
         let msg = given(msg)?;
         Send {
             from: slice(msg.msg_iov, msg.iov_count)?,
@@ -344,30 +333,30 @@ calls! {
         .begin(ep)
     }
 
-    fn senddata(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, data: u64, to: abi::Addr, context: *mut c_void) {
+    fn senddata(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, data: u64, to: abi::Addr, context: *mut c_void) -> Ssize {
         let from = &piece(from, bytes);
         Send { from, to, tag: UNTAGGED, data: Some(data), context, flags: None }.begin(ep)
     }
 
-    fn inject(ep: *mut FidEp, from: *const c_void, bytes: usize, to: abi::Addr) {
+    fn inject(ep: *mut FidEp, from: *const c_void, bytes: usize, to: abi::Addr) -> Ssize {
         inject_call(ep, piece(from, bytes), to, UNTAGGED, None)
     }
 
-    fn injectdata(ep: *mut FidEp, from: *const c_void, bytes: usize, data: u64, to: abi::Addr) {
+    fn injectdata(ep: *mut FidEp, from: *const c_void, bytes: usize, data: u64, to: abi::Addr) -> Ssize {
         inject_call(ep, piece(from, bytes), to, UNTAGGED, Some(data))
     }
 
-    fn recv(ep: *mut FidEp, into: *mut c_void, bytes: usize, _d: Desc, from: abi::Addr, context: *mut c_void) {
+    fn recv(ep: *mut FidEp, into: *mut c_void, bytes: usize, _d: Desc, from: abi::Addr, context: *mut c_void) -> Ssize {
         let into = &piece(into, bytes);
         Receive { into, from, tag: UNTAGGED, ignore: 0, context, flags: None }.begin(ep)
     }
 
-    fn recvv(ep: *mut FidEp, into: *const Piece, _d: Descs, count: usize, from: abi::Addr, context: *mut c_void) {
+    fn recvv(ep: *mut FidEp, into: *const Piece, _d: Descs, count: usize, from: abi::Addr, context: *mut c_void) -> Ssize {
         let into = slice(into, count)?;
         Receive { into, from, tag: UNTAGGED, ignore: 0, context, flags: None }.begin(ep)
     }
 
-    fn recvmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) {
+    fn recvmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> Ssize {
         let msg = given(msg)?;
         Receive {
             into: slice(msg.msg_iov, msg.iov_count)?,
@@ -380,17 +369,17 @@ calls! {
         .begin(ep)
     }
 
-    fn tsend(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, to: abi::Addr, tag: u64, context: *mut c_void) {
+    fn tsend(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, to: abi::Addr, tag: u64, context: *mut c_void) -> Ssize {
         let from = &piece(from, bytes);
         Send { from, to, tag: tag & TAG, data: None, context, flags: None }.begin(ep)
     }
 
-    fn tsendv(ep: *mut FidEp, from: *const Piece, _d: Descs, count: usize, to: abi::Addr, tag: u64, context: *mut c_void) {
+    fn tsendv(ep: *mut FidEp, from: *const Piece, _d: Descs, count: usize, to: abi::Addr, tag: u64, context: *mut c_void) -> Ssize {
         let from = slice(from, count)?;
         Send { from, to, tag: tag & TAG, data: None, context, flags: None }.begin(ep)
     }
 
-    fn tsendmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) {
+    fn tsendmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) -> Ssize {
         let msg = given(msg)?;
         Send {
             from: slice(msg.msg_iov, msg.iov_count)?,
@@ -403,30 +392,30 @@ calls! {
         .begin(ep)
     }
 
-    fn tsenddata(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, data: u64, to: abi::Addr, tag: u64, context: *mut c_void) {
+    fn tsenddata(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, data: u64, to: abi::Addr, tag: u64, context: *mut c_void) -> Ssize {
         let from = &piece(from, bytes);
         Send { from, to, tag: tag & TAG, data: Some(data), context, flags: None }.begin(ep)
     }
 
-    fn tinject(ep: *mut FidEp, from: *const c_void, bytes: usize, to: abi::Addr, tag: u64) {
+    fn tinject(ep: *mut FidEp, from: *const c_void, bytes: usize, to: abi::Addr, tag: u64) -> Ssize {
         inject_call(ep, piece(from, bytes), to, tag & TAG, None)
     }
 
-    fn tinjectdata(ep: *mut FidEp, from: *const c_void, bytes: usize, data: u64, to: abi::Addr, tag: u64) {
+    fn tinjectdata(ep: *mut FidEp, from: *const c_void, bytes: usize, data: u64, to: abi::Addr, tag: u64) -> Ssize {
         inject_call(ep, piece(from, bytes), to, tag & TAG, Some(data))
     }
 
-    fn trecv(ep: *mut FidEp, into: *mut c_void, bytes: usize, _d: Desc, from: abi::Addr, tag: u64, ignore: u64, context: *mut c_void) {
+    fn trecv(ep: *mut FidEp, into: *mut c_void, bytes: usize, _d: Desc, from: abi::Addr, tag: u64, ignore: u64, context: *mut c_void) -> Ssize {
         let into = &piece(into, bytes);
         Receive { into, from, tag: tag & TAG, ignore: ignore & TAG, context, flags: None }.begin(ep)
     }
 
-    fn trecvv(ep: *mut FidEp, into: *const Piece, _d: Descs, count: usize, from: abi::Addr, tag: u64, ignore: u64, context: *mut c_void) {
+    fn trecvv(ep: *mut FidEp, into: *const Piece, _d: Descs, count: usize, from: abi::Addr, tag: u64, ignore: u64, context: *mut c_void) -> Ssize {
         let into = slice(into, count)?;
         Receive { into, from, tag: tag & TAG, ignore: ignore & TAG, context, flags: None }.begin(ep)
     }
 
-    fn trecvmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) {
+    fn trecvmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) -> Ssize {
         let msg = given(msg)?;
         Receive {
             into: slice(msg.msg_iov, msg.iov_count)?,
@@ -439,7 +428,7 @@ calls! {
         .begin(ep)
     }
 
-    fn cancel(ep: *mut Fid, context: *mut c_void) {
+    fn cancel(ep: *mut Fid, context: *mut c_void) -> Ssize {
         // What has met its message goes on, and so does what is no receive.
         let on = enabled(ep.cast())?;
         match on.endpoint.cancel_named(context.addr() as u64).map_err(errno)? {

@@ -10,7 +10,7 @@ use portolan::{RegionId, RegisterError, Rights};
 use crate::abi::{self, Fid, FidMr};
 use crate::attachment::Attachment;
 use crate::domain::Domain;
-use crate::error::{EBADFLAGS, EINVAL, ENOKEY, ENOSYS, Result, edge};
+use crate::error::{EBADFLAGS, EINVAL, ENOKEY, ENOSYS, Result, calls, edge};
 use crate::fid::{Head, Object, errno, fid, give, given, lock, object, ops, shared};
 
 /// Pieces of one region.
@@ -29,20 +29,35 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
+/// Why memory was not registered.
+fn refused(why: RegisterError) -> c_edge::Errno {
+    match why {
+        RegisterError::KeyTaken => ENOKEY,
+        other => errno(other),
+    }
+}
+
 impl Region {
+    /// All that there is, from address 0 on: then a place in it is an address.
+    fn is_address_space(&self) -> bool {
+        matches!(&*self.pieces, [it] if it.start.is_null() && it.bytes == usize::MAX)
+    }
+
     pub fn open_at(&self, attachment: &Arc<Attachment>) -> Result<()> {
         if self.rights == Rights::None {
             return Ok(());
         }
+        let key = Some(self.key);
+        if self.is_address_space() {
+            // SAFETY: the program has said that others may reach into all of its memory.
+            let region = unsafe { attachment.endpoint.register_address_space(key, self.rights) };
+            lock(&self.opened).push((Arc::clone(attachment), region.map_err(refused)?));
+            return Ok(());
+        }
         // SAFETY: the program has lent the memory until it closes the region.
         let memory = unsafe { c_edge::scatter(self.pieces.as_ptr(), self.pieces.len()) }?;
-        let region = attachment
-            .endpoint
-            .register(memory, Some(self.key), self.rights);
-        let region = region.map_err(|(why, _)| match why {
-            RegisterError::KeyTaken => ENOKEY,
-            other => errno(other),
-        })?;
+        let region = attachment.endpoint.register(memory, key, self.rights);
+        let region = region.map_err(|(why, _)| refused(why))?;
         lock(&self.opened).push((Arc::clone(attachment), region));
         Ok(())
     }
@@ -88,25 +103,22 @@ pub static OPS: abi::OpsMr = abi::OpsMr {
     regattr,
 };
 
-/// It is registered at all endpoints anyway.
-unsafe extern "C" fn bind(_mr: *mut Fid, to: *mut Fid, _flags: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program.
-        match unsafe { given(to) }?.fclass {
+calls! {
+    /// It is registered at all endpoints anyway.
+    fn bind(_mr: *mut Fid, to: *mut Fid, _flags: u64) -> c_int {
+        match given(to)?.fclass {
             abi::CLASS_EP => Ok(0),
             _ => Err(ENOSYS),
         }
-    })
-}
+    }
 
-unsafe extern "C" fn control(_mr: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
-    edge(|| {
+    fn control(_mr: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
         if command == abi::ENABLE {
             Ok(0)
         } else {
             Err(ENOSYS)
         }
-    })
+    }
 }
 
 /// # Safety
@@ -158,6 +170,7 @@ unsafe fn register(
         domain,
         region,
     });
+    // SAFETY: as promised.
     unsafe { give(made, mr) };
     Ok(0)
 }
@@ -188,40 +201,21 @@ unsafe extern "C" fn reg(
     })
 }
 
-unsafe extern "C" fn regv(
-    domain: *mut Fid,
-    pieces: *const Piece,
-    count: usize,
-    access: u64,
-    _offset: u64,
-    key: u64,
-    flags: u64,
-    mr: *mut *mut FidMr,
-    context: *mut c_void,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let pieces = unsafe { c_edge::slice(pieces, count) }?;
-        unsafe { register(domain, pieces, access, key, flags, mr, context) }
-    })
-}
+calls! {
+    fn regv(domain: *mut Fid, pieces: *const Piece, count: usize, access: u64, _offset: u64, key: u64, flags: u64, mr: *mut *mut FidMr, context: *mut c_void) -> c_int {
+        let pieces = c_edge::slice(pieces, count)?;
+        register(domain, pieces, access, key, flags, mr, context)
+    }
 
-unsafe extern "C" fn regattr(
-    domain: *mut Fid,
-    attr: *const abi::MrAttr,
-    flags: u64,
-    mr: *mut *mut FidMr,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let of: &Domain = unsafe { object(domain) }?;
-        let attr = unsafe { given(attr) }?;
+    fn regattr(domain: *mut Fid, attr: *const abi::MrAttr, flags: u64, mr: *mut *mut FidMr) -> c_int {
+        let of: &Domain = object(domain)?;
+        let attr = given(attr)?;
         // Programs of older releases have no such field.
         if of.api_version >= crate::version(1, 10) && attr.iface != 0 {
             return Err(ENOSYS);
         }
-        let pieces = unsafe { c_edge::slice(attr.mr_iov, attr.iov_count) }?;
+        let pieces = c_edge::slice(attr.mr_iov, attr.iov_count)?;
         let key = attr.requested_key;
-        unsafe { register(domain, pieces, attr.access, key, flags, mr, attr.context) }
-    })
+        register(domain, pieces, attr.access, key, flags, mr, attr.context)
+    }
 }

@@ -8,9 +8,9 @@ use portolan::{Notify, Place, PutEnd, PutOptions, RemoteKey, SendError, Signal};
 use crate::abi::{self, FidEp, MsgRma, RmaIov, Ssize};
 use crate::attachment::Attachment;
 use crate::ep::{SIGNALS, enabled};
-use crate::error::{EBADFLAGS, EINVAL, Result, edge};
+use crate::error::{EBADFLAGS, EINVAL, Result, calls};
 use crate::fid::{errno, given};
-use crate::message::{calls, forget_unheard, joined};
+use crate::message::{forget_unheard, joined};
 
 /// An access, whichever call it came by.
 struct Access<'a> {
@@ -73,6 +73,7 @@ impl Access<'_> {
         let flags = self.flags.unwrap_or(on.tx.op_flags);
         let peer = begin(on, self.peer, flags)?;
         let notify = on.notify(&on.tx, on.counters.read, self.context.addr(), flags);
+        // SAFETY: as promised.
         let into = unsafe { scatter(self.here.as_ptr(), self.here.len()) }?;
         let posted = on
             .endpoint
@@ -89,6 +90,7 @@ impl Access<'_> {
         let on = unsafe { enabled(ep) }?;
         let flags = self.flags.unwrap_or(on.tx.op_flags);
         let notify = on.notify(&on.tx, on.counters.write, self.context.addr(), flags);
+        // SAFETY: as promised.
         unsafe { self.write_told(on, flags, notify) }
     }
 
@@ -100,6 +102,7 @@ impl Access<'_> {
         // SAFETY: as promised, as all below.
         let on = unsafe { enabled(ep) }?;
         let notify = on.notify_bad(on.counters.write);
+        // SAFETY: as promised.
         unsafe { self.write_told(on, abi::INJECT, notify) }
     }
 
@@ -143,6 +146,7 @@ unsafe fn place_of(msg: &MsgRma) -> Result<&RmaIov> {
     }
     // SAFETY: promised by the program, as all below.
     let place = unsafe { given(msg.rma_iov) }?;
+    // SAFETY: as promised.
     let here = unsafe { slice(msg.msg_iov, msg.iov_count) }?;
     if here.iter().map(|it| it.bytes).sum::<usize>() != place.len {
         return Err(EINVAL);
@@ -155,8 +159,10 @@ unsafe fn place_of(msg: &MsgRma) -> Result<&RmaIov> {
 unsafe fn of_msg<'a>(msg: *const MsgRma, flags: u64) -> Result<Access<'a>> {
     // SAFETY: as promised, as all below.
     let msg = unsafe { given(msg) }?;
+    // SAFETY: as promised.
     let place = unsafe { place_of(msg) }?;
     Ok(Access {
+        // SAFETY: as promised.
         here: unsafe { slice(msg.msg_iov, msg.iov_count) }?,
         peer: msg.addr,
         there: place.addr,
@@ -178,45 +184,45 @@ const fn piece(start: *const c_void, bytes: usize) -> Piece {
 }
 
 calls! {
-    fn read(ep: *mut FidEp, into: *mut c_void, bytes: usize, _d: Desc, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) {
+    fn read(ep: *mut FidEp, into: *mut c_void, bytes: usize, _d: Desc, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) -> Ssize {
         let here = &[piece(into, bytes)];
         Access { here, peer, there, key, data: None, context, flags: None }.read(ep)
     }
 
-    fn readv(ep: *mut FidEp, into: *const Piece, _d: Descs, count: usize, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) {
+    fn readv(ep: *mut FidEp, into: *const Piece, _d: Descs, count: usize, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) -> Ssize {
         let here = slice(into, count)?;
         Access { here, peer, there, key, data: None, context, flags: None }.read(ep)
     }
 
-    fn readmsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) {
+    fn readmsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) -> Ssize {
         of_msg(msg, flags)?.read(ep)
     }
 
-    fn write(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) {
+    fn write(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) -> Ssize {
         let here = &[piece(from, bytes)];
         Access { here, peer, there, key, data: None, context, flags: None }.write(ep)
     }
 
-    fn writev(ep: *mut FidEp, from: *const Piece, _d: Descs, count: usize, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) {
+    fn writev(ep: *mut FidEp, from: *const Piece, _d: Descs, count: usize, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) -> Ssize {
         let here = slice(from, count)?;
         Access { here, peer, there, key, data: None, context, flags: None }.write(ep)
     }
 
-    fn writemsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) {
+    fn writemsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) -> Ssize {
         of_msg(msg, flags)?.write(ep)
     }
 
-    fn inject(ep: *mut FidEp, from: *const c_void, bytes: usize, peer: abi::Addr, there: u64, key: u64) {
+    fn inject(ep: *mut FidEp, from: *const c_void, bytes: usize, peer: abi::Addr, there: u64, key: u64) -> Ssize {
         let here = &[piece(from, bytes)];
         Access { here, peer, there, key, data: None, context: std::ptr::null_mut(), flags: None }.inject(ep)
     }
 
-    fn writedata(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, data: u64, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) {
+    fn writedata(ep: *mut FidEp, from: *const c_void, bytes: usize, _d: Desc, data: u64, peer: abi::Addr, there: u64, key: u64, context: *mut c_void) -> Ssize {
         let here = &[piece(from, bytes)];
         Access { here, peer, there, key, data: Some(data), context, flags: None }.write(ep)
     }
 
-    fn injectdata(ep: *mut FidEp, from: *const c_void, bytes: usize, data: u64, peer: abi::Addr, there: u64, key: u64) {
+    fn injectdata(ep: *mut FidEp, from: *const c_void, bytes: usize, data: u64, peer: abi::Addr, there: u64, key: u64) -> Ssize {
         let here = &[piece(from, bytes)];
         Access { here, peer, there, key, data: Some(data), context: std::ptr::null_mut(), flags: None }.inject(ep)
     }

@@ -9,7 +9,7 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain::Domain;
 use crate::eq::Eq;
-use crate::error::{EAGAIN, EINVAL, ENOSYS, ETIMEDOUT, Result, edge};
+use crate::error::{EAGAIN, EINVAL, ENOSYS, ETIMEDOUT, Result, calls};
 use crate::fabric::Fabric;
 use crate::fid::{Head, Object, fid, give, given, lock, no_bind, no_control, object, ops, shared};
 
@@ -69,23 +69,18 @@ pub unsafe fn control_wait(of: &impl Waitable, command: c_int, arg: *mut c_void)
     Ok(0)
 }
 
-/// `fi_trywait`.
-pub unsafe extern "C" fn trywait(
-    fabric: *mut FidFabric,
-    fids: *mut *mut Fid,
-    count: c_int,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let _: &Fabric = unsafe { object(fabric) }?;
+calls! {
+    /// `fi_trywait`.
+    fn trywait(fabric: *mut FidFabric, fids: *mut *mut Fid, count: c_int) -> c_int {
+        let _: &Fabric = object(fabric)?;
         let count = usize::try_from(count).map_err(|_| EINVAL)?;
-        for &it in unsafe { portolan::c_edge::slice(fids.cast_const(), count) }? {
-            if !unsafe { waitable(it) }?.may_sleep()? {
+        for &it in portolan::c_edge::slice(fids.cast_const(), count)? {
+            if !waitable(it)?.may_sleep()? {
                 return Err(EAGAIN);
             }
         }
         Ok(0)
-    })
+    }
 }
 
 /// A wait set.
@@ -116,15 +111,10 @@ static WAIT_OPS: abi::OpsWait = abi::OpsWait {
     wait,
 };
 
-/// `fi_wait_open`.
-pub unsafe extern "C" fn wait_open(
-    fabric: *mut FidFabric,
-    attr: *mut abi::WaitAttr,
-    set: *mut *mut FidWait,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let (fabric, attr) = unsafe { (shared::<Fabric, _>(fabric)?, given(attr)?) };
+calls! {
+    /// `fi_wait_open`.
+    fn wait_open(fabric: *mut FidFabric, attr: *mut abi::WaitAttr, set: *mut *mut FidWait) -> c_int {
+        let (fabric, attr) = (shared::<Fabric, _>(fabric)?, given(attr)?);
         if !matches!(
             attr.wait_obj,
             abi::WAIT_UNSPEC | abi::WAIT_FD | abi::WAIT_YIELD
@@ -140,9 +130,9 @@ pub unsafe extern "C" fn wait_open(
             bell: Bell::new()?,
             members: Mutex::default(),
         });
-        unsafe { give(made, set) };
+        give(made, set);
         Ok(0)
-    })
+    }
 }
 
 /// An object that was opened for a wait set is waited for there.
@@ -192,18 +182,16 @@ impl Waitable for Wait {
     }
 }
 
-unsafe extern "C" fn control(set: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: promised by the program.
-    edge(|| unsafe { control_wait(object::<Wait, _>(set)?, command, arg) })
-}
+calls! {
+    fn control(set: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        control_wait(object::<Wait, _>(set)?, command, arg)
+    }
 
-unsafe extern "C" fn wait(set: *mut FidWait, timeout: c_int) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program.
-        let set: &Wait = unsafe { object(set) }?;
+    fn wait(set: *mut FidWait, timeout: c_int) -> c_int {
+        let set: &Wait = object(set)?;
         let look = || Ok(set.has_news()?.then_some(0));
         wait_for(Some(&set.bell), timeout, look, || set.may_sleep())?.ok_or(ETIMEDOUT)
-    })
+    }
 }
 
 /// A poll set.
@@ -232,15 +220,10 @@ static POLL_OPS: abi::OpsPoll = abi::OpsPoll {
     poll_del,
 };
 
-/// `fi_poll_open`.
-pub unsafe extern "C" fn poll_open(
-    domain: *mut FidDomain,
-    _attr: *mut c_void,
-    set: *mut *mut FidPoll,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let domain: Arc<Domain> = unsafe { shared(domain) }?;
+calls! {
+    /// `fi_poll_open`.
+    fn poll_open(domain: *mut FidDomain, _attr: *mut c_void, set: *mut *mut FidPoll) -> c_int {
+        let domain: Arc<Domain> = shared(domain)?;
         let made = Arc::new(Poll {
             head: Head::new(FidPoll {
                 fid: fid::<Poll>(std::ptr::null_mut(), &POLL_FID_OPS),
@@ -249,47 +232,38 @@ pub unsafe extern "C" fn poll_open(
             _domain: domain,
             members: Mutex::default(),
         });
-        unsafe { give(made, set) };
+        give(made, set);
         Ok(0)
-    })
-}
+    }
 
-unsafe extern "C" fn poll(set: *mut FidPoll, contexts: *mut *mut c_void, count: c_int) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let set: &Poll = unsafe { object(set) }?;
+    fn poll(set: *mut FidPoll, contexts: *mut *mut c_void, count: c_int) -> c_int {
+        let set: &Poll = object(set)?;
         let room = usize::try_from(count).map_err(|_| EINVAL)?;
         let mut found = 0;
         for (_, member) in &*lock(&set.members) {
             if member.has_news()? && found < room {
-                unsafe { contexts.add(found).write(member.context()) };
+                contexts.add(found).write(member.context());
                 found += 1;
             }
         }
         Ok(found as c_int)
-    })
-}
+    }
 
-unsafe extern "C" fn poll_add(set: *mut FidPoll, it: *mut Fid, _flags: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program, as all below.
-        let set: &Poll = unsafe { object(set) }?;
-        let member = unsafe { waitable(it) }?;
+    fn poll_add(set: *mut FidPoll, it: *mut Fid, _flags: u64) -> c_int {
+        let set: &Poll = object(set)?;
+        let member = waitable(it)?;
         let mut members = lock(&set.members);
         if !members.iter().any(|(fid, _)| *fid == it) {
             members.push((it, member));
         }
         Ok(0)
-    })
-}
+    }
 
-unsafe extern "C" fn poll_del(set: *mut FidPoll, it: *mut Fid, _flags: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the program.
-        let set: &Poll = unsafe { object(set) }?;
+    fn poll_del(set: *mut FidPoll, it: *mut Fid, _flags: u64) -> c_int {
+        let set: &Poll = object(set)?;
         let mut members = lock(&set.members);
         let at = members.iter().position(|(fid, _)| *fid == it);
         members.remove(at.ok_or(EINVAL)?);
         Ok(0)
-    })
+    }
 }

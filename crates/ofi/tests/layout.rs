@@ -74,7 +74,6 @@ fn structures_are_those_of_the_header() {
         "fi_ops_poll" OpsPoll same { size, poll, poll_add, poll_del }
         "fid_poll" FidPoll same { fid, ops }
         "fi_eq_attr" EqAttr same { size, flags, wait_obj, signaling_vector, wait_set }
-        "fi_eq_entry" EqEntry same { fid, context, data }
         "fi_eq_err_entry" EqErrEntry same { fid, context, data, err, prov_errno, err_data, err_data_size }
         "fi_ops_eq" OpsEq same { size, read, readerr, write, sread, strerror }
         "fid_eq" FidEq same { fid, ops }

@@ -20,7 +20,6 @@ pub const MORE: u64 = 1 << 18;
 pub const PEEK: u64 = 1 << 19;
 pub const FENCE: u64 = 1 << 21;
 pub const COMPLETION: u64 = 1 << 24;
-pub const EVENT: u64 = COMPLETION;
 pub const INJECT: u64 = 1 << 25;
 pub const INJECT_COMPLETE: u64 = 1 << 26;
 pub const TRANSMIT_COMPLETE: u64 = 1 << 27;
@@ -49,7 +48,6 @@ pub const MR_BASIC: c_int = 1;
 pub const MR_SCALABLE: c_int = 2;
 
 pub const PROGRESS_AUTO: u32 = 1;
-pub const PROGRESS_MANUAL: u32 = 2;
 
 pub const THREAD_SAFE: u32 = 1;
 pub const THREAD_DOMAIN: u32 = 3;
@@ -60,7 +58,6 @@ pub const ORDER_SAS: u64 = 1 << 8;
 /// All four orders of atomics.
 pub const ORDER_ATOMIC: u64 = 0xf << 36;
 
-pub const EP_UNSPEC: u32 = 0;
 pub const EP_RDM: u32 = 3;
 
 pub const CLASS_FABRIC: usize = 1;
@@ -80,189 +77,77 @@ pub const GETWAIT: c_int = 5;
 pub const ENABLE: c_int = 6;
 pub const GETWAITOBJ: c_int = 16;
 
-#[repr(C)]
-pub struct Context {
-    pub internal: [*mut c_void; 4],
-}
+structures! {
+    struct Context {
+        internal: [*mut c_void; 4],
+    }
 
-#[repr(C)]
-pub struct Provider {
-    pub version: u32,
-    pub fi_version: u32,
-    pub context: Context,
-    pub name: *const c_char,
-    pub getinfo: unsafe extern "C" fn(
-        u32,
-        *const c_char,
-        *const c_char,
-        u64,
-        *const Info,
-        *mut *mut Info,
-    ) -> c_int,
-    pub fabric: unsafe extern "C" fn(*mut FabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int,
-    pub cleanup: unsafe extern "C" fn(),
-}
+    struct Provider {
+        version: u32, fi_version: u32, context: Context, name: *const c_char,
+        getinfo: unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const Info, *mut *mut Info) -> c_int,
+        fabric: unsafe extern "C" fn(*mut FabricAttr, *mut *mut FidFabric, *mut c_void) -> c_int,
+        cleanup: unsafe extern "C" fn(),
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct TxAttr {
-    pub caps: u64,
-    pub mode: u64,
-    pub op_flags: u64,
-    pub msg_order: u64,
-    pub comp_order: u64,
-    pub inject_size: usize,
-    pub size: usize,
-    pub iov_limit: usize,
-    pub rma_iov_limit: usize,
-    pub tclass: u32,
-}
+    struct TxAttr {
+        caps: u64, mode: u64, op_flags: u64, msg_order: u64, comp_order: u64, inject_size: usize, size: usize,
+        iov_limit: usize, rma_iov_limit: usize, tclass: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct RxAttr {
-    pub caps: u64,
-    pub mode: u64,
-    pub op_flags: u64,
-    pub msg_order: u64,
-    pub comp_order: u64,
-    pub total_buffered_recv: usize,
-    pub size: usize,
-    pub iov_limit: usize,
-}
+    struct RxAttr {
+        caps: u64, mode: u64, op_flags: u64, msg_order: u64, comp_order: u64, total_buffered_recv: usize,
+        size: usize, iov_limit: usize,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct EpAttr {
-    pub kind: u32,
-    pub protocol: u32,
-    pub protocol_version: u32,
-    pub max_msg_size: usize,
-    pub msg_prefix_size: usize,
-    pub max_order_raw_size: usize,
-    pub max_order_war_size: usize,
-    pub max_order_waw_size: usize,
-    pub mem_tag_format: u64,
-    pub tx_ctx_cnt: usize,
-    pub rx_ctx_cnt: usize,
-    pub auth_key_size: usize,
-    pub auth_key: *mut u8,
-    pub xpu_ctx: *mut c_void,
-}
+    struct EpAttr {
+        kind: u32, protocol: u32, protocol_version: u32, max_msg_size: usize, msg_prefix_size: usize,
+        max_order_raw_size: usize, max_order_war_size: usize, max_order_waw_size: usize, mem_tag_format: u64,
+        tx_ctx_cnt: usize, rx_ctx_cnt: usize, auth_key_size: usize, auth_key: *mut u8, xpu_ctx: *mut c_void,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct DomainAttr {
-    pub domain: *mut FidDomain,
-    pub name: *mut c_char,
-    pub threading: u32,
-    pub control_progress: u32,
-    pub data_progress: u32,
-    pub resource_mgmt: u32,
-    pub av_type: u32,
-    pub mr_mode: c_int,
-    pub mr_key_size: usize,
-    pub cq_data_size: usize,
-    pub cq_cnt: usize,
-    pub ep_cnt: usize,
-    pub tx_ctx_cnt: usize,
-    pub rx_ctx_cnt: usize,
-    pub max_ep_tx_ctx: usize,
-    pub max_ep_rx_ctx: usize,
-    pub max_ep_stx_ctx: usize,
-    pub max_ep_srx_ctx: usize,
-    pub cntr_cnt: usize,
-    pub mr_iov_limit: usize,
-    pub caps: u64,
-    pub mode: u64,
-    pub auth_key: *mut u8,
-    pub auth_key_size: usize,
-    pub max_err_data: usize,
-    pub mr_cnt: usize,
-    pub tclass: u32,
-    pub max_ep_auth_key: usize,
-    pub max_group_id: u32,
-    pub max_cntr_value: u64,
-    pub max_err_cntr_value: u64,
-    pub max_xpu_ctx_cnt: usize,
-}
+    struct DomainAttr {
+        domain: *mut FidDomain, name: *mut c_char, threading: u32, control_progress: u32, data_progress: u32,
+        resource_mgmt: u32, av_type: u32, mr_mode: c_int, mr_key_size: usize, cq_data_size: usize,
+        cq_cnt: usize, ep_cnt: usize, tx_ctx_cnt: usize, rx_ctx_cnt: usize, max_ep_tx_ctx: usize,
+        max_ep_rx_ctx: usize, max_ep_stx_ctx: usize, max_ep_srx_ctx: usize, cntr_cnt: usize,
+        mr_iov_limit: usize, caps: u64, mode: u64, auth_key: *mut u8, auth_key_size: usize, max_err_data: usize,
+        mr_cnt: usize, tclass: u32, max_ep_auth_key: usize, max_group_id: u32, max_cntr_value: u64,
+        max_err_cntr_value: u64, max_xpu_ctx_cnt: usize,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct FabricAttr {
-    pub fabric: *mut FidFabric,
-    pub name: *mut c_char,
-    pub prov_name: *mut c_char,
-    pub prov_version: u32,
-    pub api_version: u32,
-}
+    struct FabricAttr {
+        fabric: *mut FidFabric, name: *mut c_char, prov_name: *mut c_char, prov_version: u32, api_version: u32,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Info {
-    pub next: *mut Info,
-    pub caps: u64,
-    pub mode: u64,
-    pub addr_format: u32,
-    pub src_addrlen: usize,
-    pub dest_addrlen: usize,
-    pub src_addr: *mut c_void,
-    pub dest_addr: *mut c_void,
-    pub handle: *mut Fid,
-    pub tx_attr: *mut TxAttr,
-    pub rx_attr: *mut RxAttr,
-    pub ep_attr: *mut EpAttr,
-    pub domain_attr: *mut DomainAttr,
-    pub fabric_attr: *mut FabricAttr,
-    pub nic: *mut c_void,
-}
+    struct Info {
+        next: *mut Info, caps: u64, mode: u64, addr_format: u32, src_addrlen: usize, dest_addrlen: usize,
+        src_addr: *mut c_void, dest_addr: *mut c_void, handle: *mut Fid, tx_attr: *mut TxAttr,
+        rx_attr: *mut RxAttr, ep_attr: *mut EpAttr, domain_attr: *mut DomainAttr, fabric_attr: *mut FabricAttr,
+        nic: *mut c_void,
+    }
 
-#[repr(C)]
-pub struct Ops {
-    pub size: usize,
-    pub close: unsafe extern "C" fn(*mut Fid) -> c_int,
-    pub bind: unsafe extern "C" fn(*mut Fid, *mut Fid, u64) -> c_int,
-    pub control: unsafe extern "C" fn(*mut Fid, c_int, *mut c_void) -> c_int,
-    pub ops_open: Unused,
-    pub tostr: Option<Unused>,
-    pub ops_set: Option<Unused>,
-}
+    struct Ops {
+        size: usize, close: unsafe extern "C" fn(*mut Fid) -> c_int,
+        bind: unsafe extern "C" fn(*mut Fid, *mut Fid, u64) -> c_int,
+        control: unsafe extern "C" fn(*mut Fid, c_int, *mut c_void) -> c_int, ops_open: Unused,
+        tostr: Option<Unused>, ops_set: Option<Unused>,
+    }
 
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Fid {
-    pub fclass: usize,
-    pub context: *mut c_void,
-    pub ops: *const Ops,
-}
+    struct Fid {
+        fclass: usize, context: *mut c_void, ops: *const Ops,
+    }
 
-#[repr(C)]
-pub struct OpsFabric {
-    pub size: usize,
-    pub domain:
-        unsafe extern "C" fn(*mut FidFabric, *mut Info, *mut *mut FidDomain, *mut c_void) -> c_int,
-    pub passive_ep: Unused,
-    pub eq_open: unsafe extern "C" fn(
-        *mut FidFabric,
-        *mut super::EqAttr,
-        *mut *mut FidEq,
-        *mut c_void,
-    ) -> c_int,
-    pub wait_open:
-        unsafe extern "C" fn(*mut FidFabric, *mut super::WaitAttr, *mut *mut FidWait) -> c_int,
-    pub trywait: unsafe extern "C" fn(*mut FidFabric, *mut *mut Fid, c_int) -> c_int,
-    pub domain2: unsafe extern "C" fn(
-        *mut FidFabric,
-        *mut Info,
-        *mut *mut FidDomain,
-        u64,
-        *mut c_void,
-    ) -> c_int,
-}
+    struct OpsFabric {
+        size: usize,
+        domain: unsafe extern "C" fn(*mut FidFabric, *mut Info, *mut *mut FidDomain, *mut c_void) -> c_int,
+        passive_ep: Unused,
+        eq_open: unsafe extern "C" fn(*mut FidFabric, *mut super::EqAttr, *mut *mut FidEq, *mut c_void) -> c_int,
+        wait_open: unsafe extern "C" fn(*mut FidFabric, *mut super::WaitAttr, *mut *mut FidWait) -> c_int,
+        trywait: unsafe extern "C" fn(*mut FidFabric, *mut *mut Fid, c_int) -> c_int,
+        domain2: unsafe extern "C" fn(*mut FidFabric, *mut Info, *mut *mut FidDomain, u64, *mut c_void) -> c_int,
+    }
 
-#[repr(C)]
-pub struct FidFabric {
-    pub fid: Fid,
-    pub ops: *const OpsFabric,
-    pub api_version: u32,
+    struct FidFabric {
+        fid: Fid, ops: *const OpsFabric, api_version: u32,
+    }
 }

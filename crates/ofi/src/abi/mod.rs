@@ -4,6 +4,16 @@
 //! say what each field means.
 #![allow(missing_docs)]
 
+/// Structures as C has them.
+macro_rules! structures {
+    ($($(#[$about:meta])* struct $name:ident { $($field:ident: $type:ty),* $(,)? })+) => {$(
+        $(#[$about])*
+        #[repr(C)]
+        #[derive(Clone, Copy)]
+        pub struct $name { $(pub $field: $type),* }
+    )+};
+}
+
 pub mod domain;
 pub mod endpoint;
 pub mod fabric;

@@ -128,6 +128,29 @@ static void probes(void)
     CHECK(e.len == 5 && e.tag == 20 && !memcmp(in, "first", 5));
 }
 
+/* Never more entries than there is room for, wherever they come from. */
+static void in_pieces(void)
+{
+    struct fi_cq_tagged_entry e[4], canary;
+    struct fi_msg_tagged peek = {.addr = FI_ADDR_UNSPEC, .tag = 30, .context = &peek};
+    memset(&canary, 0x77, sizeof canary);
+    GIVES(fi_tinject(b.ep, "peeked", 6, b.self, 30), 0);
+    for (int i = 0; i < 3; i++) {
+        GIVES(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 31, 0, in), 0);
+        GIVES(fi_tinject(b.ep, "x", 1, b.self, 31), 0);
+    }
+    for (int i = 0; i < 100; i++)
+        GIVES(fi_cq_read(b.cq, NULL, 0), -FI_EAGAIN);
+    GIVES(fi_trecvmsg(b.ep, &peek, FI_PEEK), 0);
+    GIVES(fi_trecvmsg(b.ep, &peek, FI_PEEK | FI_DISCARD), 0);
+    memset(e, 0x77, sizeof e);
+    GIVES(fi_cq_read(b.cq, e, 3), 3);
+    CHECK(e[0].op_context == &peek && e[1].op_context == &peek && e[2].op_context == in);
+    CHECK(!memcmp(&e[3], &canary, sizeof canary));
+    GIVES(fi_cq_read(b.cq, e, 4), 2);
+    CHECK(e[0].op_context == in && e[1].op_context == in && !memcmp(&e[3], &canary, sizeof canary));
+}
+
 static void errors(void)
 {
     struct fi_cq_err_entry error;
@@ -176,6 +199,7 @@ int main(void)
     tagged();
     untagged();
     probes();
+    in_pieces();
     errors();
     many();
     close_side(&a);
