@@ -15,7 +15,7 @@ mod task;
 
 pub(crate) use self::atomic::AtomicKind;
 pub use self::atomic::{ATOMIC_BYTES, Atomic, AtomicOp, AtomicType};
-pub(crate) use self::copy::copy;
+pub(crate) use self::copy::{copy, copy_source};
 pub use self::incoming::{Incoming, Took};
 pub(crate) use self::kind::{FENCE, OVERLAP, SECOND, SHARES, SIGNAL, Words};
 pub use self::kind::{KINDS, Kind};

@@ -86,8 +86,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ) -> Result<OpId, SendRefused> {
         let kind = AtomicKind::new(what, false).ok_or(SendRefused::BadAtomic)?;
         self.may_begin(to, 0)?;
-        let rma = RmaOp::Atomic(kind, Action::Atomic);
-        Ok(self.begin_atomic(to, place, what, rma, None, notify))
+        let kind = (kind, Action::Atomic);
+        Ok(self.begin_atomic(to, place, what, kind, None, notify))
     }
 
     /// The same, and fills `sink` with what the numbers were before. Of one of at most 8 bytes
@@ -110,8 +110,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Err(why) = self.may_begin(to, 0) {
             return Err((why, sink));
         }
-        let rma = RmaOp::Atomic(kind, Action::Atomic);
-        Ok(self.begin_atomic(to, place, what, rma, Some(sink), notify))
+        let kind = (kind, Action::Atomic);
+        Ok(self.begin_atomic(to, place, what, kind, Some(sink), notify))
     }
 
     /// Adds to the 64-bit number at a place, without carry out of it. The completion's `data`
@@ -127,8 +127,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         notify: Notify,
     ) -> Result<OpId, SendRefused> {
         let operands = &add.to_le_bytes();
-        let op = AtomicOp::Sum;
-        self.fetch_word(to, place, op, operands, &[], Action::FetchAdd, notify)
+        let action = Action::FetchAdd;
+        self.fetch_word(to, place, AtomicOp::Sum, [operands, &[]], action, notify)
     }
 
     /// Replaces the 64-bit number at a place by `new` if it is `expected`. Else as
@@ -144,41 +144,31 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         new: u64,
         notify: Notify,
     ) -> Result<OpId, SendRefused> {
-        let [operands, compare] = &[new.to_le_bytes(), expected.to_le_bytes()];
-        let op = AtomicOp::SwapIfEqual;
-        self.fetch_word(
-            to,
-            place,
-            op,
-            operands,
-            compare,
-            Action::CompareSwap,
-            notify,
-        )
+        let values = [&new.to_le_bytes()[..], &expected.to_le_bytes()];
+        let action = Action::CompareSwap;
+        self.fetch_word(to, place, AtomicOp::SwapIfEqual, values, action, notify)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all that it consists of")]
     fn fetch_word(
         &mut self,
         to: u32,
         place: Place,
         op: AtomicOp,
-        operands: &[u8],
-        compare: &[u8],
+        [operands, compare]: [&[u8]; 2],
         action: Action,
         notify: Notify,
     ) -> Result<OpId, SendRefused> {
+        let (of, count) = (AtomicType::U64, 1);
         let what = Atomic {
             op,
-            of: AtomicType::U64,
-            count: 1,
+            of,
+            count,
             operands,
             compare,
         };
         let kind = AtomicKind::new(&what, true).ok_or(SendRefused::BadAtomic)?;
         self.may_begin(to, 0)?;
-        let rma = RmaOp::Atomic(kind, action);
-        Ok(self.begin_atomic(to, place, &what, rma, None, notify))
+        Ok(self.begin_atomic(to, place, &what, (kind, action), None, notify))
     }
 
     fn begin_atomic(
@@ -186,14 +176,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         to: u32,
         place: Place,
         what: &Atomic<'_>,
-        rma: RmaOp,
+        (kind, action): (AtomicKind, Action),
         sink: Option<K>,
         notify: Notify,
     ) -> OpId {
         let values = [what.operands, what.compare];
         let mut all = self.vector(values.iter().map(|it| it.len() as u64).sum());
         values.iter().for_each(|it| all.extend_from_slice(it));
-        let total = (what.count * what.of.bytes()) as u64;
+        let (rma, total) = (RmaOp::Atomic(kind, action), kind.bytes() as u64);
         self.begin(to, place, total, rma, (None, sink, all), notify)
     }
 

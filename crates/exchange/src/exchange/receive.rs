@@ -9,7 +9,7 @@ use crate::state::{
     Body, LEAST, Many, Meeting, Message, Origin, Receive, ReceiveStage, SendStage, Waiting,
 };
 use crate::values::{
-    Did, Kind, MessageId, NOBODY, Notify, OpError, OpId, Probed, Sink, Source, copy,
+    Did, Kind, MessageId, NOBODY, Notify, OpError, OpId, Probed, Sink, Source, copy_source,
 };
 
 /// Vectors kept for messages to come, at most, and how long they may be, bytes.
@@ -418,11 +418,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         };
         let bytes = meeting.want;
-        let read = |at, into: &mut [u8]| {
-            source.read(at, into);
-            true
-        };
-        copy(read, sink, start, bytes);
+        copy_source(&source, sink, start, bytes);
         let result = if source.len() > bytes {
             Err(OpError::Truncated)
         } else {

@@ -12,6 +12,7 @@ use crate::state::{
 use crate::values::{
     Args, AtomicKind, AtomicOp, Did, FENCE, Incoming, Kind, NOBODY, OpError, OpId, Outgoing,
     Payload, Place, Range, RemoteKey, Rights, SIGNAL, Signal, Sink, Source, Took, Words, copy,
+    copy_source,
 };
 
 /// In the number under which a region's memory is lent; operations have none
@@ -367,11 +368,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                             (self.ops.remote(id), self.regions.memory_mut(spot.region))
                             && let Some(source) = &remote.source
                         {
-                            let read = |at, into: &mut [u8]| {
-                                source.read(at, into);
-                                true
-                            };
-                            there = copy(read, memory, spot.at, total);
+                            there = copy_source(source, memory, spot.at, total);
                             remote.stage = RemoteStage::Left;
                         }
                         match signal {

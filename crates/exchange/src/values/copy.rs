@@ -1,10 +1,20 @@
 //! Copies within this process.
 
-use super::Sink;
+use super::{Sink, Source};
 
 /// Longest piece that is copied at once where memory is in several pieces,
 /// bytes.
 const PIECE: u64 = 4096;
+
+/// Fills `bytes` bytes of `into` from `at` on with the first of a source. False: some of the
+/// places are missing.
+pub(crate) fn copy_source(from: &impl Source, into: &mut impl Sink, at: u64, bytes: u64) -> bool {
+    let read = |at, piece: &mut [u8]| {
+        from.read(at, piece);
+        true
+    };
+    copy(read, into, at, bytes)
+}
 
 /// Fills `bytes` bytes of `into` from `at` on; `read` gives those from an offset
 /// of the source on. False: some of the source, or of the places, are missing.

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use portolan_exchange::{Completion, OpError, Selector};
+use portolan_exchange::{Action, Completion, Memory, OpError, Selector};
+
+use crate::common::Pieces;
+use crate::{Run, bytes_of};
 
 /// A message in one of them.
 struct One {
@@ -81,5 +84,46 @@ impl Many {
             Err(OpError::PeerDead) => assert!(self.selector.source.is_some()),
             Err(e) => panic!("{e}"),
         }
+    }
+}
+
+impl Run {
+    /// A receive of many messages has ended, or one of these.
+    pub fn many_ended(
+        &mut self,
+        rank: u32,
+        done: &Completion,
+        memory: Option<Memory<Pieces, Pieces>>,
+    ) {
+        self.completed += 1;
+        let (sent, program) = (&self.sent, &mut self.programs[rank as usize]);
+        let many = program.many.get_mut(&done.op).expect("a receive of many");
+        if done.action == Action::Receive {
+            assert!(memory.is_none());
+            let is = |index: usize| {
+                let it = &sent[index];
+                (it.name.0, it.tag, it.data) == (done.peer, done.tag, done.data)
+                    && it.total as u64 == done.total
+            };
+            let whole = many.ended(done, |index| sent[index].total, is);
+            assert!(whole.is_some() || self.cluster.net.dead.contains(&done.peer));
+            return;
+        }
+        assert_eq!(done.action, Action::ReceiveMany);
+        let Some(Memory::Sink(sink)) = memory else {
+            panic!("it gives its memory back");
+        };
+        let posted = program.posted.iter().any(|(op, _)| *op == done.op);
+        many.is_over(done, posted);
+        for (index, place) in &many.whole {
+            let it = &sent[*index];
+            let bytes = &bytes_of(it.name, it.total)[..place.len()];
+            assert_eq!(&sink.bytes()[place.clone()], bytes);
+        }
+        if done.result == Err(OpError::PeerDead) {
+            let source = many.selector.source.expect("it names one");
+            assert!(self.cluster.net.dead.contains(&source));
+        }
+        program.many.remove(&done.op);
     }
 }
