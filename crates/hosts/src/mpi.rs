@@ -129,7 +129,13 @@ fn version(launcher: &Path) -> Option<String> {
 /// It is not there.
 pub fn provider_folder(own: &Path) -> Result<PathBuf> {
     let beside = own.parent().unwrap_or(Path::new("/"));
-    let places = [beside.to_owned(), beside.join("../lib/portolan")];
+    // Debian's packages have libraries by architecture.
+    let triplet = format!("../lib/{}-linux-gnu/portolan", env::consts::ARCH);
+    let places = [
+        beside.to_owned(),
+        beside.join("../lib/portolan"),
+        beside.join(triplet),
+    ];
     let found = places.iter().find(|it| it.join(PROVIDER).is_file());
     let found = found.and_then(|it| it.canonicalize().ok());
     found.ok_or_else(|| {
