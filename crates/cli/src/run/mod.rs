@@ -206,17 +206,23 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
         .map_or(u64::MAX, |limit| limit.as_millis() as u64);
     spec.settings
         .insert("join_ms".to_owned(), join_ms.to_string());
-    for setting in &arguments.settings {
-        let (name, value) = setting
-            .split_once('=')
-            .ok_or_else(|| Failure::usage(format!("--set {setting}: give it as NAME=VALUE")))?;
-        spec.settings.insert(name.to_owned(), value.to_owned());
-    }
+    spec.settings.extend(given_settings(arguments)?);
     check_settings(&spec.settings)?;
     if arguments.bind == Bind::Core {
         spec.cores = cores(hosts)?;
     }
     Ok(spec)
+}
+
+/// What `--set` says.
+fn given_settings(arguments: &Arguments) -> Result<BTreeMap<String, String>> {
+    let pair = |setting: &String| {
+        let pair = setting.split_once('=');
+        let (name, value) =
+            pair.ok_or_else(|| Failure::usage(format!("--set {setting}: give it as NAME=VALUE")))?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    arguments.settings.iter().map(pair).collect()
 }
 
 /// Settings that do nothing here, and what does.
@@ -248,6 +254,11 @@ fn check_settings(given: &BTreeMap<String, String>) -> Result<()> {
             )));
         }
     }
+    check_values(given)
+}
+
+/// Refuses what each rank would refuse.
+fn check_values(given: &BTreeMap<String, String>) -> Result<()> {
     let pairs = given.iter().map(|(name, value)| (&name[..], &value[..]));
     let wrong = match Settings::gather([], pairs) {
         Ok(settings) => settings.wrong(),

@@ -12,25 +12,20 @@ use portolan_hosts::ranks::{check_program, execute_with};
 
 use super::arguments::Arguments;
 use super::hosts::{self, Place};
+use super::{check_values, given_settings};
 
 /// Our settings that programs of this job take, by their variables.
 fn settings(arguments: &Arguments) -> Result<Vec<Variable>> {
     let network = &arguments.network;
     let mut all = network.standalone_settings(network.link == Link::Shm);
-    for setting in &arguments.settings {
-        let pair = setting.split_once('=');
-        let (name, value) =
-            pair.ok_or_else(|| Failure::usage(format!("--set {setting}: give it as NAME=VALUE")))?;
-        all.push((name.to_owned(), value.to_owned()));
-    }
+    let given = given_settings(arguments)?;
+    check_values(&given)?;
+    all.extend(given);
     let variable = |(name, value): (String, String)| {
         let name = format!("PORTOLAN_{}", name.to_uppercase());
-        match portolan::check_variable(name.as_ref(), value.as_ref()).first() {
-            None => Ok((name.into(), value.into())),
-            Some(what) => Err(Failure::usage(what.to_string())),
-        }
+        (name.into(), value.into())
     };
-    all.into_iter().map(variable).collect()
+    Ok(all.into_iter().map(variable).collect())
 }
 
 /// Runs the program under the MPI's launcher, which this process becomes; returns only if
