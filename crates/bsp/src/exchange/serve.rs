@@ -114,6 +114,8 @@ impl Exchange {
         let mut calls = self.calls(who)?;
         loop {
             words(&mut calls, areas, |word, into| {
+                // They follow a put, or a get of a word.
+                asked.puts = true;
                 if at_once {
                     // SAFETY: promised where this began.
                     unsafe { write(word, into) };

@@ -2,6 +2,7 @@
 //! [twin](twin). What carries its heads and parts is the test's: a perfect wire here, the
 //! simulated network in `crates/sim`.
 
+mod registration;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use crate::head::Common;
 use crate::heads::heads;
 use crate::log::PIECE_MIN;
 use crate::queue::Queue;
+use registration::{Change, Entry};
 
 pub use crate::exchange::{Arrived, Part, Wire};
 pub use crate::failure::Failure;
@@ -81,18 +83,37 @@ impl Process {
     /// Calls what the program says, and begins to end the superstep. Until it is finished
     /// and nothing that is lent is read any more, the process must stay.
     pub fn begin(&mut self, twin: &mut Twin, wire: &mut impl Wire) -> Result<(), Failure> {
+        let alike = twin.common(self.step).clone();
+        for change in &alike.changes {
+            self.change(change);
+        }
         for op in &twin.call(self.me, self.step) {
             self.call(op);
         }
         let common = Common {
             step: self.step,
             changes: self.areas.changes(),
-            tag_bytes: twin.tag_bytes,
+            tag_bytes: alike.next_tag_bytes,
             ends: false,
         };
         self.ends = true;
         // SAFETY: the memory is this process's, and nobody else uses it.
-        unsafe { (self.exchange).begin(&common, twin.tag_bytes, &self.areas, wire) }
+        unsafe { (self.exchange).begin(&common, alike.tag_bytes, &self.areas, wire) }
+    }
+
+    /// Registers an area, or undoes that, from the next superstep on.
+    fn change(&mut self, change: &Change) {
+        let area = |entry: &Entry| match entry.memory[self.me] {
+            Some(memory) => Area {
+                start: self.memory[memory].as_ptr().addr(),
+                bytes: self.memory[memory].len() as u64,
+            },
+            None => Area { start: 0, bytes: 0 },
+        };
+        assert!(match change {
+            Change::Push(entry) => self.areas.push(area(entry)),
+            Change::Pop(entry) => self.areas.pop(area(entry).start),
+        });
     }
 
     fn call(&mut self, op: &Op) {
@@ -110,11 +131,12 @@ impl Process {
         match op {
             Op::Put {
                 to,
-                area,
+                named,
                 offset,
                 bytes,
+                ..
             } => {
-                let slot = slot(*area);
+                let slot = slot(*named);
                 if bytes.len() < PIECE_MIN {
                     exchange.logs[*to].put(slot, *offset as u64, bytes, false);
                     return;
@@ -129,12 +151,13 @@ impl Process {
             }
             Op::Get {
                 from,
-                area,
+                named,
                 offset,
                 into,
                 bytes,
+                ..
             } => {
-                let slot = slot(*area);
+                let slot = slot(*named);
                 let wanted = Wanted {
                     into: memory[into.0][into.1..].as_mut_ptr(),
                     bytes: *bytes,
@@ -160,6 +183,8 @@ impl Process {
     /// them.
     pub fn finish(&mut self, twin: &Twin, wire: &mut impl Wire) -> Result<(), Failure> {
         self.exchange.finish(&mut self.queue, wire)?;
+        let meant = self.areas.apply(self.exchange.popped());
+        assert!(meant.is_ok(), "process {} has not registered NULL", self.me);
         self.ends = false;
         self.step += 1;
         let (me, step) = (self.me, self.step);

@@ -1,8 +1,9 @@
 //! Random programs, and what must come of them: obviously correct, on all memories at once.
 
+use super::registration::Common;
 use crate::log::PIECE_MIN;
 
-const AREAS: usize = 3;
+pub const AREAS: usize = 3;
 
 /// A small generator (xorshift64*).
 #[derive(Clone, Debug)]
@@ -30,12 +31,15 @@ impl Rng {
 pub enum Op {
     Put {
         to: usize,
+        /// Area here, by which it is named, and there.
+        named: usize,
         area: usize,
         offset: usize,
         bytes: Vec<u8>,
     },
     Get {
         from: usize,
+        named: usize,
         area: usize,
         offset: usize,
         /// Area and offset here.
@@ -60,6 +64,7 @@ impl Op {
             area,
             offset,
             bytes,
+            ..
         } = self
         {
             memories[*to][*area][*offset..][..bytes.len()].copy_from_slice(bytes);
@@ -89,6 +94,7 @@ fn after(before: &State, ops: &[Vec<Op>]) -> State {
                 offset,
                 into,
                 bytes,
+                ..
             } = op
                 && *from == whose
             {
@@ -126,7 +132,8 @@ pub struct Twin {
     pub size: usize,
     /// Of each area, bytes.
     pub sizes: Vec<usize>,
-    pub tag_bytes: u64,
+    /// What all call alike in each superstep.
+    common: Vec<Common>,
     /// What was called in each superstep, by process.
     called: Vec<Vec<Option<Vec<Op>>>>,
     /// Before each superstep that all have called in.
@@ -145,7 +152,7 @@ impl Twin {
         let memories = (0..size).map(memory).collect();
         let queues = vec![Vec::new(); size];
         Self {
-            tag_bytes: rng.below(10),
+            common: vec![Common::first(size, &mut rng)],
             rng,
             size,
             sizes,
@@ -160,10 +167,21 @@ impl Twin {
         self.states.get(step as usize)
     }
 
-    /// What a process calls in its next superstep.
+    /// What all call alike in a superstep; some may be one ahead.
+    pub fn common(&mut self, step: u64) -> &Common {
+        let at = step as usize;
+        if at == self.common.len() {
+            let next = self.common[at - 1].next(&mut self.rng);
+            self.common.push(next);
+        }
+        &self.common[at]
+    }
+
+    /// What else a process calls in its next superstep.
     pub fn call(&mut self, me: usize, step: u64) -> Vec<Op> {
+        let common = self.common(step).clone();
         let count = self.rng.below(12);
-        let ops: Vec<Op> = (0..count).map(|_| self.op()).collect();
+        let ops: Vec<Op> = (0..count).map(|_| self.op(me, &common)).collect();
         let at = step as usize;
         if self.called.len() <= at {
             self.called.resize(at + 1, vec![None; self.size]);
@@ -176,39 +194,53 @@ impl Twin {
         ops
     }
 
-    fn place(&mut self) -> (usize, usize, usize) {
-        let area = self.rng.below(AREAS as u64) as usize;
+    /// Offset and bytes in an area; often of a word, since those have paths of their own.
+    fn range(&mut self, area: usize) -> (usize, usize) {
         let offset = self.rng.below(self.sizes[area] as u64) as usize;
-        let bytes = self.rng.below((self.sizes[area] - offset) as u64 + 1) as usize;
-        (area, offset, bytes)
+        let room = self.sizes[area] - offset;
+        if room >= 8 && self.rng.below(2) == 0 {
+            return (offset, 8);
+        }
+        (offset, self.rng.below(room as u64 + 1) as usize)
     }
 
-    fn op(&mut self) -> Op {
+    fn op(&mut self, me: usize, common: &Common) -> Op {
         let other = self.rng.below(self.size as u64) as usize;
-        let (area, offset, bytes) = self.place();
+        let named = self.rng.below(AREAS as u64) as usize;
+        let area = (common.find(me, named)).and_then(|entry| entry.memory[other]);
         let fill = self.rng.below(256) as u8;
-        match self.rng.below(4) {
-            0 | 1 => Op::Put {
-                to: other,
-                area,
-                offset,
-                bytes: vec![fill; bytes],
-            },
-            2 => {
-                let (own, at, room) = self.place();
+        match (self.rng.below(4), area) {
+            (0 | 1, Some(area)) => {
+                let (offset, bytes) = self.range(area);
+                Op::Put {
+                    to: other,
+                    named,
+                    area,
+                    offset,
+                    bytes: vec![fill; bytes],
+                }
+            }
+            (2, Some(area)) => {
+                let (offset, bytes) = self.range(area);
+                let own = self.rng.below(AREAS as u64) as usize;
+                let (at, room) = self.range(own);
                 Op::Get {
                     from: other,
+                    named,
                     area,
                     offset,
                     into: (own, at),
                     bytes: bytes.min(room),
                 }
             }
-            _ => Op::Send {
-                to: other,
-                tag: vec![fill; self.tag_bytes as usize],
-                payload: vec![fill ^ 0xff; bytes],
-            },
+            _ => {
+                let (_, bytes) = self.range(named);
+                Op::Send {
+                    to: other,
+                    tag: vec![fill; common.tag_bytes as usize],
+                    payload: vec![fill ^ 0xff; bytes],
+                }
+            }
         }
     }
 }
