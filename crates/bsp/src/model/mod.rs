@@ -124,10 +124,6 @@ impl Process {
             lent,
             ..
         } = self;
-        let mut slot = |area: usize| {
-            let found = areas.find(memory[area].as_ptr().addr());
-            found.expect("it is registered")
-        };
         match op {
             Op::Put {
                 to,
@@ -136,10 +132,19 @@ impl Process {
                 bytes,
                 ..
             } => {
-                let slot = slot(*named);
-                if bytes.len() < PIECE_MIN {
-                    exchange.logs[*to].put(slot, *offset as u64, bytes, false);
+                let start = memory[*named].as_ptr().addr();
+                let (log, offset) = (&mut exchange.logs[*to], *offset as u64);
+                if let Ok(word) = bytes.as_slice().try_into()
+                    && log.word(start, offset, word)
+                {
                     return;
+                }
+                let slot = areas.find(start).expect("it is registered");
+                if bytes.len() < PIECE_MIN {
+                    assert!(log.make_room(bytes.len()));
+                    let hp = bytes.first().is_some_and(|it| it % 16 == 0);
+                    log.put(slot, offset, bytes, hp);
+                    return log.begin_words(start);
                 }
                 let piece = if bytes[0].is_multiple_of(2) {
                     lent.push(bytes.clone());
@@ -147,7 +152,7 @@ impl Process {
                 } else {
                     Piece::Copied(bytes.clone())
                 };
-                exchange.logs[*to].piece(slot, *offset as u64, piece);
+                log.piece(slot, offset, piece);
             }
             Op::Get {
                 from,
@@ -157,7 +162,8 @@ impl Process {
                 bytes,
                 ..
             } => {
-                let slot = slot(*named);
+                let slot = areas.find(memory[*named].as_ptr().addr());
+                let slot = slot.expect("it is registered");
                 let wanted = Wanted {
                     into: memory[into.0][into.1..].as_mut_ptr(),
                     bytes: *bytes,
