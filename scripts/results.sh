@@ -29,6 +29,8 @@ part() {
         '$1 == part && (code == 0 || $3 != 0 && code != 124)' "$PORTOLAN_TEST_RESULTS")
     if [ -z "$noted" ] && { [ "$code" -ne 0 ] || grep -q '^test result:' "$said"; }; then
         note "$PORTOLAN_TEST_STEP" "$code" "$said"
+        # Whoever sees only the end of all that was printed needs the reason too.
+        [ "$code" -eq 0 ] || { echo "--- the end of what it said: $PORTOLAN_TEST_STEP" && tail -n 20 "$said"; } >>"$PORTOLAN_TEST_RESULTS.said"
     fi
     rm -f "$said"
     return "$code"
@@ -50,5 +52,7 @@ tell_results() {
             for (i = 1; i <= n; i++) print $2 ": " names[i]
             if ($3 == 124) print $2 ": it hung and was ended, see \"HUNG\" above"
             else if (!n) print $2 ": exit code " $3 ", see above" }
-        END { exit any > 0 }' "$PORTOLAN_TEST_RESULTS"
+        END { exit any > 0 }' "$PORTOLAN_TEST_RESULTS" && return
+    cat "$PORTOLAN_TEST_RESULTS.said" 2>/dev/null
+    return 1
 }

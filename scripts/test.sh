@@ -17,7 +17,7 @@ compile=1800 test=5400 long=600
 began=$(date +%s)
 PORTOLAN_TEST_RESULTS=$(mktemp)
 export PORTOLAN_TEST_RESULTS
-trap 'rm -f "$PORTOLAN_TEST_RESULTS" "$PORTOLAN_TEST_RESULTS.pids"' EXIT
+trap 'rm -f "$PORTOLAN_TEST_RESULTS" "$PORTOLAN_TEST_RESULTS".*' EXIT
 with_runner=(--config "target.'cfg(unix)'.runner = '$PWD/scripts/program.sh'")
 missing=()
 

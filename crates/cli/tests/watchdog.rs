@@ -121,7 +121,7 @@ fn all_programs_run_and_what_failed_is_listed_at_the_end() {
              return $code
          }}
          part 600 first like_cargo
-         part 600 second sh -c 'exit 4'
+         part 600 second sh -c 'echo why; exit 4'
          part 600 third sh -c 'echo \"test result: ok. 7 passed; 0 failed;\"'
          tell_results"
     ));
@@ -138,6 +138,8 @@ third: 7 tests passed, 0 failed, in 1 program
 crate badly: two
 crate never: it hung and was ended, see \"HUNG\" above
 second: exit code 4, see above
+--- the end of what it said: second
+why
 ";
     assert_eq!(end, expected, "{said}");
 }
