@@ -135,6 +135,45 @@ fn whether_guests_find_an_agent_is_said() {
 }
 
 #[test]
+fn mpis_that_would_load_the_provider_are_named() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor-mpi");
+    std::fs::create_dir_all(&folder).unwrap();
+    let says = |name: &str, text: &str| {
+        let program = folder.join(name);
+        std::fs::write(&program, format!("#!/bin/sh\necho '{text}'\n")).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let line = |mpi: &str| {
+        about(
+            &format!("mpi-{mpi}"),
+            &[],
+            &[("PATH", folder.to_str().unwrap())],
+        )
+    };
+    says("mpirun", "mpirun (Open MPI) 5.0.0");
+    says("mpiexec.hydra", "HYDRA build details:");
+    says("ompi_info", "mca:mtl:ofi:version:5.0.0");
+    says("mpichversion", "MPICH Device: ch4:ucx");
+    let openmpi = line("openmpi");
+    assert!(
+        openmpi.starts_with("ok ") && openmpi.contains("mpirun"),
+        "{openmpi}"
+    );
+    assert!(!openmpi.contains("cannot load"), "{openmpi}");
+    assert!(line("mpich").contains("built without libfabric"));
+    assert_eq!(line("intel"), "");
+    says("ompi_info", "mca:pml:ob1:version:5.0.0");
+    says("mpichversion", "MPICH Device: ch4:ofi");
+    assert!(line("openmpi").contains("built without libfabric"));
+    assert!(!line("mpich").contains("cannot load"));
+    std::fs::remove_file(folder.join("mpichversion")).unwrap();
+    assert!(line("mpich").contains("mpichversion does not run"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn it_is_said_how_packets_find_the_queue_of_a_host_port() {
     let lab = TestLab::with("doctor-queues", &["--hosts", "1", "--queues", "4"]);
     let own = env!("CARGO_BIN_EXE_portolan");

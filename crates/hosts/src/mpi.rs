@@ -74,7 +74,7 @@ impl Mpi {
         let all = folders().flat_map(|it| self.launchers().iter().map(move |name| it.join(name)));
         let mut found = all.filter(|it| it.is_file());
         found
-            .find(|it| version(it).is_some_and(|it| self.answers(&it)))
+            .find(|it| says(it, "--version").is_some_and(|it| self.answers(&it)))
             .ok_or_else(|| {
                 Failure::with_code(
                     127,
@@ -86,6 +86,27 @@ impl Mpi {
                     ),
                 )
             })
+    }
+
+    /// Whether the MPI of a launcher can use libfabric, by what its own program says.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_fabric(self, launcher: &Path) -> Result<()> {
+        let (program, option, word) = match self {
+            Self::Openmpi => ("ompi_info", "--parsable", "mca:mtl:ofi:"),
+            // Its devices: "ch4:ofi", or several.
+            Self::Mpich => ("mpichversion", "-d", "ofi"),
+            Self::Intel => return Ok(()),
+        };
+        let program = launcher.with_file_name(program);
+        let said = says(&program, option).ok_or_else(|| {
+            Failure::new(format!("{} does not run, which says so", program.display()))
+        })?;
+        if said.contains(word) {
+            return Ok(());
+        }
+        Err(Failure::new("it was built without libfabric"))
     }
 
     /// What has it take the provider in `folder`, and fail where it cannot. On one host
@@ -111,14 +132,10 @@ impl Mpi {
     }
 }
 
-/// What a launcher says of itself.
-fn version(launcher: &Path) -> Option<String> {
-    let mut command = Command::new(launcher);
-    let said = command
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output()
-        .ok()?;
+/// What a program answers to an option.
+fn says(program: &Path, option: &str) -> Option<String> {
+    let mut command = Command::new(program);
+    let said = command.arg(option).stdin(Stdio::null()).output().ok()?;
     let said = [said.stdout, said.stderr].concat();
     Some(String::from_utf8_lossy(&said).into_owned())
 }

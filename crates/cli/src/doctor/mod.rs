@@ -2,6 +2,7 @@
 //! whom and why, and what to change.
 
 mod host;
+mod mpi;
 mod networks;
 mod peers;
 mod ports;
@@ -108,6 +109,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disabled = Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))?;
     let output = arguments.json.as_deref().map(Output::open).transpose()?;
     let mut findings = host::look(disabled);
+    findings.extend(mpi::look());
     findings.extend(settings::look(arguments.settings));
     let mut ports = Ports::look(&disabled, arguments.host_ports);
     findings.extend(networks::look(&ports));
