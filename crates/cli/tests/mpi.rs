@@ -146,8 +146,42 @@ fn a_bench_sets_mpi_beside_its_own_ways_and_ours() {
         assert_eq!(texts(&json, "rows", "metric"), set(&[metric]));
         assert_eq!(texts(&json, "rows", "system"), set(&["openmpi-udp"]));
     }
+    let nas = |name: &str, found: &str| {
+        use std::os::unix::fs::PermissionsExt;
+
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let says = " Time in seconds = 1.50\n Verification = ";
+        let script = format!(
+            "#!/bin/sh\n[ -e timer.flag ] && printf '{says}{found}\n timer 11( totcomm) : 0.2 0.4 0.3\n'\n"
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        program.into_os_string().into_string().unwrap()
+    };
+    let right = nas("right.W.x", "SUCCESSFUL");
+    let json = bench(&["--what", "nas", "--nas", &right, "--vs", "tcp"]);
+    assert_eq!(texts(&json, "rows", "metric"), set(&["nas_s", "nas_mpi_s"]));
+    let medians = json["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["p50"].as_f64().unwrap());
+    assert_eq!(medians.collect::<Vec<_>>(), [1.5, 0.3, 1.5, 0.3]);
+    let wrong = nas("wrong.W.x", "UNSUCCESSFUL");
+    let short = say(&[
+        &["bench", "mpi", "--what", "nas", "--nas", &wrong][..],
+        &short,
+    ]
+    .concat());
+    short.expect(1).complains(&["cannot run here"]);
     for (arguments, words) in [
         (&["--what", "start", "--size", "8"][..], "--size"),
+        (&["--what", "nas"], "--nas bin/mg.W.x"),
+        (&["--nas", &right], "--what nas"),
+        (
+            &["--what", "nas", "--nas", &right, "--mpi", "openmpi,mpich"],
+            "one MPI",
+        ),
         (&["--what", "allreduce", "--size", "12"], "multiples of 8"),
         (&["--what", "bcast", "--vs", "native"], "--vs native"),
     ] {

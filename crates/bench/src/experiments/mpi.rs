@@ -1,6 +1,8 @@
 //! Programs of MPI over Portolan's provider, beside the same MPI over TCP and by its own
 //! shared memory, and beside our own tag-matched messages.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use portolan_boot::LinkChoice;
 use portolan_hosts::choices::{Bytes, value_name};
@@ -13,6 +15,7 @@ use crate::experiments::external_mpi::once;
 use crate::options::Common;
 use crate::pace::Timed;
 use crate::peers::mpi_probe::{Probe, Ran, Run, Started, Way};
+use crate::peers::nas::Nas;
 use crate::peers::netpipe::Buffers;
 use crate::ranks::matched::{Act, Exchange};
 use crate::report::dimensions::Dimension;
@@ -41,6 +44,9 @@ enum What {
     Bcast,
     /// Time from starting the launcher until it has ended, of a program that does nothing
     Start,
+    /// Time of a program of the NAS Parallel Benchmarks (--nas), and how much of it is spent
+    /// in calls of MPI
+    Nas,
 }
 
 impl What {
@@ -54,18 +60,21 @@ impl What {
             Self::Alltoall => "alltoall",
             Self::Bcast => "bcast",
             Self::Start => "start",
+            Self::Nas => "nas",
         }
     }
 
-    const fn metric(self) -> &'static str {
+    /// What is told of each size, or of the whole.
+    const fn metrics(self) -> &'static [&'static str] {
         match self {
-            Self::Pingpong => "latency_us",
-            Self::Bandwidth => "bandwidth_mb_s",
-            Self::Rate => "rate_msg_s",
-            Self::Allreduce => "allreduce_us",
-            Self::Alltoall => "alltoall_us",
-            Self::Bcast => "bcast_us",
-            Self::Start => "job_ms",
+            Self::Pingpong => &["latency_us"],
+            Self::Bandwidth => &["bandwidth_mb_s"],
+            Self::Rate => &["rate_msg_s"],
+            Self::Allreduce => &["allreduce_us"],
+            Self::Alltoall => &["alltoall_us"],
+            Self::Bcast => &["bcast_us"],
+            Self::Start => &["job_ms"],
+            Self::Nas => &["nas_s", "nas_mpi_s"],
         }
     }
 
@@ -76,7 +85,7 @@ impl What {
             Self::Bandwidth => &[1 << 20],
             Self::Rate | Self::Allreduce | Self::Bcast => &[8],
             Self::Alltoall => &[8, 4096],
-            Self::Start => &[],
+            Self::Start | Self::Nas => &[],
         }
     }
 
@@ -124,7 +133,14 @@ pub struct Asked {
     /// Peers to benchmark against in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     vs: Vec<Beside>,
+    /// For --what nas: a program of the NAS Parallel Benchmarks 3.4, built by the compiler of
+    /// the MPI, such as bin/mg.W.x
+    #[arg(long, value_name = "FILE")]
+    nas: Option<PathBuf>,
 }
+
+/// A figure of a size, or of the whole.
+type Column = (Option<usize>, &'static str);
 
 /// A system's figures, by size.
 struct Figures {
@@ -134,9 +150,9 @@ struct Figures {
 }
 
 impl Figures {
-    fn rows(&self, base: &Row, metric: &str, sizes: &[Option<usize>]) -> Vec<Row> {
-        let all = sizes.iter().zip(&self.of_size);
-        let row = |(size, series): (&Option<usize>, &Series)| {
+    fn rows(&self, base: &Row, columns: &[Column]) -> Vec<Row> {
+        let all = columns.iter().zip(&self.of_size);
+        let row = |((size, metric), series): (&Column, &Series)| {
             let row = Row {
                 system: self.name.clone(),
                 ..base.clone()
@@ -147,9 +163,9 @@ impl Figures {
         all.filter_map(row).collect()
     }
 
-    fn over(&self, other: &Self, base: &Row, metric: &str, sizes: &[Option<usize>]) -> Vec<Ratio> {
-        let all = sizes.iter().zip(self.of_size.iter().zip(&other.of_size));
-        let ratio = |(size, (ours, theirs)): (&Option<usize>, (&Series, &Series))| {
+    fn over(&self, other: &Self, base: &Row, columns: &[Column]) -> Vec<Ratio> {
+        let all = columns.iter().zip(self.of_size.iter().zip(&other.of_size));
+        let ratio = |((size, metric), (ours, theirs)): (&Column, (&Series, &Series))| {
             let row = Row {
                 system: self.name.clone(),
                 ..base.clone()
@@ -165,9 +181,10 @@ impl Asked {
     fn sizes(&self) -> Result<Vec<usize>> {
         let asked: Vec<usize> = self.size.iter().map(|Bytes(size)| *size).collect();
         match self.what {
-            What::Start if !asked.is_empty() => {
-                wrong("--what start has no messages: leave out --size")
-            }
+            What::Start | What::Nas if !asked.is_empty() => wrong(format!(
+                "--what {} has no sizes: leave out --size",
+                self.what.name()
+            )),
             what if asked.is_empty() => Ok(what.sizes().to_vec()),
             What::Allreduce if asked.iter().any(|size| size % 8 > 0) => {
                 wrong("--what allreduce adds doubles: give multiples of 8 bytes")
@@ -201,6 +218,22 @@ impl Asked {
         Ok(ways)
     }
 
+    /// The program that is not ours.
+    fn nas(&self) -> Result<Option<Nas>> {
+        match (&self.nas, self.what) {
+            (None, What::Nas) => wrong(
+                "--what nas runs a program of the NAS Parallel Benchmarks: build it by the MPI's \
+                 compiler, and give its file: --nas bin/mg.W.x",
+            ),
+            (Some(_), What::Nas) if once(&self.mpi).len() > 1 => {
+                wrong("--nas is a program of one MPI: give one to --mpi")
+            }
+            (Some(program), What::Nas) => Nas::new(program).map(Some),
+            (Some(_), _) => wrong("--nas is for --what nas"),
+            (None, _) => Ok(None),
+        }
+    }
+
     fn ours(&self, shm: bool) -> Result<Vec<Variable>> {
         let own = std::env::current_exe().context("finding the portolan command")?;
         let folder = provider_folder(&own)?;
@@ -223,6 +256,7 @@ impl Experiment for Asked {
     fn run(&self, stage: &mut Stage) -> Result<Findings> {
         let lab = stage.lab.clone();
         let sizes = self.sizes()?;
+        let nas = self.nas()?;
         let ways = self.ways(lab.as_ref())?;
         let link = self.common.spec(lab.as_ref(), self.ranks)?.link;
         let shm = link == LinkChoice::Shm;
@@ -241,10 +275,12 @@ impl Experiment for Asked {
             milliseconds: self.common.slice_ns(SLICE_MS * 1_000_000) / 1_000_000,
             sizes: sizes.clone(),
             ranks: self.ranks,
+            nas,
         };
-        let columns: Vec<Option<usize>> = match self.what {
-            What::Start => vec![None],
-            _ => sizes.iter().copied().map(Some).collect(),
+        let of_size = |size: Option<usize>| self.what.metrics().iter().map(move |it| (size, *it));
+        let columns: Vec<Column> = match self.what {
+            What::Start | What::Nas => of_size(None).collect(),
+            _ => sizes.iter().flat_map(|size| of_size(Some(*size))).collect(),
         };
         let empty = || {
             columns
@@ -281,7 +317,6 @@ impl Experiment for Asked {
             _ => "udp",
         };
         let base = self.common.setting(transport.to_owned(), self.ranks).row();
-        let metric = self.what.metric();
         let mut figures: Vec<Figures> = Vec::new();
         for (system, of_size) in systems.iter().zip(all) {
             let name = match system.way {
@@ -309,17 +344,15 @@ impl Experiment for Asked {
                 } else {
                     &plain
                 };
-                found.rows.extend(figures.rows(base, metric, &columns));
+                found.rows.extend(figures.rows(base, &columns));
             }
             let [ours, others @ ..] = own else { continue };
             for other in others.iter().chain(&native) {
-                found
-                    .ratios
-                    .extend(ours.over(other, &base, metric, &columns));
+                found.ratios.extend(ours.over(other, &base, &columns));
             }
         }
         if let Some(native) = &native {
-            found.rows.extend(native.rows(&base, metric, &columns));
+            found.rows.extend(native.rows(&base, &columns));
         }
         Ok(found)
     }
@@ -329,8 +362,9 @@ impl Asked {
     fn values(&self, sizes: &[usize], ran: &Ran) -> Vec<f64> {
         match self.what {
             What::Start => vec![ran.job_ms],
+            What::Nas => ran.told.clone(),
             what => {
-                let all = sizes.iter().zip(&ran.us);
+                let all = sizes.iter().zip(&ran.told);
                 all.map(|(size, us)| what.figure(*size, *us)).collect()
             }
         }

@@ -9,6 +9,7 @@ pub mod kernel;
 pub mod memcpy;
 pub mod mpi;
 pub mod mpi_probe;
+pub mod nas;
 pub mod netpipe;
 pub mod program;
 pub mod sockets;

@@ -12,6 +12,7 @@ use portolan_hosts::lab::{Lab, RemoteShell};
 use portolan_hosts::mpi::{Job, Mpi, Variable};
 
 use crate::peers::mpi::compile;
+use crate::peers::nas::Nas;
 use crate::peers::program::{Fastest, MARK, TIMEOUT, hear_of, launcher};
 
 const SOURCE: &str = include_str!("mpi_probe.c");
@@ -125,13 +126,15 @@ impl Probe {
 }
 
 /// What is run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Run {
     /// As the program's first argument.
     pub what: &'static str,
     pub milliseconds: u64,
     pub sizes: Vec<usize>,
     pub ranks: u32,
+    /// The program, where it is not ours.
+    pub nas: Option<Nas>,
 }
 
 /// The program of an MPI over one of its ways.
@@ -147,8 +150,8 @@ pub struct Started<'a> {
 /// What a run gave.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// Of each size, microseconds.
-    pub us: Vec<f64>,
+    /// Of each size, microseconds; of a program that is not ours, what it tells.
+    pub told: Vec<f64>,
     /// From starting the launcher until it has ended, milliseconds.
     pub job_ms: f64,
 }
@@ -156,10 +159,10 @@ pub struct Ran {
 impl Ran {
     /// What is compared.
     fn cost(&self) -> f64 {
-        if self.us.is_empty() {
+        if self.told.is_empty() {
             return self.job_ms;
         }
-        self.us.iter().map(|us| us.ln()).sum()
+        self.told.iter().map(|it| it.ln()).sum()
     }
 }
 
@@ -223,18 +226,23 @@ impl<'a> Started<'a> {
         ran.context(self.name())
     }
 
-    fn once(&self, settings: Words, run: &Run) -> Result<Ran> {
-        let mut program: Vec<OsString> = vec![
-            format!(
-                "/proc/{}/fd/{}",
-                std::process::id(),
-                self.probe.program.as_raw_fd()
-            )
-            .into(),
+    /// Our program and its arguments.
+    fn own_program(&self, run: &Run) -> Vec<OsString> {
+        let file = self.probe.program.as_raw_fd();
+        let mut program = vec![
+            format!("/proc/{}/fd/{file}", std::process::id()).into(),
             run.what.into(),
             run.milliseconds.to_string().into(),
         ];
         program.extend(run.sizes.iter().map(|size| size.to_string().into()));
+        program
+    }
+
+    fn once(&self, settings: Words, run: &Run) -> Result<Ran> {
+        let program: Vec<OsString> = match &run.nas {
+            Some(nas) => vec![nas.program.clone().into()],
+            None => self.own_program(run),
+        };
         let settings = settings.iter().map(|(name, to)| (name.into(), to.into()));
         let hosts = self.lab.map(|(lab, _)| {
             let hosts = lab.hosts().min(run.ranks);
@@ -260,9 +268,15 @@ impl<'a> Started<'a> {
             // A bench is often run by root, which Open MPI refuses otherwise.
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        if let Some(nas) = &run.nas {
+            command.current_dir(&nas.folder);
+        }
         let started = Instant::now();
-        let us = hear_of(&mut command, run.what, TIMEOUT, |output| {
+        let told = hear_of(&mut command, run.what, TIMEOUT, |output| {
             let text = String::from_utf8_lossy(&output.stdout);
+            if run.nas.is_some() {
+                return Nas::read(&text).map(Vec::from);
+            }
             let line = text
                 .lines()
                 .find_map(|it| it.strip_prefix(MARK.trim_end()))?;
@@ -274,6 +288,6 @@ impl<'a> Started<'a> {
             whole.then_some(all)
         })?;
         let job_ms = started.elapsed().as_secs_f64() * 1e3;
-        Ok(Ran { us, job_ms })
+        Ok(Ran { told, job_ms })
     }
 }
