@@ -38,6 +38,8 @@ cleanup() {
     for lab in "${labs[@]}"; do "$target/release/portolan" lab down "$lab" >/dev/null 2>&1 || true; done
     find "$packages" -depth -name '*portolan*' -exec rm -rf {} + 2>/dev/null || true
     rm -rf "$work"
+    # What `make build` has written in the clone names it.
+    make -s -C "$checkout/crates/library" TARGET="$target" "$target/release/pkgconfig/bsp.pc" || true
 }
 
 # A reader who is root needs no sudo, and installs under /usr/local; here it is a
