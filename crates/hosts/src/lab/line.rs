@@ -129,10 +129,24 @@ impl Line {
         Ok(Some(Self { rate, buffer, ecn }))
     }
 
-    /// Bytes that may follow each other at once: two packets, so that the
-    /// next is there when one has gone, or what goes while a timer is late.
+    /// The bucket of the switch's port, bytes: a packet, and what goes while a
+    /// timer is late, or a second packet, which is there when one has gone.
     pub(super) fn burst(&self, mtu: u32) -> u64 {
-        (2 * (u64::from(mtu) + ETHERNET)).max(self.rate.bytes_in_us(LATE_US))
+        let packet = u64::from(mtu) + ETHERNET;
+        packet + packet.max(self.late())
+    }
+
+    /// The bucket of a host's own line, bytes. Here several packets may come as one
+    /// unit, of which the bucket must hold all before it goes: as much as the port's
+    /// bucket holds ([`wires`](super::wires) cuts what is longer). What goes while a
+    /// timer is late comes on top.
+    pub(super) fn own_burst(&self, mtu: u32) -> u64 {
+        self.burst(mtu) + self.late()
+    }
+
+    /// Bytes that go while a timer is late.
+    fn late(&self) -> u64 {
+        self.rate.bytes_in_us(LATE_US)
     }
 }
 
@@ -194,19 +208,21 @@ mod tests {
         }
     }
 
+    /// Both buckets of a line.
+    fn bursts(rate: &str, mtu: u32) -> [u64; 2] {
+        let line = Line {
+            rate: rate.parse().unwrap(),
+            buffer: 65_536,
+            ecn: None,
+        };
+        [line.burst(mtu), line.own_burst(mtu)]
+    }
+
     #[test]
     fn a_line_keeps_its_rate_when_a_timer_is_late() {
-        let burst = |rate: &str, mtu| {
-            let rate = rate.parse().unwrap();
-            Line {
-                rate,
-                buffer: 65_536,
-                ecn: None,
-            }
-            .burst(mtu)
-        };
-        assert_eq!(burst("200mbit", 1500), 3028);
-        assert_eq!(burst("1gbit", 1500), 12_500);
-        assert_eq!(burst("1gbit", 9000), 18_028);
+        assert_eq!(bursts("64kbit", 1500), [3_028, 3_028]);
+        assert_eq!(bursts("200mbit", 1500), [4_014, 6_514]);
+        assert_eq!(bursts("1gbit", 1500), [14_014, 26_514]);
+        assert_eq!(bursts("1gbit", 9000), [21_514, 34_014]);
     }
 }

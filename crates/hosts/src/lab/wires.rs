@@ -26,6 +26,9 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/line.bp
 /// host sends waits there and none is dropped.
 const OWN_BUFFER: u64 = 64 << 20;
 
+/// How many times the line's rate a bucket may empty itself while it catches up.
+const PEAK: u64 = 10;
+
 /// A port in the program's map (`struct port` of `line.bpf.c`): bits per
 /// second, threshold and buffer in nanoseconds, the clock, packets marked.
 type Port = [u64; 5];
@@ -45,17 +48,19 @@ pub(super) fn links(lab: &Lab, cable: Cable) -> [String; 3] {
 
 /// Gives every line its rate, within the switch's network.
 pub(super) fn build(lab: &Lab, line: &Line) -> Result<()> {
-    let bucket = |device: String, limit: u64| {
-        let (bits, burst) = (line.rate.bits_per_s(), line.burst(lab.shape.mtu));
+    let (bits, mtu) = (line.rate.bits_per_s(), lab.shape.mtu);
+    let (unit, own) = (line.burst(mtu), line.own_burst(mtu));
+    let bucket = |device: String, burst: u64, limit: u64| {
         format!("qdisc add dev {device} root tbf rate {bits}bit burst {burst} limit {limit}")
     };
+    // The second rate is there for its `mtu`: longer units are cut into packets.
+    let peak = format!("peakrate {}bit mtu {unit}", bits * PEAK);
     let buckets: Vec<String> = lab
         .cables()
         .flat_map(|cable| {
-            [
-                bucket(cable.device('l'), OWN_BUFFER),
-                bucket(cable.device('p'), line.buffer),
-            ]
+            let own_line = bucket(cable.device('l'), own, OWN_BUFFER);
+            let port = bucket(cable.device('p'), unit, line.buffer);
+            [format!("{own_line} {peak}"), port]
         })
         .collect();
     tool::run("tc", &["-batch", "-"], &buckets)?;
