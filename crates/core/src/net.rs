@@ -34,6 +34,12 @@ const PAUSES: u64 = 64;
 /// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
 const CALM_PASSES: u32 = 32;
 
+/// Passes in a row that find nothing, behind one that has brought something to answer,
+/// in which acknowledgements wait for the answer. Libraries of MPI empty a completion
+/// queue before they answer, so at least one such pass comes first; an acknowledgement
+/// of its own costs as much as a message.
+const ANSWER_PASSES: u8 = 2;
+
 /// How often the interfaces are asked what they take, ns: a call or two for each.
 const SIZES_EVERY_NS: u64 = 500_000_000;
 
@@ -51,6 +57,8 @@ pub struct NetLane<N> {
     spare: Box<Spare>,
     /// When the last pass was.
     passed_at: u64,
+    /// Empty passes in which an answer of the application may still come.
+    answer_passes: u8,
     /// The link's descriptor can be waited on.
     armed: bool,
     /// Passes since then that moved something while nobody slept.
@@ -99,6 +107,7 @@ impl<N: Network> NetLane<N> {
             mis_steered: Vec::with_capacity(BURST),
             spare: Box::default(),
             passed_at: now,
+            answer_passes: 0,
             armed: true,
             busy: 0,
             sizes_at: 0,
@@ -179,8 +188,21 @@ impl<N: Network> NetLane<N> {
                 0
             }
         };
-        let flush_delayed_acks = core.answerable() == before;
+        let flush_delayed_acks = self.answer_is_late(core.answerable() != before, moved > 0);
         moved + self.transmit(core, flush_delayed_acks, clock)
+    }
+
+    /// Whether delayed acknowledgements wait for an answer no longer, after a pass that has
+    /// brought something to answer, or some packet, or nothing.
+    #[inline]
+    const fn answer_is_late(&mut self, answerable: bool, any: bool) -> bool {
+        if answerable {
+            self.answer_passes = ANSWER_PASSES;
+            return false;
+        }
+        let late = any || self.answer_passes == 0;
+        self.answer_passes = if late { 0 } else { self.answer_passes - 1 };
+        late
     }
 
     /// The clock as of the last pass or send, ns.
@@ -188,10 +210,10 @@ impl<N: Network> NetLane<N> {
         self.tx.now
     }
 
-    /// Whether something waits to be sent by the next pass.
+    /// Whether something waits to be sent by one of the next passes.
     #[inline(always)]
     pub fn is_owed(&self) -> bool {
-        self.tx.dirty || !self.pending.is_empty()
+        self.tx.dirty || !self.pending.is_empty() || self.answer_passes > 0
     }
 
     /// Lets packets leave that are ready; gives how many.

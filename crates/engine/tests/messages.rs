@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{ALL, By, Count, PATIENCE, config, helped, job, pair, pattern, run, settle};
-use portolan_engine::{Action, Binding, Death, Ended, Memory, Priority, SendOptions, WaitError};
+use portolan_engine::{
+    Action, Binding, Death, Ended, Memory, Priority, SendOptions, Space, WaitError,
+};
 
 #[test]
 fn small_ones_come_with_their_words_in_order() {
@@ -322,4 +324,36 @@ fn who_makes_no_call_after_a_barrier_keeps_nobody_in_it() {
             });
         }
     }
+}
+
+#[test]
+fn an_acknowledgement_waits_for_an_answer_that_comes_after_an_empty_pass() {
+    let (a, b) = pair(By::Udp, &config());
+    let (at_a, at_b) = (Count::default(), Count::default());
+    for (e, log) in [(&a, &at_a), (&b, &at_b)] {
+        let log = log.clone();
+        e.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+    }
+    let acks = |e: &Space| e.counters().unwrap().protocol.acks_sent;
+    let round = |n| {
+        a.send(1, 1, b"ping").unwrap();
+        run(&[&a, &b], || at_b.get() == n);
+        // As a library does that reads its queue until it is empty.
+        b.progress().unwrap();
+        b.send(0, 1, b"pong").unwrap();
+        run(&[&b, &a], || at_a.get() == n);
+    };
+    // What introduces them to each other, and finds the size of packets.
+    (1..=50).for_each(round);
+    settle(&[&a, &b]);
+    let before = acks(&b);
+    (51..=100).for_each(round);
+    // A timer may be due in one of them.
+    assert!(acks(&b) - before <= 5, "{} alone", acks(&b) - before);
+
+    // Without an answer it leaves all the same, before anybody sleeps.
+    let before = acks(&b);
+    a.send(1, 1, b"ping").unwrap();
+    run(&[&a, &b], || at_b.get() == 101);
+    run(&[&b], || acks(&b) > before);
 }

@@ -98,6 +98,9 @@ struct State {
     next: usize,
     /// What the program has to ask for before anything else.
     failed: Option<Event>,
+    /// The last read has given all that there was. A library of MPI reads on until there is
+    /// nothing, and what it was told of waits meanwhile: that read looks nowhere again.
+    emptied: bool,
     /// What was taken of a source, which is not held when it becomes events.
     batch: Vec<(Completion, bool)>,
 }
@@ -194,8 +197,14 @@ impl Cq {
         }
     }
 
+    /// Whether there is what no operation of the engine's has.
+    #[inline]
+    fn has_own(&self) -> bool {
+        self.own_count.load(Ordering::Acquire) > 0
+    }
+
     fn pop(&self) -> Option<Event> {
-        if self.own_count.load(Ordering::Acquire) == 0 {
+        if !self.has_own() {
             return None;
         }
         let event = lock(&self.own).pop_front()?;
@@ -209,6 +218,9 @@ impl Cq {
         let state = &mut *state;
         if state.failed.is_some() {
             return Err(EAVAIL);
+        }
+        if std::mem::take(&mut state.emptied) && most > 0 && !self.has_own() {
+            return Err(EAGAIN);
         }
         let mut taken = 0;
         let failed = &mut state.failed;
@@ -263,6 +275,7 @@ impl Cq {
         {
             go_on = accept(event);
         }
+        state.emptied = taken > 0 && go_on;
         match (taken, &state.failed) {
             (0, Some(_)) => Err(EAVAIL),
             (0, None) => Err(EAGAIN),
@@ -309,7 +322,7 @@ impl Waitable for Cq {
                 return Ok(false);
             }
         }
-        let nothing = state.failed.is_none() && self.own_count.load(Ordering::Acquire) == 0;
+        let nothing = state.failed.is_none() && !self.has_own();
         if nothing && let Some(bell) = &self.bell {
             // What it was rung for has been read, unless somebody signals.
             bell.hush();
@@ -324,7 +337,7 @@ impl Waitable for Cq {
                 return Ok(true);
             }
         }
-        Ok(lock(&self.state).failed.is_some() || self.own_count.load(Ordering::Acquire) > 0)
+        Ok(lock(&self.state).failed.is_some() || self.has_own())
     }
 
     fn context(&self) -> *mut c_void {
