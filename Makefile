@@ -11,7 +11,7 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h $(addprefix crates/bsp/include/,bsp.h mcbsp.h)
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, run jobs over (an sshd), write a second implementation of the protocol in, or compile programs in Fortran with.
-TEST_PACKAGES := chromium cmake gfortran libfabric-bin libfabric-dev libmpich-dev libopenmpi-dev libpmix-dev man-db mandoc mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography python3-mpi4py slurm-wlm systemd
+TEST_PACKAGES := chromium cmake gfortran hpcc libfabric-bin libfabric-dev libmpich-dev libopenmpi-dev libpmix-dev man-db mandoc mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography python3-mpi4py scalapack-mpi-test slurm-wlm systemd
 # What `make deb` needs.
 DEB_PACKAGES := debhelper dpkg-dev lintian
 
@@ -103,7 +103,7 @@ fuzz: ## Fuzzes packets, protocol, matcher, exchange, and what agents and servic
 sanitize: ## Address sanitizer over rings, links and the C interface (nightly).
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/sanitize.sh
 
-soak: build ## 1,000 jobs and 2,000 processes without a launcher, a third of them hit by a kill; 500 kills over host ports; 20 cut networks; MTUs that dip; stopped launchers; 100,000 simulator seeds.
+soak: build ## 1,000 jobs, as many of an MPI, and 2,000 processes without a launcher, a third of them hit by a kill; 500 kills over host ports; 20 cut networks; MTUs that dip; stopped launchers; 100,000 simulator seeds.
 	scripts/soak-jobs.sh $(abspath $(RELEASE))
 	scripts/soak-kills.sh $(abspath $(RELEASE))
 	scripts/soak-cuts.sh $(abspath $(RELEASE))

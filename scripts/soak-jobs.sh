@@ -7,6 +7,8 @@
 #   soak-jobs.sh RELEASE_DIR [JOBS] [SEED]
 set -euo pipefail
 portolan=$1/portolan ring=$1/examples/ring
+mpi=$(realpath "$(dirname "$0")/../crates/ofi/tests/mpi.py")
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 jobs=${2:-1000} RANDOM=${3:-1}
 source "$(dirname "$0")/soak-mark.sh"
 killed=0 failed=0
@@ -16,16 +18,18 @@ left_behind() {
     exit 1
 }
 
-# soak JOBS OPTIONS...: jobs with these options of `run`.
+# soak JOBS MS WORDS...: jobs that `run` starts by these words, hit within so
+# many milliseconds.
 soak() {
-    local jobs=$1 job launcher what candidates victim code try left
-    shift
+    local jobs=$1 ms=$2 job launcher what candidates victim code try left
+    shift 2
     for job in $(seq "$jobs"); do
-        env "$mark" "$portolan" run "$@" -- sh -c "sleep 0.02 & $ring; wait" >/tmp/soak-jobs.$$ 2>&1 &
+        env "$mark" "$portolan" run "$@" >/tmp/soak-jobs.$$ 2>&1 &
         launcher=$!
         what="run to its end"
         if [ $((job % 3)) -eq 0 ]; then
-            sleep "0.$(printf %03d $((RANDOM % 70)))"
+            victim=$((RANDOM % ms))
+            sleep "$((victim / 1000)).$(printf %03d $((victim % 1000)))"
             mapfile -t candidates < <(ours)
             if [ ${#candidates[@]} -gt 0 ]; then
                 victim=${candidates[RANDOM % ${#candidates[@]}]}
@@ -41,22 +45,25 @@ soak() {
             cat /tmp/soak-jobs.$$ >&2
             failed=$((failed + 1))
         fi
-        for try in $(seq 300); do
+        for try in $(seq 1000); do
             left=$(ours)
             [ -n "$left" ] || break
             sleep 0.01
         done
         [ -z "$left" ] || left_behind "$job" "$what" "processes $left"
-        [ $((job % 100)) -ne 0 ] || echo "$job of $jobs jobs ($*), $killed with a process killed, $failed failed"
+        [ $((job % 100)) -ne 0 ] || echo "$job of $jobs jobs (${*:1:4}), $killed with a process killed, $failed failed"
     done
 }
 
-soak "$jobs" -n 4
+children=(sh -c "sleep 0.02 & $ring; wait")
+soak "$jobs" 70 -n 4 -- "${children[@]}"
+soak "$jobs" 1500 --mpi openmpi -n 2 -- /usr/bin/python3 "$mpi"
 if [ "$(id -u)" -eq 0 ]; then
     lab=soak-$$
     trap '"$portolan" lab down "$lab"' EXIT
     "$portolan" lab up "$lab" --hosts 2
-    soak $((jobs / 3)) -n 2 --lab "$lab" --link xdp
+    soak $((jobs / 3)) 70 -n 2 --lab "$lab" --link xdp -- "${children[@]}"
+    soak $((jobs / 3)) 1500 --mpi openmpi -n 2 --lab "$lab" --link xdp -- /usr/bin/python3 "$mpi"
     for host in h0 h1; do
         ! "$portolan" lab exec "$lab" $host -- ip link show eth0 | grep -q prog/xdp ||
             left_behind "$jobs" all "an XDP program on $host"

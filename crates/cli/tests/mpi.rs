@@ -4,32 +4,12 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use std::path::Path;
 
 use common::figures::{check_rows, set, texts};
-use common::{CLOSES_LATE, LIMIT, Said, TestLab, need_root, newest_library};
+use common::mpi::{portolan, say};
+use common::{Said, TestLab, need_root};
 use serde_json::Value;
-
-/// A folder with the command and the provider, as `make build` leaves it.
-static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-tree");
-    let _ = fs::remove_dir_all(&target);
-    let release = target.join("release");
-    fs::create_dir_all(&release).unwrap();
-    let provider = newest_library("portolan_fi");
-    fs::hard_link(provider, release.join("libportolan_fi.a")).unwrap();
-    // It looks beside itself, so a symbolic link would not do.
-    let portolan = env!("CARGO_BIN_EXE_portolan");
-    fs::hard_link(portolan, release.join("portolan")).unwrap();
-    let mut make = Command::new("make");
-    make.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../ofi")])
-        .arg(format!("TARGET={}", target.display()))
-        .env_remove("MAKEFLAGS");
-    Said::from(make.output().unwrap()).expect(0);
-    release
-});
 
 /// The sum of all ranks' numbers, and a message around the ring longer than what is pushed.
 const PROGRAM: &str = "
@@ -41,25 +21,6 @@ all.Sendrecv(bytes([all.rank]) * len(got), right, recvbuf=got, source=left)
 assert got == bytes([left]) * len(got)
 print('sum %d on %s' % (all.allreduce(all.rank + 1), MPI.Get_processor_name()))
 ";
-
-fn portolan(arguments: &[&str]) -> Command {
-    let mut command = Command::new("timeout");
-    command
-        .arg(LIMIT)
-        .arg(TOOLS.join("portolan"))
-        .args(arguments);
-    command.envs([
-        ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
-        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-        CLOSES_LATE,
-    ]);
-    command.stdin(Stdio::null());
-    command
-}
-
-fn say(arguments: &[&str]) -> Said {
-    Said::from(portolan(arguments).output().unwrap())
-}
 
 fn run(options: &[&str], ranks: &str) -> Said {
     let program = ["-n", ranks, "--", "/usr/bin/python3", "-c", PROGRAM];

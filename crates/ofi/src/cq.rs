@@ -53,7 +53,8 @@ impl Event {
     fn of(attachment: &Attachment, done: &Completion, reads: bool) -> Self {
         let mut flags = match done.action {
             Action::Receive => abi::RECV,
-            Action::ReceiveMany => abi::RECV | abi::MULTI_RECV,
+            // A program takes what has FI_RECV for a message.
+            Action::ReceiveMany => abi::MULTI_RECV,
             Action::Put => abi::RMA | abi::WRITE,
             Action::Get => abi::RMA | abi::READ,
             Action::Atomic if reads => abi::ATOMIC | abi::READ,
@@ -65,7 +66,9 @@ impl Event {
         }
         let mut event = Self::new(done.context as usize, flags);
         let entry = &mut event.entry;
-        entry.len = done.bytes as usize;
+        if done.action != Action::ReceiveMany {
+            entry.len = done.bytes as usize;
+        }
         if done.action == Action::Receive {
             entry.tag = done.tag & message::TAG;
             if let Some(data) = done.data {

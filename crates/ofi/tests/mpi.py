@@ -1,4 +1,7 @@
-"""A program of MPI: point to point in a ring, in all sizes, probes, collective operations."""
+"""A program of MPI: point to point in a ring, in all sizes, probes, children, collective operations."""
+
+import os
+import subprocess
 
 from mpi4py import MPI
 
@@ -33,6 +36,16 @@ never = world.Irecv([bytearray(1), MPI.BYTE], source=left, tag=10)
 never.Cancel()
 never.Wait(status)
 assert status.Is_cancelled()
+
+# Children come and go while messages are under way; they make no calls of MPI.
+theirs = bytearray(1 << 20)
+mine = world.Irecv([theirs, MPI.BYTE], source=left, tag=11)
+world.Barrier()
+both = [mine, world.Isend([bytearray([rank + 1]) * len(theirs), MPI.BYTE], dest=right, tag=11)]
+assert os.system("exit 3") >> 8 == 3
+assert subprocess.check_output(["echo", str(rank)]) == b"%d\n" % rank
+MPI.Request.Waitall(both)
+assert theirs == bytearray([left + 1]) * len(theirs)
 
 assert world.allreduce(rank) == size * (size - 1) // 2
 assert world.allgather(rank) == list(range(size))

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod figures;
 pub mod guests;
 pub mod lingering;
+pub mod mpi;
 pub mod pmi;
 pub mod slurm;
 
