@@ -234,7 +234,8 @@ impl Asked {
         }
     }
 
-    fn ours(&self, shm: bool) -> Result<Vec<Variable>> {
+    /// What has an MPI take our provider, as it was asked for.
+    fn ours(&self, mpi: Mpi, shm: bool) -> Result<Vec<Variable>> {
         let own = std::env::current_exe().context("finding the portolan command")?;
         let folder = provider_folder(&own)?;
         let settings = self.common.standalone_settings(shm);
@@ -244,10 +245,7 @@ impl Asked {
         });
         let mut all: Vec<Variable> = settings.collect();
         all.push(("PORTOLAN_AGENT".into(), own.into()));
-        // What each MPI takes; a variable of another one does nothing.
-        for mpi in once(&self.mpi) {
-            all.extend(mpi.over_portolan(&folder, true));
-        }
+        all.extend(mpi.over_portolan(&folder, true));
         Ok(all)
     }
 }
@@ -262,14 +260,14 @@ impl Experiment for Asked {
         let shm = link == LinkChoice::Shm;
         let shell = lab.as_ref().map(RemoteShell::new).transpose()?;
         let place = lab.as_ref().zip(shell.as_ref());
-        let ours = self.ours(shm)?;
         let probes = once(&self.mpi).into_iter().map(Probe::build);
         let probes = probes.collect::<Result<Vec<_>>>()?;
-        let starts = probes.iter().flat_map(|probe| {
+        let mut systems: Vec<Started> = Vec::new();
+        for probe in &probes {
+            let ours = self.ours(probe.mpi, shm)?;
             let of = |way: &Way| Started::new(probe, *way, &ours, place);
-            ways.iter().map(of)
-        });
-        let mut systems: Vec<Started> = starts.collect();
+            systems.extend(ways.iter().map(of));
+        }
         let run = Run {
             what: self.what.name(),
             milliseconds: self.common.slice_ns(SLICE_MS * 1_000_000) / 1_000_000,
