@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -132,11 +133,20 @@ impl Mpi {
     }
 }
 
-/// What a program answers to an option.
+/// What a program answers to an option. Both of its outputs are one pipe, since reading two
+/// at once asks more of the kernel, and panics where that is forbidden.
 fn says(program: &Path, option: &str) -> Option<String> {
+    let (mut reader, writer) = std::io::pipe().ok()?;
     let mut command = Command::new(program);
-    let said = command.arg(option).stdin(Stdio::null()).output().ok()?;
-    let said = [said.stdout, said.stderr].concat();
+    command.arg(option).stdin(Stdio::null());
+    command.stdout(writer.try_clone().ok()?).stderr(writer);
+    let mut child = command.spawn().ok()?;
+    // It has the writing ends, too.
+    drop(command);
+    let mut said = Vec::new();
+    let read = reader.read_to_end(&mut said);
+    let _ = child.wait();
+    read.ok()?;
     Some(String::from_utf8_lossy(&said).into_owned())
 }
 
