@@ -168,6 +168,7 @@ fn mpis_that_would_load_the_provider_are_named() {
     says("mpichversion", "MPICH Device: ch4:ofi");
     assert!(line("openmpi").contains("built without libfabric"));
     assert!(!line("mpich").contains("cannot load"));
+    assert!(!line("mpich").contains("unknown"));
     std::fs::remove_file(folder.join("mpichversion")).unwrap();
     assert!(line("mpich").contains("mpichversion does not run"));
     std::fs::remove_dir_all(&folder).unwrap();

@@ -77,6 +77,23 @@ fn what_an_mpi_does_in_its_way_is_refused() {
     let said = Said::from(none.env("PATH", "/usr/bin:/bin").output().unwrap());
     said.expect(127)
         .complains(&["--mpi intel", "mpiexec.hydra"]);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run-mpich");
+    fs::create_dir_all(&folder).unwrap();
+    executable(&folder.join("mpiexec.hydra"), "echo HYDRA build details:");
+    executable(&folder.join("mpichversion"), "echo MPICH Device: ch4:ucx");
+    let mut without = portolan(&["run", "--mpi", "mpich", "-n", "2", "--", "/bin/true"]);
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    let said = Said::from(without.env("PATH", path).output().unwrap());
+    said.expect(1)
+        .complains(&["mpiexec.hydra", "without libfabric"]);
+}
+
+/// A program of the shell.
+fn executable(path: &Path, script: &str) {
+    use std::os::unix::fs::PermissionsExt;
+
+    fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 #[test]
@@ -108,15 +125,10 @@ fn a_bench_sets_mpi_beside_its_own_ways_and_ours() {
         assert_eq!(texts(&json, "rows", "system"), set(&["openmpi-udp"]));
     }
     let nas = |name: &str, found: &str| {
-        use std::os::unix::fs::PermissionsExt;
-
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let says = " Time in seconds = 1.50\n Verification = ";
-        let script = format!(
-            "#!/bin/sh\n[ -e timer.flag ] && printf '{says}{found}\n timer 11( totcomm) : 0.2 0.4 0.3\n'\n"
-        );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let says = " Time in seconds = 1.50\\n Verification = ";
+        let told = format!("{says}{found}\\n timer 11( totcomm) : 0.2 0.4 0.3\\n");
+        executable(&program, &format!("[ -e timer.flag ] && printf '{told}'"));
         program.into_os_string().into_string().unwrap()
     };
     let right = nas("right.W.x", "SUCCESSFUL");

@@ -11,11 +11,18 @@ pub fn look() -> Vec<Finding> {
     let found = |mpi: Mpi| {
         let launcher = mpi.launcher().ok()?;
         let at = launcher.display();
-        let found = match (mpi.check_fabric(&launcher), &provider) {
-            (Err(why), _) => format!("{at} cannot load Portolan's provider: {why}"),
-            (Ok(()), Ok(Err(why))) => format!("{at} would load Portolan's provider, but {why}"),
-            (Ok(()), Err(why)) => format!("{at} can load Portolan's provider; where it is: {why}"),
-            (Ok(()), Ok(Ok(folder))) => format!(
+        let found = match (mpi.uses_libfabric(&launcher), &provider) {
+            (Err(why), _) => {
+                format!("{at}: whether it loads Portolan's provider is unknown: {why}")
+            }
+            (Ok(false), _) => {
+                format!("{at} cannot load Portolan's provider: it was built without libfabric")
+            }
+            (Ok(true), Ok(Err(why))) => format!("{at} would load Portolan's provider, but {why}"),
+            (Ok(true), Err(why)) => {
+                format!("{at} can load Portolan's provider; where it is: {why}")
+            }
+            (Ok(true), Ok(Ok(folder))) => format!(
                 "{at} loads Portolan's provider from {} (portolan run --mpi {})",
                 folder.display(),
                 mpi.name()
