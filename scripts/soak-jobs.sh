@@ -21,15 +21,15 @@ left_behind() {
 # soak JOBS MS WORDS...: jobs that `run` starts by these words, hit within so
 # many milliseconds.
 soak() {
-    local jobs=$1 ms=$2 job launcher what candidates victim code try left
+    local jobs=$1 ms=$2 job launcher what candidates after victim code try left
     shift 2
     for job in $(seq "$jobs"); do
         env "$mark" "$portolan" run "$@" >/tmp/soak-jobs.$$ 2>&1 &
         launcher=$!
         what="run to its end"
         if [ $((job % 3)) -eq 0 ]; then
-            victim=$((RANDOM % ms))
-            sleep "$((victim / 1000)).$(printf %03d $((victim % 1000)))"
+            after=$((RANDOM % ms))
+            sleep "$((after / 1000)).$(printf %03d $((after % 1000)))"
             mapfile -t candidates < <(ours)
             if [ ${#candidates[@]} -gt 0 ]; then
                 victim=${candidates[RANDOM % ${#candidates[@]}]}

@@ -4,33 +4,23 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{LazyLock, PoisonError};
 
 use common::figures::{TURN, check_rows, figures, set, texts, until_undisturbed};
 use common::{
-    CLOSES_LATE, Said, TestLab, finish, job_id, need_root, say, start, static_library, until,
+    CLOSES_LATE, Said, TestLab, built, executable, finish, job_id, need_root, say, start,
+    static_library, until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The folder with the command, the libraries, and what compiles and starts.
 static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| {
-    let target = scratch("tree");
-    let release = target.join("release");
-    fs::create_dir(&release).unwrap();
-    fs::hard_link(static_library(), release.join("libportolan_library.a")).unwrap();
-    // It looks beside itself, so a symbolic link would not do.
-    let portolan = env!("CARGO_BIN_EXE_portolan");
-    fs::hard_link(portolan, release.join("portolan")).unwrap();
-    let mut make = Command::new("make");
-    make.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../library")])
-        .arg(format!("TARGET={}", target.display()))
-        .env_remove("MAKEFLAGS");
-    heard(&mut make).expect(0);
-    release
+    let name = "libportolan_library.a";
+    built(&scratch("tree"), "library", &static_library(), name)
 });
 
 /// An empty folder of a test's own.
@@ -531,12 +521,10 @@ fn in_a_lab_others_are_told_of_the_hosts() {
     symlink(TOOLS.join("bspcc"), other.join("bspcc")).unwrap();
     let hosts = room.join("hosts");
     let script = format!(
-        "#!/bin/sh\nmpiexec.hydra -n 2 hostname > {}\nexec mpiexec.hydra \"$@\"\n",
+        "mpiexec.hydra -n 2 hostname > {}\nexec mpiexec.hydra \"$@\"",
         hosts.display()
     );
-    fs::write(other.join("bsprun"), script).unwrap();
-    let executable = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(other.join("bsprun"), executable).unwrap();
+    executable(other.join("bsprun"), &script);
     let tcp = if *WITH_TCP { "tcp," } else { "" };
     let vs = format!("{tcp}again={}", other.display());
     let said = bench(&room, &["--lab", lab.0, "--vs", &vs]).expect(0);

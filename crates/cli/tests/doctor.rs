@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{TestLab, portolan, say};
+use common::{TestLab, executable, portolan, say};
 
 #[test]
 fn what_could_be_better_is_said_with_its_remedy() {
@@ -136,15 +136,9 @@ fn whether_guests_find_an_agent_is_said() {
 
 #[test]
 fn mpis_that_would_load_the_provider_are_named() {
-    use std::os::unix::fs::PermissionsExt;
-
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor-mpi");
     std::fs::create_dir_all(&folder).unwrap();
-    let says = |name: &str, text: &str| {
-        let program = folder.join(name);
-        std::fs::write(&program, format!("#!/bin/sh\necho '{text}'\n")).unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-    };
+    let says = |name: &str, text: &str| executable(folder.join(name), &format!("echo '{text}'"));
     let line = |mpi: &str| {
         about(
             &format!("mpi-{mpi}"),

@@ -218,13 +218,7 @@ fn listeners_see_public_keys_only_and_the_dead_are_noticed() {
 #[test]
 fn hydra_starts_jobs_across_hosts() {
     let cluster = Cluster::up("t-gh");
-    let ssh = cluster.path("ssh");
-    let script = format!(
-        "#!/bin/sh\nexec ssh -F {} \"$@\"\n",
-        cluster.path("ssh.config")
-    );
-    fs::write(&ssh, script).unwrap();
-    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let ssh = cluster.ssh();
     let job = |settings: &[&str], program: &[&str]| {
         let before = ["lab", "exec", cluster.lab.0, "h2", "--", "env"];
         let hydra = ["timeout", LIMIT, "mpiexec.hydra", "-launcher", "ssh"];

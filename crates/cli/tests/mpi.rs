@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::figures::{check_rows, set, texts};
 use common::mpi::{portolan, say};
-use common::{Said, TestLab, need_root};
+use common::{Said, TestLab, executable, need_root};
 use serde_json::Value;
 
 /// The sum of all ranks' numbers, and a message around the ring longer than what is pushed.
@@ -79,21 +79,13 @@ fn what_an_mpi_does_in_its_way_is_refused() {
         .complains(&["--mpi intel", "mpiexec.hydra"]);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run-mpich");
     fs::create_dir_all(&folder).unwrap();
-    executable(&folder.join("mpiexec.hydra"), "echo HYDRA build details:");
-    executable(&folder.join("mpichversion"), "echo MPICH Device: ch4:ucx");
+    executable(folder.join("mpiexec.hydra"), "echo HYDRA build details:");
+    executable(folder.join("mpichversion"), "echo MPICH Device: ch4:ucx");
     let mut without = portolan(&["run", "--mpi", "mpich", "-n", "2", "--", "/bin/true"]);
     let path = format!("{}:/usr/bin:/bin", folder.display());
     let said = Said::from(without.env("PATH", path).output().unwrap());
     said.expect(1)
         .complains(&["mpiexec.hydra", "without libfabric"]);
-}
-
-/// A program of the shell.
-fn executable(path: &Path, script: &str) {
-    use std::os::unix::fs::PermissionsExt;
-
-    fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 #[test]

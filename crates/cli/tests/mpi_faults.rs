@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use common::mpi::{PYTHON, RING, TOOLS, job};
 use common::{
-    Said, TestLab, finish, need_root, none_left, own_mark, signal, static_library, until,
+    Said, TestLab, finish, need_root, none_left, own_mark, shared_files, signal, static_library,
+    until,
 };
 use rustix::process::Signal;
 
@@ -62,13 +63,6 @@ impl Rounds {
         fs::remove_file(&self.file).unwrap();
         assert!(said.out.contains("all is well"), "{said:#?}");
     }
-}
-
-/// Files in /dev/shm that a job might have left.
-fn shared_files() -> Vec<PathBuf> {
-    let entries = fs::read_dir("/dev/shm").unwrap().flatten();
-    let ours = entries.filter(|it| it.file_name().to_string_lossy().contains("portolan"));
-    ours.map(|it| it.path()).collect()
 }
 
 #[test]

@@ -7,7 +7,6 @@ mod common;
 
 use std::fs;
 use std::mem::offset_of;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -17,7 +16,10 @@ use common::cluster::Cluster;
 use common::guests::{AGENT, ENDED, Folder, RIGHT, as_words, programs, wrapper};
 use common::pmi::PmiServer;
 use common::slurm::Slurm;
-use common::{CLOSES_LATE, LIMIT, MARK, Said, example, finish, marked, none_left, own_mark, until};
+use common::{
+    CLOSES_LATE, LIMIT, MARK, Said, example, finish, marked, none_left, own_mark, shared_files,
+    until,
+};
 use portolan_sys::pmix::abi;
 
 /// Where Debian's libpmix-dev has its headers.
@@ -74,13 +76,6 @@ fn stand_in(folder: &Folder, name: &str, version: &str, more: &[&str]) -> PathBu
     let words = [&["-shared", "-fPIC", &version][..], more].concat();
     compile("library.c", &words, &at.join("libpmix.so.2"));
     at
-}
-
-/// Files in /dev/shm that somebody might have left.
-fn shared_files() -> Vec<PathBuf> {
-    let entries = fs::read_dir("/dev/shm").unwrap().flatten();
-    let ours = entries.filter(|it| it.file_name().to_string_lossy().contains("portolan"));
-    ours.map(|it| it.path()).collect()
 }
 
 #[test]
@@ -348,13 +343,7 @@ fn deaths_that_the_library_tells_of_are_known() {
 #[test]
 fn mpirun_starts_jobs_across_hosts() {
     let cluster = Cluster::up("t-px");
-    let ssh = cluster.path("ssh");
-    let script = format!(
-        "#!/bin/sh\nexec ssh -F {} \"$@\"\n",
-        cluster.path("ssh.config")
-    );
-    fs::write(&ssh, script).unwrap();
-    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let ssh = cluster.ssh();
     let agent = format!("{}={}", AGENT.0, AGENT.1);
     let job = |settings: &[&str], program: &[&str]| {
         let before = ["lab", "exec", cluster.lab.0, "h2", "--", "env"];

@@ -41,9 +41,10 @@ impl Nas {
         let right = said.lines().any(|line| {
             line.contains("Verification ") && line.split_whitespace().last() == Some("SUCCESSFUL")
         });
-        right
-            .then(|| Some([of("Time in seconds", "=")?, of("timer", "totcomm")?]))
-            .flatten()
+        if !right {
+            return None;
+        }
+        Some([of("Time in seconds", "=")?, of("timer", "totcomm")?])
     }
 }
 

@@ -83,8 +83,8 @@ impl Process {
     /// Calls what the program says, and begins to end the superstep. Until it is finished
     /// and nothing that is lent is read any more, the process must stay.
     pub fn begin(&mut self, twin: &mut Twin, wire: &mut impl Wire) -> Result<(), Failure> {
-        let alike = twin.common(self.step).clone();
-        for change in &alike.changes {
+        let collective = twin.collective(self.step).clone();
+        for change in &collective.changes {
             self.change(change);
         }
         for op in &twin.call(self.me, self.step) {
@@ -93,12 +93,12 @@ impl Process {
         let common = Common {
             step: self.step,
             changes: self.areas.changes(),
-            tag_bytes: alike.next_tag_bytes,
+            tag_bytes: collective.next_tag_bytes,
             ends: false,
         };
         self.ends = true;
         // SAFETY: the memory is this process's, and nobody else uses it.
-        unsafe { (self.exchange).begin(&common, alike.tag_bytes, &self.areas, wire) }
+        unsafe { (self.exchange).begin(&common, collective.tag_bytes, &self.areas, wire) }
     }
 
     /// Registers an area, or undoes that, from the next superstep on.

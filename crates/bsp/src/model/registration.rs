@@ -19,9 +19,9 @@ pub enum Change {
     Pop(Entry),
 }
 
-/// What holds in a superstep, and what all call in it.
+/// What registrations and tags are in a superstep, and what all processes call alike in it.
 #[derive(Clone, Debug)]
-pub struct Common {
+pub struct Collective {
     /// The oldest first.
     pub entries: Vec<Entry>,
     pub changes: Vec<Change>,
@@ -33,7 +33,7 @@ pub struct Common {
     made: u64,
 }
 
-impl Common {
+impl Collective {
     /// Of the first superstep: each process has registered its areas in order.
     pub fn first(size: usize, rng: &mut Rng) -> Self {
         let entry = |area: usize| Entry {

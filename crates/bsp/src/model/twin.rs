@@ -1,6 +1,6 @@
 //! Random programs, and what must come of them: obviously correct, on all memories at once.
 
-use super::registration::Common;
+use super::registration::Collective;
 use crate::log::PIECE_MIN;
 
 pub const AREAS: usize = 3;
@@ -133,7 +133,7 @@ pub struct Twin {
     /// Of each area, bytes.
     pub sizes: Vec<usize>,
     /// What all call alike in each superstep.
-    common: Vec<Common>,
+    collective: Vec<Collective>,
     /// What was called in each superstep, by process.
     called: Vec<Vec<Option<Vec<Op>>>>,
     /// Before each superstep that all have called in.
@@ -152,7 +152,7 @@ impl Twin {
         let memories = (0..size).map(memory).collect();
         let queues = vec![Vec::new(); size];
         Self {
-            common: vec![Common::first(size, &mut rng)],
+            collective: vec![Collective::first(size, &mut rng)],
             rng,
             size,
             sizes,
@@ -168,20 +168,20 @@ impl Twin {
     }
 
     /// What all call alike in a superstep; some may be one ahead.
-    pub fn common(&mut self, step: u64) -> &Common {
+    pub fn collective(&mut self, step: u64) -> &Collective {
         let at = step as usize;
-        if at == self.common.len() {
-            let next = self.common[at - 1].next(&mut self.rng);
-            self.common.push(next);
+        if at == self.collective.len() {
+            let next = self.collective[at - 1].next(&mut self.rng);
+            self.collective.push(next);
         }
-        &self.common[at]
+        &self.collective[at]
     }
 
     /// What else a process calls in its next superstep.
     pub fn call(&mut self, me: usize, step: u64) -> Vec<Op> {
-        let common = self.common(step).clone();
+        let collective = self.collective(step).clone();
         let count = self.rng.below(12);
-        let ops: Vec<Op> = (0..count).map(|_| self.op(me, &common)).collect();
+        let ops: Vec<Op> = (0..count).map(|_| self.op(me, &collective)).collect();
         let at = step as usize;
         if self.called.len() <= at {
             self.called.resize(at + 1, vec![None; self.size]);
@@ -204,10 +204,10 @@ impl Twin {
         (offset, self.rng.below(room as u64 + 1) as usize)
     }
 
-    fn op(&mut self, me: usize, common: &Common) -> Op {
+    fn op(&mut self, me: usize, collective: &Collective) -> Op {
         let other = self.rng.below(self.size as u64) as usize;
         let named = self.rng.below(AREAS as u64) as usize;
-        let area = (common.find(me, named)).and_then(|entry| entry.memory[other]);
+        let area = (collective.find(me, named)).and_then(|entry| entry.memory[other]);
         let fill = self.rng.below(256) as u8;
         match (self.rng.below(4), area) {
             (0 | 1, Some(area)) => {
@@ -237,7 +237,7 @@ impl Twin {
                 let (_, bytes) = self.range(named);
                 Op::Send {
                     to: other,
-                    tag: vec![fill; common.tag_bytes as usize],
+                    tag: vec![fill; collective.tag_bytes as usize],
                     payload: vec![fill ^ 0xff; bytes],
                 }
             }

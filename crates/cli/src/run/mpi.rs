@@ -67,8 +67,8 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
         }
     };
     let launcher = mpi.launcher()?;
-    // It would run, but over something else.
-    if matches!(mpi.uses_libfabric(&launcher), Ok(false)) {
+    // It would run, but over something else; others fail by themselves.
+    if mpi == Mpi::Mpich && matches!(mpi.uses_libfabric(&launcher), Ok(false)) {
         return fail(format!(
             "--mpi {}: {} was built without libfabric and cannot use Portolan: put the folder \
              bin of another one first into PATH",

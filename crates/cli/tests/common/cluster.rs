@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Mutex;
 
-use super::{Said, TestLab, portolan, say, start, until};
+use super::{Said, TestLab, executable, portolan, say, start, until};
 
 const SSHD: &str = "/usr/sbin/sshd";
 /// sshd's folder for the process without privileges.
@@ -91,6 +91,14 @@ impl Cluster {
 
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A program that other launchers take for ssh, which knows the way to these hosts.
+    pub fn ssh(&self) -> String {
+        let ssh = self.path("ssh");
+        let config = self.path("ssh.config");
+        executable(&ssh, &format!("exec ssh -F {config} \"$@\""));
+        ssh
     }
 
     fn make_key(&self, name: &str) {

@@ -1,11 +1,10 @@
 //! What the tests of jobs under other launchers share.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::{c_program, example};
+use super::{c_program, example, executable};
 
 /// The command that the processes of a host run as their agent.
 pub const AGENT: (&str, &str) = ("PORTOLAN_AGENT", env!("CARGO_BIN_EXE_portolan"));
@@ -61,8 +60,7 @@ impl Drop for Folder {
 
 /// Writes a script that runs a program whose messages go to a file.
 pub fn wrapper(path: &Path, program: &str, errors: &Path) -> String {
-    let script = format!("#!/bin/sh\nexec {program} \"$@\" 2>>{}\n", errors.display());
-    fs::write(path, script).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("exec {program} \"$@\" 2>>{}", errors.display());
+    executable(path, &script);
     path.to_str().unwrap().to_owned()
 }

@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
@@ -283,6 +283,39 @@ pub fn start(mark: &str, arguments: &[&str]) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap()
+}
+
+/// Writes a program of the shell.
+pub fn executable(path: impl AsRef<Path>, script: &str) {
+    let path = path.as_ref();
+    fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Files in /dev/shm that somebody might have left.
+pub fn shared_files() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev/shm").unwrap().flatten();
+    let ours = entries.filter(|it| it.file_name().to_string_lossy().contains("portolan"));
+    ours.map(|it| it.path()).collect()
+}
+
+/// A folder with the command and what the Makefile of a crate makes of its static library, as
+/// `make build` leaves it.
+pub fn built(target: &Path, krate: &str, library: &Path, called: &str) -> PathBuf {
+    let _ = fs::remove_dir_all(target);
+    let release = target.join("release");
+    fs::create_dir_all(&release).unwrap();
+    fs::hard_link(library, release.join(called)).unwrap();
+    // It looks beside itself, so a symbolic link would not do.
+    let portolan = env!("CARGO_BIN_EXE_portolan");
+    fs::hard_link(portolan, release.join("portolan")).unwrap();
+    let mut make = Command::new("make");
+    make.arg("-C")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate))
+        .arg(format!("TARGET={}", target.display()))
+        .env_remove("MAKEFLAGS");
+    Said::from(make.output().unwrap()).expect(0);
+    release
 }
 
 /// The id of a job that was started with -v.
