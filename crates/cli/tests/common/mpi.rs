@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use super::{CLOSES_LATE, LIMIT, MARK, Said, built, newest_library, own_mark};
+use super::{CLOSES_LATE, MARK, Said, built, newest_library, own_mark};
 
 /// A folder with the command and the provider, as `make build` leaves it.
 pub static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -18,6 +18,10 @@ pub static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| {
 pub const RING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ofi/tests/mpi.py");
 /// Python of Debian, which has mpi4py.
 pub const PYTHON: &str = "/usr/bin/python3";
+
+/// How long a job may take, seconds. Ranks of MPI poll while they wait: beside a busy program on
+/// each core a message waits for several turns, and seconds become minutes.
+const LIMIT: &str = "500";
 
 /// The command under test.
 pub fn portolan(arguments: &[&str]) -> Command {
