@@ -66,6 +66,8 @@ fn findings(said: &Said) -> Vec<String> {
             Some(&at) if text.starts_with(' ') || text.is_empty() => {
                 all[at].push_str(&format!("\n{text}"));
             }
+            // Which thread the findings that follow are of.
+            _ if text.starts_with("Thread ") => drop(last_of.remove(rank)),
             _ => {
                 last_of.insert(rank, all.len());
                 all.push(text.to_owned());
