@@ -351,7 +351,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let (core, mut out) = self.split();
         let sent = core.send(&mut out, rank, port, o, payload);
         core.counters.no_credit += u64::from(sent == Err(SendError::NoCredit));
-        self.flush();
+        self.flush_or_gather();
         sent
     }
 
@@ -393,10 +393,31 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
+    /// The same, unless it is short and waits for more of its kind.
+    #[inline]
+    pub fn flush_or_gather(&mut self) {
+        if !self.gathers() || self.matched.own.exchange.has_unready() {
+            self.flush();
+        }
+    }
+
+    /// Whether something waits for a pass, so that what follows it can share its packet.
+    #[inline(always)]
+    pub fn gathers(&self) -> bool {
+        self.net.as_ref().is_some_and(NetLane::gathers)
+    }
+
     /// Requests have left.
     #[cold]
     fn make_ready(&mut self) {
         self.matched.own.make_ready();
+    }
+
+    /// Whoever makes passes will sleep until something comes or is due.
+    pub fn will_sleep(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.will_sleep(&mut self.core, &self.clock);
+        }
     }
 
     /// When the engine must be looked at again, ns; 0 for at once.

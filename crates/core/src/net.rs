@@ -15,7 +15,7 @@ use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
 use crate::lanes::Restarted;
 use crate::matched::Matched;
-use crate::out::{NetTx, ProtoTables};
+use crate::out::{Gathering, NetTx, ProtoTables};
 use crate::shm::ShmLane;
 use crate::values::Death;
 
@@ -34,11 +34,15 @@ const PAUSES: u64 = 64;
 /// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
 const CALM_PASSES: u32 = 32;
 
-/// Passes in a row that find nothing, behind one that has brought something to answer,
-/// in which acknowledgements wait for the answer. Libraries of MPI empty a completion
+/// The pass in a row that finds nothing, behind one that has brought something to answer,
+/// in which acknowledgements wait for the answer no longer. Libraries of MPI empty a completion
 /// queue before they answer, so at least one such pass comes first; an acknowledgement
 /// of its own costs as much as a message.
-const ANSWER_PASSES: u8 = 2;
+const ANSWER_PASSES: u8 = 3;
+
+/// And no shorter than this, ns, unless the endpoint sleeps: a peer that sends several
+/// short messages in a row hears of them once.
+const ANSWER_NS: u64 = 10_000;
 
 /// How often the interfaces are asked what they take, ns: a call or two for each.
 const SIZES_EVERY_NS: u64 = 500_000_000;
@@ -57,8 +61,10 @@ pub struct NetLane<N> {
     spare: Box<Spare>,
     /// When the last pass was.
     passed_at: u64,
-    /// Empty passes in which an answer of the application may still come.
+    /// Empty passes by which an answer of the application may still come.
     answer_passes: u8,
+    /// Until when it may come at least, ns.
+    answer_until: u64,
     /// The link's descriptor can be waited on.
     armed: bool,
     /// Passes since then that moved something while nobody slept.
@@ -96,6 +102,7 @@ impl<N: Network> NetLane<N> {
                 tables,
                 now,
                 dirty: false,
+                gathering: Gathering::default(),
             },
             peers: Peers {
                 ranks,
@@ -108,6 +115,7 @@ impl<N: Network> NetLane<N> {
             spare: Box::default(),
             passed_at: now,
             answer_passes: 0,
+            answer_until: 0,
             armed: true,
             busy: 0,
             sizes_at: 0,
@@ -129,6 +137,7 @@ impl<N: Network> NetLane<N> {
         let last = std::mem::replace(&mut self.passed_at, now);
         self.tx.now = now;
         self.tx.dirty = false;
+        self.tx.gathering.pass();
         if now.saturating_sub(last) > self.late_ns {
             self.tx.tables.view().came_late(now, last);
         }
@@ -195,14 +204,22 @@ impl<N: Network> NetLane<N> {
     /// Whether delayed acknowledgements wait for an answer no longer, after a pass that has
     /// brought something to answer, or some packet, or nothing.
     #[inline]
-    const fn answer_is_late(&mut self, answerable: bool, any: bool) -> bool {
+    fn answer_is_late(&mut self, answerable: bool, any: bool) -> bool {
         if answerable {
+            if self.answer_passes == 0 {
+                self.answer_until = self.tx.now + ANSWER_NS;
+            }
             self.answer_passes = ANSWER_PASSES;
             return false;
         }
-        let late = any || self.answer_passes == 0;
-        self.answer_passes = if late { 0 } else { self.answer_passes - 1 };
-        late
+        let over = self.answer_passes <= 1 && self.tx.now >= self.answer_until;
+        let waits = self.answer_passes > 0 && !any && !over;
+        self.answer_passes = if waits {
+            (self.answer_passes - 1).max(1)
+        } else {
+            0
+        };
+        !waits
     }
 
     /// The clock as of the last pass or send, ns.
@@ -225,6 +242,7 @@ impl<N: Network> NetLane<N> {
         clock: &dyn Clock,
     ) -> usize {
         self.tx.dirty = false;
+        self.tx.gathering.left();
         if self.pending.is_empty()
             && !self.tx.tables.view().may_transmit(flush_delayed_acks)
             && self.peers.rerouted.is_empty()
@@ -502,10 +520,19 @@ impl<N: Network> NetLane<N> {
 
     /// When the lane must be looked at again, ns of the monotonic clock.
     pub fn next_timeout(&mut self) -> Option<u64> {
-        if self.is_owed() {
-            return Some(0);
+        match self.answer_passes {
+            _ if self.tx.dirty || !self.pending.is_empty() => Some(0),
+            0 => self.tx.tables.view().next_timeout(),
+            1 => Some(self.answer_until),
+            _ => Some(0),
         }
-        self.tx.tables.view().next_timeout()
+    }
+
+    /// Whoever makes passes will sleep: acknowledgements wait for no answer.
+    pub fn will_sleep(&mut self, core: &mut Core, clock: &dyn Clock) {
+        if std::mem::take(&mut self.answer_passes) > 0 {
+            self.transmit(core, true, clock);
+        }
     }
 
     /// Whether all that was sent has been acknowledged.
@@ -555,5 +582,17 @@ impl<N: Network> NetLane<N> {
     #[inline(always)]
     pub const fn is_dirty(&self) -> bool {
         self.tx.dirty
+    }
+
+    /// Short messages in a row may wait for each other until the next pass: somebody makes
+    /// one soon wherever [`NetLane::gathers`].
+    pub const fn gather(&mut self) {
+        self.tx.gathering.switch_on();
+    }
+
+    /// Whether what was sent waits for more of its kind.
+    #[inline(always)]
+    pub const fn gathers(&self) -> bool {
+        self.tx.gathering.waits()
     }
 }

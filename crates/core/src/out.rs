@@ -2,6 +2,7 @@
 
 mod choice;
 pub mod frame;
+mod gathering;
 mod net;
 mod shm;
 
@@ -10,6 +11,7 @@ use portolan_link::shm::{Outlet, RegionId, WithdrawError};
 use portolan_proto::SendError as NetError;
 
 use self::frame::CONTROL_BYTES;
+pub(crate) use self::gathering::Gathering;
 pub use self::net::{Credentials, NetTx, NewPeer, ProtoTables, Suites};
 pub use self::shm::{Proof, STREAMED_MIN, ShmFailure, ShmTx, why};
 use crate::environment::Clock;

@@ -381,13 +381,17 @@ impl Opening {
             })?;
             core.trace = Some(Box::new(begun));
         }
-        let net =
-            match (network, tables) {
-                (Some(network), Some(tables)) if standalone || !ranks.is_empty() => Some(
-                    NetLane::new(network, tables, ranks, config.proto.silence_ns, now_ns()),
-                ),
-                _ => None,
-            };
+        let net = match (network, tables) {
+            (Some(network), Some(tables)) if standalone || !ranks.is_empty() => {
+                let silence_ns = config.proto.silence_ns;
+                let mut net = NetLane::new(network, tables, ranks, silence_ns, now_ns());
+                if config.helper {
+                    net.gather();
+                }
+                Some(net)
+            }
+            _ => None,
+        };
         let cma = !config.udp.disabled.cma;
         let (own, neighbours) = own.map(|own| (own.port, own.neighbours)).unzip();
         let link = match shm {

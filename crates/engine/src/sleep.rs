@@ -43,6 +43,8 @@ pub(crate) struct WaitSet {
     helper: Doorbell,
     /// The helper is up though it could not say so to the endpoint.
     helper_up: AtomicBool,
+    /// [`NAP`], [`ASKED`] or [`STOP`]: what the helper is to do while the program is busy.
+    helper_word: AtomicU32,
     /// For the program's own event loop: `events`, a timer and a bell.
     pub outer: Epoll,
     timer: Timer,
@@ -52,6 +54,17 @@ pub(crate) struct WaitSet {
     /// [`BUSY`], [`DOZING`] or [`GUARDED`].
     program: AtomicU32,
 }
+
+/// It looks whether the program is away, now and then.
+const NAP: u32 = 0;
+/// Something waits to leave with what follows it: it looks soon.
+const ASKED: u32 = 1;
+/// It ends.
+const STOP: u32 = 2;
+
+/// How soon, ns. It is the longest that a short message waits for others if the program
+/// makes no call that sends it, besides what the kernel takes to wake the helper.
+const ASKED_NS: u64 = 50_000;
 
 /// The program may be anywhere.
 const BUSY: u32 = 0;
@@ -75,6 +88,7 @@ impl WaitSet {
             helper_events: set()?,
             helper: bell()?,
             helper_up: AtomicBool::new(false),
+            helper_word: AtomicU32::new(NAP),
             outer: set()?,
             timer: Timer::new().map_err(|e| ("timerfd_create", e))?,
             foreign: bell()?,
@@ -107,10 +121,57 @@ impl WaitSet {
         woken.map(|_| ())
     }
 
-    /// Ends the helper's sleep, from outside of the endpoint.
-    pub fn ring_helper(&self) {
+    /// Helper: naps while the program is busy; false if it was asked for before that was
+    /// over.
+    pub fn nap(&self, ns: u64) -> bool {
+        // Every ending leads to another look.
+        let _ = futex::wait(&self.helper_word, NAP, Some(ns), Scope::Process);
+        if self.helper_word.load(Ordering::Acquire) != ASKED {
+            return true;
+        }
+        let _ = futex::wait(&self.helper_word, ASKED, Some(ASKED_NS), Scope::Process);
+        false
+    }
+
+    /// Whoever holds the endpoint: the helper is to look soon.
+    #[inline]
+    pub fn ask_helper(&self) {
+        if self.helper_word.load(Ordering::Relaxed) == NAP && self.turn(NAP, ASKED) {
+            futex::wake(&self.helper_word, 1, Scope::Process);
+        }
+    }
+
+    /// Helper, while it holds the endpoint: it may be asked again.
+    pub fn has_looked(&self) {
+        self.turn(ASKED, NAP);
+    }
+
+    fn turn(&self, from: u32, to: u32) -> bool {
+        let word = &self.helper_word;
+        word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Ends the helper's sleep, from outside of the endpoint, and the helper.
+    pub fn stop_helper(&self) {
+        self.helper_word.store(STOP, Ordering::Release);
+        futex::wake(&self.helper_word, 1, Scope::Process);
         self.helper.ring();
         self.end_doze();
+    }
+
+    /// Whether the helper is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.helper_word.load(Ordering::Acquire) == STOP
+    }
+
+    /// Helper: pauses, unless it is to end.
+    pub fn pause(&self, ns: u64) {
+        // Every ending leads to another look.
+        let word = self.helper_word.load(Ordering::Relaxed);
+        if word != STOP {
+            let _ = futex::wait(&self.helper_word, word, Some(ns), Scope::Process);
+        }
     }
 
     /// Helper: sleeps while the program is in a wait that has slept; false if it

@@ -352,6 +352,7 @@ impl State {
                 return None;
             }
         }
+        self.will_sleep();
         let due = self.next_timeout();
         if due == Some(0) {
             self.rouse();
@@ -398,14 +399,17 @@ impl State {
     /// until something was due gets up if it is due sooner now.
     #[inline(always)]
     pub fn end(&mut self) {
-        if self.sleep.relies_on_us() {
+        if self.sleep.relies_on_us() || self.gathers() {
             self.stir();
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn stir(&mut self) {
         if !self.sleep.is_anyone_asleep() {
+            if self.gathers() {
+                self.sleep.wait_set.ask_helper();
+            }
             return;
         }
         let due = self.next_timeout();

@@ -93,7 +93,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.touch_any();
         let (core, mut on) = self.parts();
         let posted = core.post_message(&mut on, to, o, from, release);
-        self.flush();
+        self.flush_or_gather();
         posted
     }
 
@@ -253,7 +253,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
         let result = act(&mut on.matched.of(space).exchange);
         core.work(&mut on, space);
-        self.flush();
+        self.flush_or_gather();
         result
     }
 }

@@ -8,7 +8,9 @@ use portolan_proto::{
 };
 use portolan_ring::{MemoryError, Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, Seal, SuiteId};
-use portolan_wire::{EndpointId, Life, MessageNo, Priority};
+use portolan_wire::{EndpointId, HEAD_BYTES, Life, MessageNo, Priority};
+
+use crate::out::gathering::Gathering;
 
 /// What keys of the network lane come from.
 pub struct Credentials<'a> {
@@ -173,6 +175,8 @@ pub struct NetTx {
     pub(crate) now: u64,
     /// A handler outside of a pass of this lane has sent something.
     pub(crate) dirty: bool,
+    /// What may share packets.
+    pub(crate) gathering: Gathering,
 }
 
 impl NetTx {
@@ -183,7 +187,15 @@ impl NetTx {
     ) -> Result<MessageNo, proto::SendError> {
         self.dirty = true;
         let now = self.now;
-        self.tables.view().send(now, peer, m)
+        let sent = self.tables.view().send(now, peer, m);
+        match &sent {
+            Ok(_) => {
+                let bytes = HEAD_BYTES + size_of_val(m.args) + m.payload.len();
+                self.gathering.add(now, peer, bytes);
+            }
+            Err(_) => self.gathering.hurry(),
+        }
+        sent
     }
 
     pub(crate) fn send_long(
@@ -195,6 +207,7 @@ impl NetTx {
         release: Release,
     ) -> Result<MessageNo, proto::SendError> {
         self.dirty = true;
+        self.gathering.hurry();
         let now = self.now;
         self.tables
             .view()
@@ -204,6 +217,7 @@ impl NetTx {
     /// A peer is to send nothing more of a flow, or to go on.
     pub fn set_stopped(&mut self, peer: PeerId, priority: Priority, flow: u16, stopped: bool) {
         self.dirty = true;
+        self.gathering.hurry();
         let now = self.now;
         (self.tables.view()).set_stopped(now, peer, priority, flow, stopped);
     }

@@ -3,12 +3,10 @@
 //! those of ports that were opened for any thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use portolan_ring::HelperGuard;
-use portolan_sys::futex::{Scope, wait, wake};
 use portolan_sys::lives::Pulse;
 
 use super::Inner;
@@ -53,7 +51,6 @@ impl Pauses {
 
 /// The thread; it ends when this is dropped.
 pub(crate) struct Helper {
-    stop: Arc<AtomicU32>,
     inner: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
 }
@@ -61,8 +58,7 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts it; `pulse` says as long as it runs that this process lives.
     pub fn start(inner: &Arc<Inner>, pulse: Option<Pulse>) -> Result<Self, OpenError> {
-        let stop = Arc::new(AtomicU32::new(0));
-        let (theirs, stopped) = (Arc::clone(inner), Arc::clone(&stop));
+        let theirs = Arc::clone(inner);
         let watched = pulse.is_some();
         let (holds, held) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new()
@@ -72,7 +68,7 @@ impl Helper {
                 // Without it the process's descriptor still tells of its end.
                 let _held = pulse.as_ref().and_then(|pulse| pulse.hold().ok());
                 drop(holds);
-                run(&theirs, &stopped);
+                run(&theirs);
             })
             .map_err(OpenError::Thread)?;
         if watched {
@@ -81,7 +77,6 @@ impl Helper {
             let _ = held.recv();
         }
         Ok(Self {
-            stop,
             inner: Arc::clone(inner),
             thread: Some(thread),
         })
@@ -90,9 +85,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        self.stop.store(1, Ordering::Release);
-        wake(&self.stop, 1, Scope::Process);
-        self.inner.wait_set.ring_helper();
+        self.inner.wait_set.stop_helper();
         // Where a handler of any thread's drops the endpoint the thread is its own.
         let other = |it: &JoinHandle<()>| it.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other) {
@@ -102,17 +95,19 @@ impl Drop for Helper {
     }
 }
 
-fn run(inner: &Inner, stop: &AtomicU32) {
-    let stopped = || stop.load(Ordering::Acquire) != 0;
+fn run(inner: &Inner) {
+    let stopped = || inner.wait_set.is_stopped();
     let mut period = inner.takeover_ns;
     let mut calls = inner.state.calls();
     let mut pauses = Pauses::default();
     while !stopped() {
-        // Every ending leads to another look.
-        let _ = wait(stop, 0, Some(period), Scope::Process);
+        if !inner.wait_set.nap(period) {
+            send_gathered(inner);
+            continue;
+        }
         let mut helped = false;
         let away = || !stopped() && inner.state.calls() == calls;
-        while away() && help(inner, stop, away, &mut pauses) {
+        while away() && help(inner, away, &mut pauses) {
             helped = true;
         }
         let most = PERIOD_MAX_NS.max(inner.takeover_ns);
@@ -129,6 +124,15 @@ fn run(inner: &Inner, stop: &AtomicU32) {
     }
 }
 
+/// Lets what waits for more of its kind leave. If the program is in a call, it is looked
+/// at again as soon.
+fn send_gathered(inner: &Inner) {
+    if let Some(mut s) = inner.state.try_help() {
+        inner.wait_set.has_looked();
+        s.flush();
+    }
+}
+
 /// The helper's hold of the endpoint.
 type Hold<'e> = HelperGuard<'e, State>;
 
@@ -138,12 +142,12 @@ fn take(inner: &Inner) -> Option<Hold<'_>> {
 }
 
 /// Moves what there is, then sleeps until there is more; false if the program
-/// does that itself. `away`: it has made no call since, and `stop` is 0.
-fn help(inner: &Inner, stop: &AtomicU32, away: impl Fn() -> bool, pauses: &mut Pauses) -> bool {
+/// does that itself. `away`: it has made no call since, and the helper is not to end.
+fn help(inner: &Inner, away: impl Fn() -> bool, pauses: &mut Pauses) -> bool {
     let Some(s) = take(inner) else {
         return false;
     };
-    match move_all(inner, s, stop, away, pauses) {
+    match move_all(inner, s, away, pauses) {
         Moved::All(s) => sleep(inner, s),
         Moved::Wanted => false,
         Moved::Back => true,
@@ -164,7 +168,6 @@ enum Moved<'e> {
 fn move_all<'e>(
     inner: &'e Inner,
     mut s: Hold<'e>,
-    stop: &AtomicU32,
     away: impl Fn() -> bool,
     pauses: &mut Pauses,
 ) -> Moved<'e> {
@@ -189,8 +192,7 @@ fn move_all<'e>(
         }
         s.core.run = true;
         drop(s);
-        // Every ending leads to another look.
-        let _ = wait(stop, 0, Some(pause), Scope::Process);
+        inner.wait_set.pause(pause);
         s = match take(inner) {
             Some(s) if away() => s,
             _ => return Moved::Back,

@@ -99,6 +99,9 @@ pub fn net_lane(
         known.push(other as u32);
         peers[other] = Some(peer);
     }
-    let lane = NetLane::new(links, tables, known, plan.silence_ns, now);
+    let mut lane = NetLane::new(links, tables, known, plan.silence_ns, now);
+    if rank.is_multiple_of(2) {
+        lane.gather();
+    }
     (lane, peers)
 }
