@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use crate::failure::{Failure, Result};
 
@@ -171,6 +172,11 @@ pub fn provider_folder(own: &Path) -> Result<PathBuf> {
     })
 }
 
+/// Cores that this process may use.
+fn cores() -> u32 {
+    thread::available_parallelism().map_or(1, usize::from) as u32
+}
+
 /// A job of an MPI.
 #[derive(Debug)]
 pub struct Job<'a> {
@@ -202,6 +208,13 @@ impl Job<'_> {
             Mpi::Intel if self.unbound => &[("I_MPI_PIN", "0")],
             Mpi::Mpich | Mpi::Intel => &[],
         };
+        // It sees that ranks outnumber the cores of a host, but not that hosts have the same.
+        let idle: &[(&str, &str)] = match self.mpi {
+            Mpi::Openmpi if self.unbound && self.ranks > cores() => {
+                &[("OMPI_MCA_mpi_yield_when_idle", "1")]
+            }
+            _ => &[],
+        };
         // It refuses root, and only root can enter a lab.
         let root: &[(&str, &str)] = match (self.mpi, &self.shell) {
             (Mpi::Openmpi, Some(_)) => &[
@@ -210,7 +223,7 @@ impl Job<'_> {
             ],
             _ => &[],
         };
-        let own = own.iter().chain(root);
+        let own = own.iter().chain(idle).chain(root);
         let own = own.map(|(name, value)| (name.into(), value.into()));
         own.chain(self.variables.iter().cloned()).collect()
     }
@@ -284,6 +297,27 @@ mod tests {
         ] {
             assert_eq!(Mpi::compiler(Path::new(launcher)), Path::new(compiler));
         }
+    }
+
+    #[test]
+    fn ranks_of_a_lab_that_outnumber_the_cores_yield_them() {
+        let yields = |mpi, ranks, unbound| {
+            let job = Job {
+                mpi,
+                ranks,
+                hosts: Vec::new(),
+                shell: None,
+                unbound,
+                variables: Vec::new(),
+                program: &[],
+            };
+            let all = job.environment();
+            all.iter().any(|it| it.0 == "OMPI_MCA_mpi_yield_when_idle")
+        };
+        assert!(yields(Mpi::Openmpi, cores() + 1, true));
+        assert!(!yields(Mpi::Openmpi, cores(), true));
+        assert!(!yields(Mpi::Openmpi, cores() + 1, false));
+        assert!(!yields(Mpi::Mpich, cores() + 1, true));
     }
 
     #[test]
