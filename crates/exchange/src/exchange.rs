@@ -56,10 +56,6 @@ pub struct Config {
     pub pull_window: u64,
     /// Bytes that one request asks for. Default 128 KiB.
     pub pull_chunk: u64,
-    /// Bytes of one answer by a lane with queues. Two answers of a message wait to leave
-    /// at most, since what this process itself asks the other for leaves behind them.
-    /// Default 16 KiB.
-    pub answer_max: u64,
     /// How messages travel within the host and by the network, in this order.
     pub lanes: [LaneTerms; 2],
     /// Ports from this number on are none that a signal may name. Default 65,536.
@@ -88,7 +84,6 @@ impl Default for Config {
             offers_max: 1 << 16,
             pull_window: 512 << 10,
             pull_chunk: 128 << 10,
-            answer_max: 16 << 10,
             lanes: [LaneTerms::default(); 2],
             ports: 1 << 16,
             share_min: SHARE_MIN,
@@ -441,7 +436,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Some(send) = self.ops.send(op) {
             send.lent = send.lent.saturating_sub(1);
             self.end_send(op);
-            self.answer_more(op);
         } else if let Some(remote) = self.ops.remote(op) {
             remote.lent = remote.lent.saturating_sub(1);
             self.end_answered(op);

@@ -102,64 +102,6 @@ fn what_waits_for_room_is_answered_at_once() {
 }
 
 #[test]
-fn requests_pass_most_of_what_the_other_has_asked_for() {
-    const ANSWER: usize = 100;
-    let net = Net {
-        room: 100,
-        queues: true,
-        push: Push {
-            whole: 0,
-            first: 0,
-            second: 0,
-            ..Push::default()
-        },
-        ..Net::default()
-    };
-    let config = Config {
-        pull_chunk: 500,
-        pull_window: 2_000,
-        answer_max: ANSWER as u64,
-        ..Config::default()
-    };
-    let mut c = Cluster::new(2, &config, net);
-    let mut ops = Vec::new();
-    for (from, to) in [(0, 1), (1, 0)] {
-        let source = Pieces(vec![vec![7; BYTES]]);
-        let sent = c.post_send(from, to, 3, &SendOptions::default(), source);
-        sent.expect("the rank is alive");
-        let into = Pieces(vec![vec![0; BYTES]]);
-        let selector = Selector::from(from, 3);
-        let op = c.with(to, |x| x.post_receive(&selector, into, Notify::default()));
-        ops.push((to, op));
-    }
-    // Rank 1 asks for all, and rank 0 has answered as far as it may...
-    c.carry((0, 1, false), 64, |_, _| {});
-    let asks = |packet: &&Packet| packet.kind == Kind::Pull;
-    while c.net.ways[&(1, 0, true)].iter().any(|it| asks(&it)) {
-        c.carry((1, 0, true), 64, |_, _| {});
-    }
-    assert_eq!(c.net.ways[&(0, 1, true)].len(), 2);
-    // ...so what it asks for itself stands behind that only.
-    c.carry((1, 0, false), 64, |_, _| {});
-    let ahead = c.net.ways[&(0, 1, true)].iter();
-    assert_eq!(ahead.take_while(|it| !asks(it)).count(), 2);
-    // All else follows as those leave.
-    while let Some(way) = c.busy().first().copied() {
-        let waiting = c.net.ways[&way].iter();
-        let waiting = waiting.filter(|it| it.kind == Kind::Pulled);
-        let lengths: Vec<_> = waiting.map(|it| it.payload.len()).collect();
-        assert!(lengths.len() <= 2 && lengths.iter().all(|it| *it <= ANSWER));
-        c.carry(way, BYTES, |_, _| {});
-    }
-    for (to, op) in ops {
-        let (done, memory) = c.ranks[to as usize].take(op).expect("it has ended");
-        assert_eq!((done.bytes, done.result), (BYTES as u64, Ok(())));
-        assert!(matches!(memory, Some(Memory::Sink(sink)) if sink.bytes() == [7; BYTES]));
-        c.is_idle(to);
-    }
-}
-
-#[test]
 fn what_is_under_way_follows_the_window() {
     let (mut c, op) = offered(true, 200);
     let under_way = |c: &Cluster| c.ranks[1].statistics().pulled_bytes;

@@ -1,12 +1,8 @@
 //! Pulling: what is asked for next, and the answers.
 
 use super::Exchange;
-use crate::state::{Meeting, Send, SendStage, Waiting};
+use crate::state::{Meeting, SendStage, Waiting};
 use crate::values::{Kind, LaneTerms, OpId, Sink, Source};
-
-/// Messages with bytes of a send that wait to leave by a lane with queues, when another
-/// answer joins them: one that leaves, and one so that nothing stops behind it.
-const ANSWERS_MAX: u32 = 2;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// The rest of a message is to be pulled.
@@ -137,7 +133,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         send.gone += bytes;
         send.due += bytes;
-        send.asker = receive;
         if send.due > bytes {
             // What waits for room is answered at once with this: who asks for
             // little and takes nothing makes us keep no more.
@@ -150,36 +145,5 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Waiting::Answer { op, receive }
         };
         self.peers.push(from, what);
-    }
-
-    /// Bytes of one answer to a rank. By a lane with queues they are few, and so are the
-    /// answers that wait to leave: else requests of ours would stand behind all that the
-    /// other has asked for, and it would have nothing to send meanwhile.
-    pub(crate) fn answer_most(&self, to: u32) -> u64 {
-        match self.terms(to).queues {
-            true => self.config.answer_max.max(1),
-            false => u64::MAX,
-        }
-    }
-
-    /// Whether an answer of a send may leave.
-    pub(crate) fn may_answer(&mut self, op: OpId) -> bool {
-        let Some(send) = self.ops.send(op) else {
-            return false;
-        };
-        let (lent, to) = (send.lent, send.to);
-        let is_due = send.due > 0 && send.stage == SendStage::Offered;
-        is_due && (lent < ANSWERS_MAX || !self.terms(to).queues)
-    }
-
-    /// An answer has left, so that another may.
-    pub(crate) fn answer_more(&mut self, op: OpId) {
-        if let Some(&mut Send { to, asker, .. }) = self.ops.send(op)
-            && self.terms(to).queues
-            && self.may_answer(op)
-        {
-            let receive = asker;
-            self.peers.push(to, Waiting::Answer { op, receive });
-        }
     }
 }

@@ -66,7 +66,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             located: None,
             gone: 0,
             due: 0,
-            asker: 0,
             first: 0,
             second: 0,
         };
@@ -230,13 +229,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// What was asked for of a message has left, so many bytes of it at most: from where
-    /// on, and how much.
-    pub(crate) fn answer_due(&mut self, id: OpId, most: u64) -> Option<(u64, u64)> {
+    /// What was asked for of a message has left: from where on, and how much.
+    pub(crate) fn answer_due(&mut self, id: OpId) -> Option<(u64, u64)> {
         let send = self.ops.send(id)?;
-        let (at, bytes) = (send.gone - send.due, send.due.min(most));
-        send.due -= bytes;
-        Some((at, bytes))
+        let due = core::mem::take(&mut send.due);
+        Some((send.gone - due, due))
     }
 
     /// A message to ourselves: kept as others' are where it is short and there

@@ -33,8 +33,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     fn is_due(&mut self, what: Waiting) -> bool {
         match what {
             Waiting::Start(op) | Waiting::Second(op) => self.ops.send(op).is_some(),
-            Waiting::Answer { op, .. } => self.may_answer(op),
-            Waiting::Write { op, .. } => self.ops.send(op).is_some(),
+            Waiting::Answer { op, .. } | Waiting::Write { op, .. } => self.ops.send(op).is_some(),
             Waiting::Remote(op) | Waiting::Ask { op, .. } => self.ops.remote(op).is_some(),
             Waiting::Served(number) => self.served.get(number).is_some(),
             Waiting::Say(..) | Waiting::Signal { .. } => true,
@@ -56,13 +55,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 (Kind::Push, Args::new(&[op.0]), Payload::Source(range), op)
             }
             Waiting::Answer { op, receive } => {
-                let most = self.answer_most(to);
-                let range = self.ops.send(op)?.range_due(most)?;
+                let range = self.ops.send(op)?.range_due()?;
                 let args = Args::new(&[receive, range.at]);
                 (Kind::Pulled, args, Payload::Source(range), op)
             }
             Waiting::Write { op, key, .. } => {
-                let range = self.ops.send(op)?.range_due(u64::MAX)?;
+                let range = self.ops.send(op)?.range_due()?;
                 return Some(Task::CopyTo(to, Where::Published(key), range));
             }
             Waiting::Remote(op) => return self.remote_task(op),
@@ -122,11 +120,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Waiting::Second(op) => self.note_lent(op, lent),
             Waiting::Answer { op, .. } => {
                 self.note_lent(op, lent);
-                self.answer_due(op, self.answer_most(rank));
-                next = self.may_answer(op).then_some(what);
+                self.answer_due(op);
             }
             Waiting::Write { op, receive, .. } if did == Did::Done => {
-                let written = self.answer_due(op, u64::MAX);
+                let written = self.answer_due(op);
                 next = written.map(|(at, bytes)| Waiting::say(Kind::Pulled, [receive, at, bytes]));
             }
             Waiting::Write { op, receive, .. } => next = Some(Waiting::Answer { op, receive }),

@@ -44,8 +44,6 @@ pub(crate) struct Send<S> {
     pub gone: u64,
     /// Of these, the last so many bytes were asked for and have not left.
     pub due: u64,
-    /// The receive that asked for them.
-    pub asker: u64,
     /// Of an offered one: bytes of its first and second push.
     pub first: u64,
     pub second: u64,
@@ -57,10 +55,10 @@ impl<S> Send<S> {
         self.stage == SendStage::Offered && self.located.is_some_and(|it| it.address != 0)
     }
 
-    /// What was asked for and has not left, so many bytes of it at most.
-    pub fn range_due(&self, most: u64) -> Option<Range<&S>> {
+    /// What was asked for and has not left.
+    pub fn range_due(&self) -> Option<Range<&S>> {
         let at = self.gone - self.due;
-        Some(Range::new(self.source.as_ref()?, at, self.due.min(most)))
+        Some(Range::new(self.source.as_ref()?, at, self.due))
     }
 }
 

@@ -106,7 +106,6 @@ impl Run {
         let net = Net {
             room: 1 + rng.below(6) as usize,
             push: pushes[rng.below(5) as usize],
-            queues: rng.chance(50),
             direct: rng.chance(60),
             forbidden: rng.chance(30),
             shares: rng.chance(60),
@@ -128,7 +127,6 @@ impl Run {
             offers_max: if rng.chance(20) { 3 } else { 1_000 },
             pull_window: 1 + rng.below(2_000),
             pull_chunk: 1 + rng.below(700),
-            answer_max: 1 + rng.below(700),
             share_min: rng.below(2_000),
             ..Config::default()
         };
