@@ -413,13 +413,6 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.matched.own.make_ready();
     }
 
-    /// Whoever makes passes will sleep until something comes or is due.
-    pub fn will_sleep(&mut self) {
-        if let Some(net) = &mut self.net {
-            net.will_sleep(&mut self.core, &self.clock);
-        }
-    }
-
     /// When the engine must be looked at again, ns; 0 for at once.
     pub fn next_timeout(&mut self) -> Option<u64> {
         self.net.as_mut().and_then(NetLane::next_timeout)

@@ -34,15 +34,11 @@ const PAUSES: u64 = 64;
 /// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
 const CALM_PASSES: u32 = 32;
 
-/// The pass in a row that finds nothing, behind one that has brought something to answer,
-/// in which acknowledgements wait for the answer no longer. Libraries of MPI empty a completion
+/// Passes in a row that find nothing, behind one that has brought something to answer,
+/// in which acknowledgements wait for the answer. Libraries of MPI empty a completion
 /// queue before they answer, so at least one such pass comes first; an acknowledgement
 /// of its own costs as much as a message.
-const ANSWER_PASSES: u8 = 3;
-
-/// And no shorter than this, ns, unless the endpoint sleeps: a peer that sends several
-/// short messages in a row hears of them once.
-const ANSWER_NS: u64 = 10_000;
+const ANSWER_PASSES: u8 = 2;
 
 /// How often the interfaces are asked what they take, ns: a call or two for each.
 const SIZES_EVERY_NS: u64 = 500_000_000;
@@ -61,10 +57,8 @@ pub struct NetLane<N> {
     spare: Box<Spare>,
     /// When the last pass was.
     passed_at: u64,
-    /// Empty passes by which an answer of the application may still come.
+    /// Empty passes in which an answer of the application may still come.
     answer_passes: u8,
-    /// Until when it may come at least, ns.
-    answer_until: u64,
     /// The link's descriptor can be waited on.
     armed: bool,
     /// Passes since then that moved something while nobody slept.
@@ -115,7 +109,6 @@ impl<N: Network> NetLane<N> {
             spare: Box::default(),
             passed_at: now,
             answer_passes: 0,
-            answer_until: 0,
             armed: true,
             busy: 0,
             sizes_at: 0,
@@ -204,22 +197,14 @@ impl<N: Network> NetLane<N> {
     /// Whether delayed acknowledgements wait for an answer no longer, after a pass that has
     /// brought something to answer, or some packet, or nothing.
     #[inline]
-    fn answer_is_late(&mut self, answerable: bool, any: bool) -> bool {
+    const fn answer_is_late(&mut self, answerable: bool, any: bool) -> bool {
         if answerable {
-            if self.answer_passes == 0 {
-                self.answer_until = self.tx.now + ANSWER_NS;
-            }
             self.answer_passes = ANSWER_PASSES;
             return false;
         }
-        let over = self.answer_passes <= 1 && self.tx.now >= self.answer_until;
-        let waits = self.answer_passes > 0 && !any && !over;
-        self.answer_passes = if waits {
-            (self.answer_passes - 1).max(1)
-        } else {
-            0
-        };
-        !waits
+        let late = any || self.answer_passes == 0;
+        self.answer_passes = if late { 0 } else { self.answer_passes - 1 };
+        late
     }
 
     /// The clock as of the last pass or send, ns.
@@ -520,19 +505,10 @@ impl<N: Network> NetLane<N> {
 
     /// When the lane must be looked at again, ns of the monotonic clock.
     pub fn next_timeout(&mut self) -> Option<u64> {
-        match self.answer_passes {
-            _ if self.tx.dirty || !self.pending.is_empty() => Some(0),
-            0 => self.tx.tables.view().next_timeout(),
-            1 => Some(self.answer_until),
-            _ => Some(0),
+        if self.is_owed() {
+            return Some(0);
         }
-    }
-
-    /// Whoever makes passes will sleep: acknowledgements wait for no answer.
-    pub fn will_sleep(&mut self, core: &mut Core, clock: &dyn Clock) {
-        if std::mem::take(&mut self.answer_passes) > 0 {
-            self.transmit(core, true, clock);
-        }
+        self.tx.tables.view().next_timeout()
     }
 
     /// Whether all that was sent has been acknowledged.

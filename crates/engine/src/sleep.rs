@@ -121,8 +121,8 @@ impl WaitSet {
         woken.map(|_| ())
     }
 
-    /// Helper: naps while the program is busy; false if it was asked for before that was
-    /// over.
+    /// Helper: naps while the program is busy; false if it was asked for meanwhile, and
+    /// still is.
     pub fn nap(&self, ns: u64) -> bool {
         // Every ending leads to another look.
         let _ = futex::wait(&self.helper_word, NAP, Some(ns), Scope::Process);
@@ -130,20 +130,7 @@ impl WaitSet {
             return true;
         }
         let _ = futex::wait(&self.helper_word, ASKED, Some(ASKED_NS), Scope::Process);
-        false
-    }
-
-    /// Whoever holds the endpoint: the helper is to look soon.
-    #[inline]
-    pub fn ask_helper(&self) {
-        if self.helper_word.load(Ordering::Relaxed) == NAP && self.turn(NAP, ASKED) {
-            futex::wake(&self.helper_word, 1, Scope::Process);
-        }
-    }
-
-    /// Helper, while it holds the endpoint: it may be asked again.
-    pub fn has_looked(&self) {
-        self.turn(ASKED, NAP);
+        self.helper_word.load(Ordering::Relaxed) != ASKED
     }
 
     fn turn(&self, from: u32, to: u32) -> bool {
@@ -223,6 +210,8 @@ pub(crate) struct SleepState {
     /// Bells that have been rung and not been cleared since.
     leader_rung: bool,
     helper_rung: bool,
+    /// The helper was asked to look soon.
+    asked: bool,
 }
 
 impl SleepState {
@@ -235,6 +224,7 @@ impl SleepState {
             helper_due: u64::MAX,
             leader_rung: false,
             helper_rung: false,
+            asked: false,
         }
     }
 
@@ -317,6 +307,21 @@ impl SleepState {
         self.followers -= 1;
         if self.followers == 0 {
             self.who &= !FOLLOWERS;
+        }
+    }
+
+    /// The helper is to look soon, since something gathers.
+    pub fn ask_helper(&mut self) {
+        if !std::mem::replace(&mut self.asked, true) && self.wait_set.turn(NAP, ASKED) {
+            futex::wake(&self.wait_set.helper_word, 1, Scope::Process);
+        }
+    }
+
+    /// It has left.
+    #[inline]
+    pub fn ask_no_more(&mut self) {
+        if std::mem::take(&mut self.asked) {
+            self.wait_set.turn(ASKED, NAP);
         }
     }
 

@@ -193,6 +193,7 @@ impl State {
     #[inline]
     pub fn pass(&mut self) -> usize {
         let mut moved = self.engine.pass();
+        self.sleep.ask_no_more();
         if !self.engine.core.findings.is_empty() {
             moved += self.settle();
         }
@@ -352,7 +353,6 @@ impl State {
                 return None;
             }
         }
-        self.will_sleep();
         let due = self.next_timeout();
         if due == Some(0) {
             self.rouse();
@@ -408,7 +408,7 @@ impl State {
     fn stir(&mut self) {
         if !self.sleep.is_anyone_asleep() {
             if self.gathers() {
-                self.sleep.wait_set.ask_helper();
+                self.sleep.ask_helper();
             }
             return;
         }

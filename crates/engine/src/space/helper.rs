@@ -128,8 +128,8 @@ fn run(inner: &Inner) {
 /// at again as soon.
 fn send_gathered(inner: &Inner) {
     if let Some(mut s) = inner.state.try_help() {
-        inner.wait_set.has_looked();
         s.flush();
+        s.sleep.ask_no_more();
     }
 }
 
