@@ -12,6 +12,10 @@ note() {
     [ -n "$passed" ] || passed=$(($2 == 0))
     failed=$(sed -nE 's/^---- (.*) stdout ----$/\1/p' "$3" | sort -u | paste -sd'|')
     printf '%s\t%s\t%s\t%s\t%s\n' "$PORTOLAN_TEST_STEP" "$1" "$2" "$passed" "$failed" >>"$PORTOLAN_TEST_RESULTS"
+    # Whoever sees only the end of all that was printed needs the reasons too.
+    if [ "$2" -ne 0 ] && grep -q 'panicked at' "$3"; then
+        { echo "--- why: $1" && grep -h -A 3 'panicked at' "$3" | head -n 40 | cut -c 1-400; } >>"$PORTOLAN_TEST_RESULTS.said"
+    fi
 }
 
 # `part SECONDS NAME COMMAND...` runs a step, bounded, and notes what came of
@@ -29,7 +33,6 @@ part() {
         '$1 == part && (code == 0 || $3 != 0 && code != 124)' "$PORTOLAN_TEST_RESULTS")
     if [ -z "$noted" ] && { [ "$code" -ne 0 ] || grep -q '^test result:' "$said"; }; then
         note "$PORTOLAN_TEST_STEP" "$code" "$said"
-        # Whoever sees only the end of all that was printed needs the reason too.
         [ "$code" -eq 0 ] || { echo "--- the end of what it said: $PORTOLAN_TEST_STEP" && tail -n 20 "$said"; } >>"$PORTOLAN_TEST_RESULTS.said"
     fi
     rm -f "$said"

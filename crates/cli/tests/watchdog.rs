@@ -91,7 +91,8 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("well", "echo 'test result: ok. 3 passed; 0 failed;'"),
     (
         "badly",
-        "echo '---- two stdout ----'; echo 'test result: FAILED. 1 passed; 1 failed;'; exit 101",
+        "echo '---- two stdout ----'; echo 'it panicked at a.rs:1:2:'; echo 'since it is wrong'
+         echo 'test result: FAILED. 1 passed; 1 failed;'; exit 101",
     ),
     ("never", "tail -f /dev/null"),
     ("alone", "exit 0"),
@@ -138,6 +139,10 @@ third: 7 tests passed, 0 failed, in 1 program
 crate badly: two
 crate never: it hung and was ended, see \"HUNG\" above
 second: exit code 4, see above
+--- why: crate badly
+it panicked at a.rs:1:2:
+since it is wrong
+test result: FAILED. 1 passed; 1 failed;
 --- the end of what it said: second
 why
 ";

@@ -406,10 +406,10 @@ impl State {
 
     #[inline(never)]
     fn stir(&mut self) {
+        if self.gathers() {
+            self.sleep.ask_helper();
+        }
         if !self.sleep.is_anyone_asleep() {
-            if self.gathers() {
-                self.sleep.ask_helper();
-            }
             return;
         }
         let due = self.next_timeout();

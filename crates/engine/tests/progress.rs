@@ -116,6 +116,37 @@ fn the_helper_drains_for_a_program_that_makes_no_calls() {
 }
 
 #[test]
+fn the_helper_sends_what_gathers_behind_others() {
+    // It is asked to: by itself it would look when this test has long failed.
+    let asked = Config {
+        takeover_ns: 3_600_000_000_000,
+        ..helped()
+    };
+    for _ in 0..20 {
+        let (a, b) = pair(By::Udp, &asked);
+        let came = Count::default();
+        let log = came.clone();
+        b.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+        // Its end says how many packets may follow.
+        let op = a
+            .post_message(1, 1, &SendOptions::default(), pattern(5_000, 1))
+            .unwrap();
+        until(|| {
+            a.progress().unwrap();
+            b.progress().unwrap();
+            a.has_ended(op).unwrap()
+        });
+        for _ in 0..4 {
+            a.send(1, 1, b"short").unwrap();
+        }
+        until(|| {
+            b.progress().unwrap();
+            came.get() == 5
+        });
+    }
+}
+
+#[test]
 fn the_helper_drains_after_a_panic_has_ended_a_wait() {
     for by in ALL {
         let sleepy = Config {

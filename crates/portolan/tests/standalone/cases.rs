@@ -22,10 +22,11 @@ fn open_with(config: Config) -> Endpoint {
     Endpoint::open_standalone(config).unwrap()
 }
 
-/// Makes progress of all until `done`; fails after a minute.
+/// Makes progress of all until `done`; fails after five minutes, since a busy machine that
+/// also checks addresses needs more than one for a hundred endpoints.
 #[track_caller]
 fn until(all: &[&Endpoint], mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(300);
     while !done() {
         assert!(Instant::now() < end, "it did not come to that");
         let moved = all.iter().map(|ep| ep.progress().unwrap()).sum::<usize>();
@@ -321,7 +322,7 @@ fn many_endpoints_in_as_many_threads() {
         for n in 0..MANY {
             scope.spawn(move || {
                 // Cores are few, and all others are at work.
-                let ep = open_with(Config::default().set("close_ms", 60_000));
+                let ep = open_with(Config::default().set("close_ms", 300_000));
                 let there = ep.add_peer(&address).unwrap();
                 for _ in 0..20 {
                     ep.send(there, PORT, &[n as u8]).unwrap();
