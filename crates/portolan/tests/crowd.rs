@@ -7,7 +7,7 @@ use std::env;
 use std::fs::{read_dir, read_to_string};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use portolan::{Binding, Config, Endpoint, Priority, SendOptions};
@@ -92,6 +92,9 @@ fn resident_kb() -> u64 {
 }
 
 fn come_and_go(link: &str) {
+    // Descriptors and memory are counted of the whole process.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let coming = env::var("CROWD").map_or(COMING, |n| n.parse().unwrap());
     let hub = open(link);
     let heard: Arc<Mutex<BTreeMap<u64, u64>>> = Arc::default();
