@@ -1,6 +1,6 @@
 //! Short messages that follow each other to one peer share packets. The first ones leave
-//! at once; those behind them wait for the next pass, which whoever switches this on
-//! bounds. Most programs that send several in a row wait for something next.
+//! at once; those behind them wait for the next pass. Whoever switches this on sees to it
+//! that one comes soon. Most programs that send several in a row wait for something next.
 
 use portolan_proto::PeerId;
 

@@ -22,8 +22,8 @@ fn open_with(config: Config) -> Endpoint {
     Endpoint::open_standalone(config).unwrap()
 }
 
-/// Makes progress of all until `done`; fails after five minutes, since a busy machine that
-/// also checks addresses needs more than one for a hundred endpoints.
+/// Makes progress of all until `done`; fails after five minutes. Under the address
+/// sanitizer a hundred endpoints on a busy machine may need more than one.
 #[track_caller]
 fn until(all: &[&Endpoint], mut done: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(300);
