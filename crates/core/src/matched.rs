@@ -2,13 +2,14 @@
 //!
 //! Its messages come to ports from [`MATCHED`] on, one for each kind, in two
 //! flows of their own: what matching order depends on as requests, the rest as
-//! replies.
+//! replies. Pulls of all spaces are replies of one more flow, and have a port for each
+//! space.
 
 mod cache;
 mod memory;
 mod published;
 
-use portolan_exchange::{self as exchange, KINDS, Kind, LaneTerms, Notify};
+use portolan_exchange::{self as exchange, KINDS, Kind, LaneTerms, Notify, Stream};
 use portolan_ring::RegionKey;
 use portolan_wire::Priority;
 
@@ -19,12 +20,18 @@ pub use self::memory::{Gather, Scatter, address_space, prepare};
 pub use self::published::Published;
 use crate::lanes::{Lane, Lanes};
 use crate::out::Out;
-use crate::values::{FLOWS_MAX, Misuse, PORTS_RESERVED, SPACES, SendOptions, Settings, SpaceId};
+use crate::values::{
+    FLOWS_MAX, Meta, Misuse, PORTS_RESERVED, SPACES, SendOptions, Settings, SpaceId,
+};
 
 /// The port of the first kind of message.
 pub const MATCHED: u16 = PORTS_RESERVED + 0x80;
-const _: () = assert!(MATCHED as u32 + KINDS as u32 <= u16::MAX as u32);
+/// The port of pulls of space 0; those of the other spaces follow.
+const PULLS: u16 = MATCHED + 0x10;
+const _: () = assert!(MATCHED + KINDS <= PULLS && PULLS as usize + SPACES <= u16::MAX as usize);
 pub const FLOW_REQUESTS: u16 = FLOWS_MAX;
+/// As a number of replies' flows it is free, for no exchange answers there.
+const FLOW_PULLS: u16 = FLOW_REQUESTS;
 const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
 
 /// Matched messages over memory of the engine's.
@@ -335,17 +342,87 @@ pub(crate) const fn request_flow(space: SpaceId) -> u16 {
     }
 }
 
-/// What a message of this kind is sent with, of a space.
-pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> SendOptions<'_> {
-    let (flow, priority) = match (kind.is_reply(), space.index()) {
-        (true, 0) => (FLOW_REPLIES, Priority::Reply),
-        (true, _) => (space.first_flow(), Priority::Reply),
-        (false, _) => (request_flow(space), Priority::Request),
+/// The port that a message of this kind goes to, and what it is sent with, of a space.
+pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> (u16, SendOptions<'_>) {
+    let port = MATCHED + kind as u16;
+    let (port, flow, priority) = match (kind.stream(), space.index()) {
+        (Stream::Requests, _) => (port, request_flow(space), Priority::Request),
+        (Stream::Replies, 0) => (port, FLOW_REPLIES, Priority::Reply),
+        (Stream::Replies, _) => (port, space.first_flow(), Priority::Reply),
+        (Stream::Pulls, of) => (PULLS + of as u16, FLOW_PULLS, Priority::Reply),
     };
-    SendOptions {
+    let options = SendOptions {
         flow,
         priority,
         args,
         notify: Notify::NONE,
+    };
+    (port, options)
+}
+
+/// What arrives at a port from [`MATCHED`] on: its kind and space.
+pub(crate) const fn arrives(meta: &Meta) -> Option<(Kind, SpaceId)> {
+    if meta.port >= PULLS {
+        let of = (meta.port - PULLS) as usize;
+        return if of < SPACES {
+            Some((Kind::Pull, SpaceId::at(of)))
+        } else {
+            None
+        };
+    }
+    match Kind::of(meta.port - MATCHED) {
+        None | Some(Kind::Pull) => None,
+        Some(kind) => Some((kind, meta.space())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_wire::MessageNo;
+
+    use super::*;
+
+    fn meta(port: u16, flow: u16, priority: Priority) -> Meta {
+        Meta {
+            from: 1,
+            port,
+            flow,
+            priority,
+            number: MessageNo(0),
+            direct: true,
+        }
+    }
+
+    #[test]
+    fn every_kind_of_every_space_arrives_as_it_was_sent() {
+        for space in (0..SPACES).map(SpaceId::at) {
+            let all = (0..KINDS).map(|kind| Kind::of(kind).expect("there are so many"));
+            for kind in all {
+                let (port, o) = options(space, kind, &[]);
+                let meta = meta(port, o.flow, o.priority);
+                assert_eq!(arrives(&meta), Some((kind, space)));
+            }
+            // None waits behind answers.
+            let of = |kind| {
+                let (_, o) = options(space, kind, &[]);
+                (o.priority, o.flow)
+            };
+            assert_ne!(of(Kind::Pull), of(Kind::Pulled));
+            assert_ne!(of(Kind::Pull), of(Kind::Got));
+        }
+        let pull = MATCHED + Kind::Pull as u16;
+        for port in [
+            pull,
+            MATCHED + KINDS,
+            PULLS - 1,
+            PULLS + SPACES as u16,
+            u16::MAX,
+        ] {
+            assert_eq!(
+                arrives(&meta(port, FLOW_PULLS, Priority::Reply)),
+                None,
+                "{port:x}"
+            );
+        }
     }
 }

@@ -340,7 +340,9 @@ fn offered_memory_that_there_is_not_is_never_read() {
     host.victim
         .bind(2, Binding::to(|_, _| ()).with_buffer(vec![0; 100]))
         .unwrap();
-    for port in [2, 0xff80, 0xff81, 0xff87, 0xff8d, 0xffff] {
+    for port in [
+        2, 0xff80, 0xff81, 0xff83, 0xff87, 0xff8d, 0xff91, 0xff99, 0xffff,
+    ] {
         assert!(host.write(&offer(8, 3, &head(port, 0, 0, u64::MAX, &[]))));
     }
     host.settle();

@@ -84,5 +84,5 @@ pub use values::{
     DeregisterRefused, Did, Incoming, KINDS, Kind, Lane, LaneTerms, Located, Memory, MessageId,
     Notify, OpError, OpId, Opened, Outgoing, PUSHED_MIN, Payload, Place, Probed, Push, PutEnd,
     PutOptions, QueueId, Range, RegionId, RegisterRefused, RemoteKey, Rights, Signal, Sink, Source,
-    Task, Took, Where,
+    Stream, Task, Took, Where,
 };

@@ -7,7 +7,7 @@ use common::{Cluster, Net, Pieces};
 use portolan_exchange::{
     Action, Completion, Config, DeregisterRefused, Incoming, Kind, Memory, Notify, OpError, OpId,
     Place, PutEnd, PutOptions, RegionId, RegisterRefused, RemoteKey, Rights, Selector, SendOptions,
-    SendRefused, Signal, Statistics, Took,
+    SendRefused, Signal, Statistics, Stream, Took,
 };
 
 const NONE: Notify = Notify::NONE;
@@ -206,7 +206,7 @@ fn puts_whose_signals_find_no_room_are_bounded_and_the_next_waits_untouched() {
         let bytes = [n as u8 + 1; 1_000];
         put(&mut c, 0, 1, at(key, n * 1_000), &bytes, &signal(n));
     }
-    let move_one = |c: &mut Cluster| c.carry((0, 1, false), 1 << 20, |_, _| {});
+    let move_one = |c: &mut Cluster| c.carry((0, 1, Stream::Requests), 1 << 20, |_, _| {});
     assert!(move_one(&mut c) && move_one(&mut c));
     // Their bytes are there, and their signals take both places.
     let before = bytes(&c, 1, id);
@@ -364,8 +364,12 @@ fn what_is_read_for_the_dead_keeps_its_region() {
     let (id, key) = register(&mut c, 1, 100, Rights::Get);
     let sink = Pieces(vec![vec![0; 100]]);
     let get = c.with(0, |x| x.get(1, at(key, 0), sink, NONE));
-    assert!(c.carry((0, 1, false), 64, |_, _| {}));
-    let way = c.net.ways.get_mut(&(1, 0, true)).expect("an answer");
+    assert!(c.carry((0, 1, Stream::Requests), 64, |_, _| {}));
+    let way = c
+        .net
+        .ways
+        .get_mut(&(1, 0, Stream::Replies))
+        .expect("an answer");
     let lent = way.pop_front().and_then(|answer| answer.lent);
     c.with(1, |x| x.peer_back(0));
     // It is counted for nobody, so its end is nobody's.
@@ -434,20 +438,20 @@ fn a_close_gives_all_memory_back() {
         &[1; 200],
         &PutOptions::default(),
     );
-    assert!(c.carry((1, 0, false), 64, |_, _| {}));
+    assert!(c.carry((1, 0, Stream::Requests), 64, |_, _| {}));
     let put_part = c
         .net
         .ways
-        .get_mut(&(1, 0, false))
+        .get_mut(&(1, 0, Stream::Requests))
         .expect("a way")
         .pop_front();
     let sink = Pieces(vec![vec![0; 100]]);
     let theirs = c.with(1, |x| x.get(0, at(my_key, 0), sink, NONE));
-    assert!(c.carry((1, 0, false), 64, |_, _| {}));
+    assert!(c.carry((1, 0, Stream::Requests), 64, |_, _| {}));
     let answer = c
         .net
         .ways
-        .get_mut(&(0, 1, true))
+        .get_mut(&(0, 1, Stream::Replies))
         .expect("an answer")
         .pop_front();
     let sink = Pieces(vec![vec![0; 1_000]]);
@@ -473,7 +477,7 @@ fn a_close_gives_all_memory_back() {
     c.net.room = 100;
     c.with(0, |x| x.resume());
     assert!(!c.ranks[0].has_backlog());
-    assert!(!c.busy().contains(&(0, 1, true)));
+    assert!(!c.busy().contains(&(0, 1, Stream::Replies)));
     for op in [got, held] {
         let (done, memory) = c.ranks[0].take(op).expect("it has ended");
         assert_eq!(done.result, Err(OpError::Closed));

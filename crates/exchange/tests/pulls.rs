@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Cluster, Net, Packet, Pieces, Rng};
 use portolan_exchange::{
-    Config, Kind, Memory, Notify, OpId, Place, Push, Rights, Selector, SendOptions,
+    Config, Kind, Memory, Notify, OpId, Place, Push, Rights, Selector, SendOptions, Stream,
 };
 
 /// Bytes of the message.
@@ -41,13 +41,36 @@ fn offered(masking: bool, pull_window: u64) -> (Cluster, OpId) {
     let into = Pieces(vec![vec![0; BYTES]]);
     let selector = Selector::any(3);
     let op = c.with(1, |x| x.post_receive(&selector, into, Notify::default()));
-    c.carry((0, 1, false), 64, |_, _| {});
+    c.carry((0, 1, Stream::Requests), 64, |_, _| {});
     (c, op)
 }
 
 fn carry(c: &mut Cluster) {
     while let Some(way) = c.busy().first().copied() {
         c.carry(way, 1 << 20, |_, _| {});
+    }
+}
+
+/// Rank 0 asks for what rank 1 offers while it has answers for which there is no room.
+#[test]
+fn requests_wait_for_no_answers() {
+    let (mut c, first) = offered(false, 300);
+    c.net.room = 1;
+    while c.carry((1, 0, Stream::Pulls), 64, |_, _| {}) {}
+    assert!(c.ranks[0].has_backlog(), "answers wait");
+    let from = Pieces(vec![vec![8; BYTES]]);
+    let sent = c.post_send(1, 0, 4, &SendOptions::default(), from);
+    sent.expect("the rank is alive");
+    let into = Pieces(vec![vec![0; BYTES]]);
+    let second = c.with(0, |x| {
+        x.post_receive(&Selector::any(4), into, Notify::default())
+    });
+    c.carry((1, 0, Stream::Requests), 64, |_, _| {});
+    assert_eq!(c.net.ways[&(0, 1, Stream::Pulls)].len(), 1);
+    carry(&mut c);
+    for (rank, op) in [(1, first), (0, second)] {
+        let (done, _) = c.ranks[rank].take(op).expect("it has ended");
+        assert_eq!((done.bytes, done.result), (BYTES as u64, Ok(())));
     }
 }
 
@@ -185,7 +208,7 @@ fn asked_of(senders: u32, window: u64, chunk: u64) -> u64 {
         });
     }
     for from in 1..=senders {
-        c.carry((from, 0, false), 64, |_, _| {});
+        c.carry((from, 0, Stream::Requests), 64, |_, _| {});
     }
     c.ranks[0].statistics().pulled_bytes
 }
@@ -296,7 +319,11 @@ fn of_all_senders_the_shortest_rest_is_asked_for_first_and_no_more_than_the_wind
             }
             let way = busy[rng.below(busy.len() as u64) as usize];
             let before = asked.clone();
-            let queues = c.net.ways.iter().filter(|(way, _)| way.0 == 0);
+            let queues = c
+                .net
+                .ways
+                .iter()
+                .filter(|(way, _)| (way.0, way.2) == (0, Stream::Pulls));
             let lengths = queues.map(|(to, queue)| (to.1, queue.len() - usize::from(*to == way)));
             let lengths: BTreeMap<u32, usize> = lengths.collect();
             c.carry(way, 1 << 20, |packet, _| match packet.kind {

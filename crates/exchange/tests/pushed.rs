@@ -6,7 +6,7 @@ mod common;
 use std::ops::RangeInclusive;
 
 use common::{Cluster, Net, Pieces};
-use portolan_exchange::{Config, Notify, Push, Selector, SendOptions, Statistics};
+use portolan_exchange::{Config, Notify, Push, Selector, SendOptions, Statistics, Stream};
 
 const PUSH: Push = Push {
     whole: 3_000,
@@ -234,7 +234,7 @@ fn a_message_that_lacks_room_to_be_pushed_whole_is_asked_for_at_its_first_push()
     let sent = c.post_send(0, 1, 3, &SendOptions::default(), from);
     sent.expect("the rank is alive");
     // The first push, alone.
-    c.carry((0, 1, false), 1_000, |_, pushed| {
+    c.carry((0, 1, Stream::Requests), 1_000, |_, pushed| {
         assert_eq!(pushed, 0..1_000)
     });
     let statistics = c.ranks[1].statistics();
@@ -248,7 +248,7 @@ fn a_message_that_lacks_room_to_be_pushed_whole_is_asked_for_at_its_first_push()
     let from = Pieces(vec![vec![7; 8_000]]);
     let sent = c.post_send(0, 1, 3, &SendOptions::default(), from);
     sent.expect("the rank is alive");
-    c.carry((0, 1, false), 8_000, |_, pushed| {
+    c.carry((0, 1, Stream::Requests), 8_000, |_, pushed| {
         assert_eq!(pushed, 0..8_000)
     });
     assert_eq!(c.ranks[1].statistics().messages, 1);

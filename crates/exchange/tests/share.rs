@@ -3,10 +3,10 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod common;
 
-use common::{Cluster, Net, Packet, Pieces, Rng, Trouble};
+use common::{Cluster, Net, Packet, Pieces, Rng, Trouble, Way};
 use portolan_exchange::{
     Completion, Config, Incoming, Kind, Memory, Notify, OpError, OpId, Place, Push, Rights,
-    Selector, SendOptions, Took,
+    Selector, SendOptions, Stream, Took,
 };
 
 /// Bytes of a message.
@@ -52,7 +52,7 @@ fn offered_to(net: Net, room: usize, share_min: u64) -> (Cluster, OpId, OpId) {
     let into = Pieces(vec![vec![0; room]]);
     let selector = Selector::any(3);
     let op = c.with(1, |x| x.post_receive(&selector, into, Notify::default()));
-    c.carry((0, 1, false), 64, |_, _| {});
+    c.carry((0, 1, Stream::Requests), 64, |_, _| {});
     (c, sent.expect("the rank is alive"), op)
 }
 
@@ -60,9 +60,18 @@ fn offered(net: Net) -> (Cluster, OpId, OpId) {
     offered_to(net, BYTES, 0)
 }
 
-/// The next message on the way from a rank to another; it stays there.
+/// The way from a rank to another, of pulls if there is any, else of replies.
+fn way(c: &Cluster, from: u32, to: u32) -> Way {
+    let pulls = (from, to, Stream::Pulls);
+    match c.busy().contains(&pulls) {
+        true => pulls,
+        false => (from, to, Stream::Replies),
+    }
+}
+
+/// The next message there; it stays.
 fn next(c: &Cluster, from: u32, to: u32) -> Packet {
-    c.net.ways[&(from, to, true)][0].clone()
+    c.net.ways[&way(c, from, to)][0].clone()
 }
 
 fn words(packet: &Packet) -> Vec<u64> {
@@ -74,7 +83,7 @@ fn words(packet: &Packet) -> Vec<u64> {
 
 /// Moves one message of rank 0's to rank 1, or of rank 1's to rank 0.
 fn move_one(c: &mut Cluster, from: u32) {
-    assert!(c.carry((from, 1 - from, true), 1 << 20, |_, _| {}));
+    assert!(c.carry(way(c, from, 1 - from), 1 << 20, |_, _| {}));
 }
 
 fn carry(c: &mut Cluster) {
@@ -219,7 +228,7 @@ fn silent_senders_hold_up_nobody_else() {
         let op = c.with(1, |x| {
             x.post_receive(&Selector::from(from, 3), into, Notify::default())
         });
-        c.carry((from, 1, false), 64, |_, _| {});
+        c.carry((from, 1, Stream::Requests), 64, |_, _| {});
         op
     };
     let ops = [receive(0), receive(2)];
@@ -340,20 +349,24 @@ fn words_that_were_not_asked_for_are_refused() {
 fn a_key_of_nothing_gets_the_bytes() {
     let (mut c, sent, op) = offered(net());
     let mut asked = words(&next(&c, 1, 0));
-    let queue = c.net.ways.get_mut(&(1, 0, true)).expect("it has asked");
+    let queue = c
+        .net
+        .ways
+        .get_mut(&(1, 0, Stream::Pulls))
+        .expect("it has asked");
     queue.clear();
     asked[4] ^= 1;
     assert_eq!(say(&mut c, 1, Kind::Pull, &asked), Took::Whole);
     assert_eq!(next(&c, 0, 1).payload.len() as u64, HALF);
     // Again: it was answered once.
     assert_eq!(say(&mut c, 1, Kind::Pull, &asked), Took::Whole);
-    assert_eq!(c.net.ways[&(0, 1, true)].len(), 1);
+    assert_eq!(c.net.ways[&(0, 1, Stream::Replies)].len(), 1);
     // Beyond the message.
     for (at, bytes) in [(HALF, BYTES as u64), (HALF, u64::MAX), (u64::MAX, 1)] {
         (asked[1], asked[2]) = (at, bytes);
         assert_eq!(say(&mut c, 1, Kind::Pull, &asked), Took::Whole);
     }
-    assert_eq!(c.net.ways[&(0, 1, true)].len(), 1);
+    assert_eq!(c.net.ways[&(0, 1, Stream::Replies)].len(), 1);
     carry(&mut c);
     assert_eq!(c.net.shared, 0);
     is_whole(c, sent, op);
@@ -366,7 +379,7 @@ fn the_word_that_it_is_written_waits_for_room() {
     let other = next(&c, 1, 0);
     c.net
         .ways
-        .entry((0, 1, true))
+        .entry((0, 1, Stream::Replies))
         .or_default()
         .push_back(Packet {
             kind: Kind::Done,

@@ -1,9 +1,9 @@
 //! What the exchanges are told, and want to be done; `tasks` does it.
 
-use portolan_exchange::{self as exchange, Did, Incoming, Kind, Took};
+use portolan_exchange::{self as exchange, Did, Incoming, Kind, Stream, Took};
 
 use super::{Arrival, Core, Took as CoreTook};
-use crate::matched::{MATCHED, Matched, Onward, Part, SPACE_SHIFT};
+use crate::matched::{Matched, Onward, Part, SPACE_SHIFT, arrives};
 use crate::values::{SPACES, SpaceId};
 use crate::waiting::News;
 
@@ -58,18 +58,21 @@ impl Core {
     /// A message of another rank's exchange.
     #[inline]
     pub(crate) fn arrive_matched(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> CoreTook {
-        let Some(kind) = Kind::of(a.meta.port - MATCHED) else {
+        let Some((kind, space)) = arrives(&a.meta) else {
             return CoreTook::Refused;
         };
-        if self.leaving && !kind.is_reply() {
+        if self.leaving && kind.stream() == Stream::Requests {
             return self.not_now();
         }
         if self.has_news() {
             self.tell_news(on.matched);
         }
-        let space = a.meta.space();
         let Some(part) = on.matched.at(space) else {
-            return self.not_now();
+            // A pull follows on an offer of the space: it was never opened here.
+            return match kind.stream() {
+                Stream::Pulls => CoreTook::Refused,
+                Stream::Requests | Stream::Replies => self.not_now(),
+            };
         };
         let message = Incoming {
             from: a.meta.from,

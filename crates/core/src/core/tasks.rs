@@ -12,7 +12,7 @@ use portolan_proto::Release;
 
 use super::{Arrival, Core, Took};
 use crate::lanes::Lane;
-use crate::matched::{Gather, MATCHED, Published, Row, Scatter, in_table, options, prepare};
+use crate::matched::{Gather, Published, Row, Scatter, in_table, options, prepare};
 use crate::out::Out;
 use crate::values::{Charge, Death, Meta, PortId, SendError, SendOptions, SpaceId, read_pieces};
 use crate::waiting::Teller;
@@ -125,8 +125,7 @@ impl Core {
         to: u32,
         m: &Outgoing<'_, Gather, Scatter>,
     ) -> Did {
-        let o = options(space, m.kind, m.args());
-        let port = MATCHED + m.kind as u16;
+        let (port, o) = options(space, m.kind, m.args());
         match &m.payload {
             Payload::Nothing => match self.send_any(out, to, port, &o, &[]) {
                 Ok(_) => Did::Done,

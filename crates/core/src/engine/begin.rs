@@ -11,7 +11,7 @@ use portolan_wire::MessageNo;
 use super::Engine;
 use crate::environment::{Clock, Network};
 use crate::lanes::Lane;
-use crate::matched::{Exchange, Gather, MATCHED, Scatter, options};
+use crate::matched::{Exchange, Gather, Scatter, options};
 use crate::out::ShmFailure;
 use crate::shm::ShmLane;
 use crate::values::{Death, Misuse, PortId, SendError, SendOptions, SpaceId};
@@ -41,9 +41,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         {
             return false;
         }
-        let port = MATCHED + Kind::Eager as u16;
         let args = [tag];
-        let o = options(space, Kind::Eager, &args);
+        let (port, o) = options(space, Kind::Eager, &args);
         let sent = tx.send(&mut link.outlet(), to, port, &o, payload);
         match sent {
             Ok(_) => {

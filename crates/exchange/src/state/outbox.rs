@@ -1,4 +1,4 @@
-//! What is to be done, until the caller has done it: in lines, four for each rank.
+//! What is to be done, until the caller has done it: in lines, five for each rank.
 //! In a line the order is kept; where the first of one finds no room the others go
 //! on.
 
@@ -44,9 +44,10 @@ pub(crate) enum Waiting {
 
 const REQUESTS: usize = 0;
 const REPLIES: usize = 1;
-const SIGNALS: usize = 2;
-const COPIES: usize = 3;
-const LINES: usize = 4;
+const PULLS: usize = 2;
+const SIGNALS: usize = 3;
+const COPIES: usize = 4;
+const LINES: usize = 5;
 
 impl Waiting {
     pub const fn say<const WORDS: usize>(kind: Kind, words: [u64; WORDS]) -> Self {
@@ -63,6 +64,7 @@ impl Waiting {
     const fn line(&self) -> usize {
         match self {
             Self::Start(_) | Self::Second(_) | Self::Remote(_) | Self::Ask { .. } => REQUESTS,
+            Self::Say(Kind::Pull, _) => PULLS,
             Self::Say(..) | Self::Answer { .. } | Self::Write { .. } | Self::Served(_) => REPLIES,
             Self::Signal { .. } => SIGNALS,
             Self::Prepare(_) | Self::Publish { .. } | Self::Withdraw(_) | Self::Fetch(_) => COPIES,
@@ -148,10 +150,10 @@ impl Outbox {
         self.hand = Some((rank, what));
     }
 
-    /// There may be room again: replies go before the rest.
+    /// There may be room again: replies and pulls go before the rest.
     pub fn retry(&mut self) {
         for line in self.stuck.drain(..) {
-            if line.1 == REPLIES {
+            if matches!(line.1, REPLIES | PULLS) {
                 self.ready.push_front(line);
             } else {
                 self.ready.push_back(line);
@@ -234,9 +236,9 @@ impl Peers {
 
     /// Nothing more is sent to a rank.
     pub fn drop_messages(&mut self, rank: u32) {
-        let dropped = |(to, what): &(u32, Waiting)| *to == rank && what.line() <= REPLIES;
+        let dropped = |(to, what): &(u32, Waiting)| *to == rank && what.line() <= PULLS;
         self.out.hand.take_if(|it| dropped(it));
-        for number in [REQUESTS, REPLIES] {
+        for number in [REQUESTS, REPLIES, PULLS] {
             let Some((line, out)) = self.line(rank, number) else {
                 return;
             };

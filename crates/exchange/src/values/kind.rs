@@ -19,7 +19,8 @@
 //! Eager, offer and push go as requests, in one flow, so that messages of a
 //! pair are matched in the order of sending; put, get, atomic and flush as
 //! requests too, in one flow, so that they are executed and flushed in order:
-//! the same or one of their own. The others are replies, in another.
+//! the same or one of their own. The others are replies, in another. Pulls are replies
+//! in a third, so that none waits behind the bytes that the other side has asked for.
 //!
 //! An offset counts from the beginning of a region, which is named by its key
 //! and salt; salt 0 is whatever region has the key. An access whose flags say
@@ -60,6 +61,17 @@ pub enum Kind {
     Result = 12,
 }
 
+/// What keeps its order, from one exchange to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stream {
+    /// What may wait for the receiver's program.
+    Requests,
+    /// What never does.
+    Replies,
+    /// Nor do these, and they wait for no bytes.
+    Pulls,
+}
+
 /// How many there are.
 pub const KINDS: u16 = 13;
 
@@ -85,19 +97,20 @@ impl Kind {
         })
     }
 
-    /// Whether it is said as a reply, in the flow of those.
+    /// The stream that it is said in.
     #[must_use]
-    pub const fn is_reply(self) -> bool {
-        !matches!(
-            self,
+    pub const fn stream(self) -> Stream {
+        match self {
             Self::Eager
-                | Self::Offer
-                | Self::Push
-                | Self::Put
-                | Self::Get
-                | Self::Atomic
-                | Self::Flush
-        )
+            | Self::Offer
+            | Self::Push
+            | Self::Put
+            | Self::Get
+            | Self::Atomic
+            | Self::Flush => Stream::Requests,
+            Self::Pull => Stream::Pulls,
+            Self::Pulled | Self::Done | Self::Credit | Self::Got | Self::Result => Stream::Replies,
+        }
     }
 
     /// Whether it is of one-sided memory, not of matched messages.

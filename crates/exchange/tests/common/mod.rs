@@ -9,7 +9,7 @@ use std::ops::Range;
 use portolan_exchange::{
     Config, Did, Exchange, Incoming, Kind, Lane, LaneTerms, Located, OpError, OpId, Outgoing,
     Payload, Place, Push, Range as Memory, SendOptions, SendRefused, Signal, Sink, Source,
-    Statistics, Task, Took, Where,
+    Statistics, Stream, Task, Took, Where,
 };
 
 pub mod memory;
@@ -180,7 +180,7 @@ impl Default for Trouble {
 }
 
 /// (from, to, reply).
-pub type Way = (u32, u32, bool);
+pub type Way = (u32, u32, Stream);
 
 #[derive(Debug, Default)]
 pub struct Net {
@@ -322,7 +322,7 @@ impl At<'_> {
             lent,
             part: None,
         };
-        let way = (self.rank, to, packet.kind.is_reply());
+        let way = (self.rank, to, packet.kind.stream());
         let queue = self.net.ways.entry(way).or_default();
         if queue.len() >= self.net.room {
             return Did::NoRoom;
