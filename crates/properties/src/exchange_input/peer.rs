@@ -1,6 +1,6 @@
 //! What peers say: anything, or answers to what they heard, whole or in parts.
 
-use portolan_exchange::{AtomicOp, AtomicType, Incoming, KINDS, Kind, Took};
+use portolan_exchange::{AtomicOp, AtomicType, Incoming, KINDS, Kind, Stream, Took};
 
 use super::Run;
 use super::host::{Heard, mark};
@@ -152,7 +152,7 @@ impl Run<'_> {
                 // It says that it has written, whether or not.
                 self.lied |= kind == Kind::Pulled && total == 0;
             }
-            Took::NotNow => assert!(!kind.is_reply(), "{m:?}"),
+            Took::NotNow => assert_eq!(kind.stream(), Stream::Requests, "{m:?}"),
             Took::Refused => {}
         }
         self.work();
