@@ -30,7 +30,7 @@ pub const MATCHED: u16 = PORTS_RESERVED + 0x80;
 const PULLS: u16 = MATCHED + 0x10;
 const _: () = assert!(MATCHED + KINDS <= PULLS && PULLS as usize + SPACES <= u16::MAX as usize);
 pub const FLOW_REQUESTS: u16 = FLOWS_MAX;
-/// As a number of replies' flows it is free, for no exchange answers there.
+/// Requests and replies number their flows apart, and no other reply has this one.
 const FLOW_PULLS: u16 = FLOW_REQUESTS;
 const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
 
@@ -402,7 +402,7 @@ mod tests {
                 let meta = meta(port, o.flow, o.priority);
                 assert_eq!(arrives(&meta), Some((kind, space)));
             }
-            // None waits behind answers.
+            // A pull waits behind no answer.
             let of = |kind| {
                 let (_, o) = options(space, kind, &[]);
                 (o.priority, o.flow)

@@ -68,7 +68,7 @@ impl Core {
             self.tell_news(on.matched);
         }
         let Some(part) = on.matched.at(space) else {
-            // A pull follows on an offer of the space: it was never opened here.
+            // A space that is not open has offered nothing that could be pulled.
             return match kind.stream() {
                 Stream::Pulls => CoreTook::Refused,
                 Stream::Requests | Stream::Replies => self.not_now(),

@@ -61,14 +61,15 @@ pub enum Kind {
     Result = 12,
 }
 
-/// What keeps its order, from one exchange to another.
+/// Messages from one exchange to another that keep their order among themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stream {
-    /// What may wait for the receiver's program.
+    /// Those that may wait for the receiver's program.
     Requests,
-    /// What never does.
+    /// Answers, which never do.
     Replies,
-    /// Nor do these, and they wait for no bytes.
+    /// Requests for bytes of offered messages. They wait neither for a program nor behind
+    /// the bytes that replies carry.
     Pulls,
 }
 

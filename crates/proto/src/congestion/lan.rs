@@ -377,7 +377,7 @@ impl Lan {
         let epoch = self.epoch;
         // The peer keeps a queue near the target in its direction, if it sends as much.
         let acked = u64::from(epoch.acked.max(1));
-        // It sends in bursts, and an epoch may see none of them.
+        // The peer sends in bursts, and an epoch may see none of them.
         let seen = (TARGET_NS * u64::from(epoch.came).min(acked) / acked) as u32;
         self.opposite = seen.max(self.opposite - self.opposite / 8);
         let queue = epoch.rtt.saturating_sub(self.base);
