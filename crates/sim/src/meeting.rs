@@ -380,6 +380,13 @@ impl Meeting {
             // Whom it has just removed it cannot say any more.
             self.removals.insert((node.life, None));
         } else {
+            // Who had to go for another since the last pass hears that, though the program
+            // never will.
+            for (rank, it) in &node.peers {
+                if node.engine.core.lanes.dead(*rank).is_some_and(is_removal) {
+                    self.removals.insert((node.life, it.life));
+                }
+            }
             node.engine.core.begin_close();
             node.engine.close_lanes();
             node.engine.end();
@@ -629,8 +636,7 @@ impl Meeting {
                     };
                     self.lasting.remove(&it.id);
                     assert!(why != Death::Restarted, "another key is another peer");
-                    if matches!(why, Death::Nobody | Death::Silent) {
-                        // It had to go for others, or is taken for gone.
+                    if is_removal(why) {
                         self.removals.insert((node.life, it.life));
                     }
                     if let (Death::Removed, Some(life)) = (why, it.life) {
@@ -748,6 +754,11 @@ impl Meeting {
             );
         }
     }
+}
+
+/// It had to go for others, or is taken for gone.
+const fn is_removal(why: Death) -> bool {
+    matches!(why, Death::Nobody | Death::Silent)
 }
 
 /// Who has sent what, as the message says.
