@@ -56,6 +56,15 @@ fn a_program_runs_on_hosts_of_a_lab() {
 }
 
 #[test]
+fn an_endpoint_that_cannot_be_opened_says_why() {
+    need_root();
+    // A network of documentation (RFC 5737): no host has it.
+    let said = run(&["--set", "interface=203.0.113.1"], "1");
+    assert_ne!(said.code, 0, "{said:?}");
+    said.complains(&["endpoint cannot be opened", "203.0.113.1"]);
+}
+
+#[test]
 fn what_an_mpi_does_in_its_way_is_refused() {
     let cases: [(&[&str], i32, &str); 5] = [
         (&["--timeout", "3", "-n", "2", "--", "true"], 2, "--timeout"),

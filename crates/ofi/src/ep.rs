@@ -247,7 +247,10 @@ impl Ep {
         }
         let opened = Endpoint::open_standalone(self.config());
         let endpoint = opened.map_err(|why| {
-            log::warn!("libfabric endpoint: {why}");
+            // An MPI says that none of its ways works, and not why.
+            c_edge::tell(format_args!(
+                "portolan: libfabric's endpoint cannot be opened: {why}"
+            ));
             c_edge::Errno::from(&why)
         })?;
         let mut queues = Known::default();

@@ -25,7 +25,9 @@ pub fn begin_log() {
                 // Parts of it may come from other processes.
                 let said = record.args().to_string();
                 let (level, target) = (record.level(), record.target());
-                writeln!(out, "[{level:<5} {target}] {}", plain(&said))
+                // Each endpoint outside of a job is rank 0 of its own.
+                let process = std::process::id();
+                writeln!(out, "[{process} {level:<5} {target}] {}", plain(&said))
             })
             .try_init();
     }
