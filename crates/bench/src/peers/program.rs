@@ -180,11 +180,12 @@ pub fn hear_of<T>(
     };
     read(&output).ok_or_else(|| {
         let why = String::from_utf8_lossy(&output.stderr);
-        Failure::new(format!(
-            "{what} cannot run here ({}): {}",
-            output.status,
-            why.trim()
-        ))
+        let (status, why) = (output.status, why.trim());
+        Failure::new(if status.success() {
+            format!("{what} ran, and did not print the figures that are expected of it: {why}")
+        } else {
+            format!("{what} cannot run here ({status}): {why}")
+        })
     })
 }
 
