@@ -4,8 +4,9 @@
 
 use std::ffi::{CStr, c_char, c_double, c_int, c_void};
 
+use crate::ending::abort;
 use crate::exchange::Wanted;
-use crate::process::{self, abort, peer, with};
+use crate::process::{self, peer, with};
 
 /// A number of bytes, or an offset.
 #[inline]

@@ -11,6 +11,7 @@ mod c;
 mod check;
 mod copy;
 mod direct;
+mod ending;
 mod exchange;
 mod failure;
 mod head;

@@ -1,9 +1,6 @@
 //! This process: what it has called in the superstep, and the steps of its life.
 
-use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use portolan::{Config, Endpoint, Selector, SpaceId, TaggedOptions, Threads};
@@ -11,6 +8,7 @@ use portolan::{Config, Endpoint, Selector, SpaceId, TaggedOptions, Threads};
 use crate::areas::{Area, Areas, NotNull};
 use crate::check::Checks;
 use crate::direct::Direct;
+use crate::ending::{self, abort, end_all, end_now, end_silently, say};
 use crate::exchange::{Exchange, Wanted};
 use crate::failure::Failure;
 use crate::head::Common;
@@ -20,7 +18,6 @@ use crate::measured::Measured;
 use crate::profile::{Profile, Writer};
 use crate::queue::Queue;
 use crate::sole::{Busy, Held, Sole};
-use crate::source;
 use crate::wire::{Engine, Transport};
 
 /// Who is not to say why all end has so long to be ended.
@@ -28,9 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// With checks, who waits so long in a sync says for whom.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
-
-/// Exit code of a program that is aborted.
-const ABORTED: i32 = 1;
 
 /// Between bsp_begin and bsp_end.
 pub struct Process {
@@ -70,8 +64,6 @@ enum Stage {
 }
 
 static STAGE: Sole<Stage> = Sole::new(Stage::New);
-/// How messages name this process, once it is known.
-static NAME: Mutex<String> = Mutex::new(String::new());
 
 #[inline]
 fn stage() -> Held<'static, Stage> {
@@ -84,39 +76,8 @@ fn refuse(busy: Busy) -> ! {
         Busy::Thread => "a call in another thread: the one that called first makes all calls",
         Busy::Call => "a call while another runs: in an exit handler",
     });
-    // SAFETY: it ends the process, without the handlers of which one may call.
-    unsafe { _exit(ABORTED) };
-}
-
-/// Ends the program, in all processes: they are ended when one ends so.
-#[cold]
-pub fn abort(call: &str, why: &str) -> ! {
-    // What the program says itself stays as it is.
-    let line = source::line(call).filter(|_| call != "bsp_abort");
-    let line = line.map_or_else(String::new, |line| format!(" ({line})"));
-    end_all(&format!("{call}: {why}{line}"))
-}
-
-fn end_all(text: &str) -> ! {
-    static ENDS: AtomicBool = AtomicBool::new(false);
-    say(text);
-    if ENDS.swap(true, Ordering::Relaxed) {
-        // In an exit handler of a program that ends so already.
-        // SAFETY: it ends the process, without further handlers.
-        unsafe { _exit(ABORTED) };
-    }
-    std::process::exit(ABORTED);
-}
-
-/// Says something in one piece: others may do so at the same time.
-fn say(text: &str) {
-    let name = NAME.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let line = format!("bsp: {name}{text}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-unsafe extern "C" {
-    fn _exit(code: i32) -> !;
+    // Without the exit handlers, of which one may call.
+    end_now()
 }
 
 #[cold]
@@ -225,7 +186,7 @@ pub fn begin(most: i64) {
     let (intake, heads) = heads::heads(size);
     let wire = Engine::new(endpoint, size, intake, transport);
     let wire = wire.unwrap_or_else(|e| abort(CALL, &e.to_string()));
-    *NAME.lock().unwrap_or_else(PoisonError::into_inner) = format!("process {me} of {size}, ");
+    ending::watch(format!("process {me} of {size}, "), left);
     let link = wire.link((me + 1) % size);
     let measured = Measured::of(link, size);
     let writer = Writer {
@@ -253,6 +214,22 @@ pub fn begin(most: i64) {
         profile,
         measured,
     }));
+}
+
+/// The process exits, and bsp_end was not called: gives whether it should have been.
+fn left() -> bool {
+    match STAGE.hold().as_deref_mut() {
+        Ok(Stage::Running(it)) => {
+            if let Some(profile) = &mut it.profile {
+                // What it says next is worse.
+                let _ = profile.flush();
+            }
+            true
+        }
+        Ok(_) => false,
+        // In a call or beside one.
+        Err(_) => true,
+    }
 }
 
 /// The checks that the environment asks for.
@@ -560,7 +537,7 @@ impl Process {
         }
         if failure.is_known_to_all() && self.me > 0 {
             std::thread::sleep(PATIENCE);
-            std::process::exit(ABORTED);
+            end_silently();
         }
         let text = format!("superstep {}: {failure}", self.step);
         if matches!(failure, Failure::NoMemory { .. }) {

@@ -10,8 +10,9 @@ use std::marker::PhantomData;
 use std::ops::{Index, IndexMut, Range};
 use std::ptr::NonNull;
 
+use crate::ending::abort;
 use crate::exchange::Wanted;
-use crate::process::{self, Process, abort, peer, with};
+use crate::process::{self, Process, peer, with};
 
 /// Where areas begin, and the parts of messages: fit for any [`Plain`] type.
 const ALIGNMENT: usize = align_of::<u128>();

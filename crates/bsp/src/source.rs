@@ -34,8 +34,8 @@ mod tests {
     #[test]
     fn the_frame_behind_the_call_counts() {
         let trace = "   0: std::backtrace::Backtrace::create
-   1: bsp::process::abort
-             at /x/process.rs:5:1
+   1: bsp::ending::abort
+             at /x/ending.rs:5:1
    2: bsp_put_64
              at /x/c.rs:99:9
    3: spmd

@@ -526,7 +526,10 @@ const MISUSES: [(&str, &str); 52] = [
         "handler",
         "of 3, a call while another runs: in an exit handler\n",
     ),
-    ("exits", ""),
+    (
+        "exits",
+        "bsp: process 1 of 3, it has ended without bsp_end: exit code 0\n",
+    ),
     ("dies", ""),
     ("after", "bsp_sync: it comes after bsp_end"),
     ("again", "bsp_begin: it is called once"),

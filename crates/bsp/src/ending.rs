@@ -1,0 +1,105 @@
+//! How a program ends that does not end by bsp_end, and what it says then.
+
+use std::ffi::{c_int, c_void};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::source;
+
+/// Exit code of a program that is aborted.
+const ABORTED: i32 = 1;
+
+/// How messages name this process, once it is known.
+static NAME: Mutex<String> = Mutex::new(String::new());
+/// It has said why it ends.
+static ENDS: AtomicBool = AtomicBool::new(false);
+/// The process that is watched, and whether it leaves what it should not. A child that it
+/// forks may exit.
+static WATCHED: OnceLock<(u32, fn() -> bool)> = OnceLock::new();
+
+unsafe extern "C" {
+    fn _exit(code: c_int) -> !;
+    // Of glibc: it gives the handler the exit code, which atexit does not.
+    fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    fn fflush(stream: *mut c_void) -> c_int;
+}
+
+/// Ends the program, in all processes: they are ended when one ends so.
+#[cold]
+pub fn abort(call: &str, why: &str) -> ! {
+    let begins = ENDS.swap(true, Ordering::Relaxed);
+    // Before the line is looked for: that takes a while, and who ends others does not wait.
+    write(&format!("{}{call}: {why}", name()));
+    // What the program says itself stays as it is.
+    let line = source::line(call).filter(|_| call != "bsp_abort");
+    write(&line.map_or_else(|| "\n".to_owned(), |line| format!(" ({line})\n")));
+    exit(begins)
+}
+
+/// The same without the line of the call.
+#[cold]
+pub fn end_all(text: &str) -> ! {
+    let begins = ENDS.swap(true, Ordering::Relaxed);
+    say(text);
+    exit(begins)
+}
+
+/// The same where another process says why.
+pub fn end_silently() -> ! {
+    exit(ENDS.swap(true, Ordering::Relaxed))
+}
+
+fn exit(again: bool) -> ! {
+    if again {
+        // In an exit handler of a program that ends so already.
+        end_now();
+    }
+    std::process::exit(ABORTED);
+}
+
+/// Ends the process without its exit handlers.
+pub fn end_now() -> ! {
+    // SAFETY: it ends the process.
+    unsafe { _exit(ABORTED) };
+}
+
+/// Says something in one piece: others may do so at the same time.
+pub fn say(text: &str) {
+    write(&format!("{}{text}\n", name()));
+}
+
+fn name() -> String {
+    let name = NAME.lock().unwrap_or_else(PoisonError::into_inner);
+    format!("bsp: {name}")
+}
+
+fn write(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// From now on messages name this process so. Says so if it exits when `left` says that it
+/// must not; then its exit code is not 0.
+pub fn watch(name: String, left: fn() -> bool) {
+    *NAME.lock().unwrap_or_else(PoisonError::into_inner) = name;
+    if WATCHED.set((std::process::id(), left)).is_ok() {
+        // SAFETY: the handler is as glibc calls it, and lives as long as this library, which
+        // is not unloaded: it has threads.
+        unsafe { on_exit(exits, std::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn exits(code: c_int, _: *mut c_void) {
+    let Some((process, left)) = WATCHED.get() else {
+        return;
+    };
+    if *process != std::process::id() || ENDS.load(Ordering::Relaxed) || !left() {
+        return;
+    }
+    say(&format!("it has ended without bsp_end: exit code {code}"));
+    if code == 0 {
+        // SAFETY: writes what the program has printed, as exit would.
+        unsafe { fflush(std::ptr::null_mut()) };
+        end_now();
+    }
+}
