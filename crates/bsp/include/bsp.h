@@ -23,13 +23,13 @@
 
 #include <stddef.h>
 #include <stdint.h>
-/* No call needs it, but programs may count on it. */
-#include <stdio.h>
+#include <stdio.h> /* no call needs it, but programs may count on it */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* Numbers of processes, and sizes: unsigned with BSP_UNSIGNED defined, else int. */
 #ifdef BSP_UNSIGNED
 typedef unsigned bsp_pid_t;
 typedef unsigned bsp_nprocs_t;

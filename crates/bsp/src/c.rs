@@ -19,6 +19,14 @@ where
         .unwrap_or_else(|_| negative(call, what, number))
 }
 
+/// Offset and size; the offset does not matter where the size is 0.
+fn span(call: &str, at: c_int, count: c_int) -> (u64, u64) {
+    match size(call, "the size", count) {
+        0 => (0, 0),
+        count => (size(call, "the offset", at), count),
+    }
+}
+
 #[cold]
 fn negative(call: &str, what: &str, number: impl std::fmt::Display) -> ! {
     abort(call, &format!("{what} is {number}: give 0 or more"))
@@ -140,6 +148,9 @@ fn push_reg(start: *const c_void, bytes: u64) {
     const CALL: &str = "bsp_push_reg";
     if start.is_null() && bytes > 0 {
         abort(CALL, &format!("NULL has no {bytes} bytes: give 0 with it"));
+    }
+    if start.addr().checked_add(bytes as usize).is_none() {
+        abort(CALL, &format!("{bytes} bytes cannot be at {start:p}"));
     }
     with(CALL, |it| it.push(start.addr(), bytes));
 }
@@ -276,9 +287,9 @@ macro_rules! accesses {
             {
                 return;
             }
-            let (at, count) = (size(CALL, "the offset", at), size(CALL, "the size", count));
+            let span = span(CALL, at, count);
             // SAFETY: promised by the caller.
-            unsafe { put(CALL, pid, from, to, (at, count), $hp) };
+            unsafe { put(CALL, pid, from, to, span, $hp) };
             // A call behind it, or it would be this function's jump, which no trace shows.
             std::hint::black_box(());
         }
@@ -314,7 +325,7 @@ macro_rules! accesses {
             count: c_int,
         ) {
             const CALL: &str = stringify!($get);
-            let (at, count) = (size(CALL, "the offset", at), size(CALL, "the size", count));
+            let (at, count) = span(CALL, at, count);
             // SAFETY: promised by the caller.
             unsafe { get(CALL, pid, from, at, (into, count), $hp) };
         }

@@ -1,6 +1,6 @@
 //! How a program ends that does not end by bsp_end, and what it says then.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -9,6 +9,11 @@ use crate::source;
 
 /// Exit code of a program that is aborted.
 const ABORTED: i32 = 1;
+
+/// The line of a call is looked for so long at most, s. It takes up to half a second on a busy
+/// machine.
+const LOOKS_S: c_uint = 10;
+const SIGALRM: c_int = 14;
 
 /// How messages name this process, once it is known.
 static NAME: Mutex<String> = Mutex::new(String::new());
@@ -23,18 +28,35 @@ unsafe extern "C" {
     // Of glibc: it gives the handler the exit code, which atexit does not.
     fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
     fn fflush(stream: *mut c_void) -> c_int;
+    fn alarm(seconds: c_uint) -> c_uint;
+    fn signal(number: c_int, handler: extern "C" fn(c_int)) -> usize;
 }
 
 /// Ends the program, in all processes: they are ended when one ends so.
 #[cold]
 pub fn abort(call: &str, why: &str) -> ! {
+    if call == "bsp_abort" {
+        // What the program says itself stays as it is.
+        end_all(&format!("{call}: {why}"));
+    }
     let begins = ENDS.swap(true, Ordering::Relaxed);
     // Before the line is looked for: that takes a while, and who ends others does not wait.
     write(&format!("{}{call}: {why}", name()));
-    // What the program says itself stays as it is.
-    let line = source::line(call).filter(|_| call != "bsp_abort");
+    // Where memory is short, looking for it may wait for ever.
+    // SAFETY: the handler ends the process, and calls nothing else.
+    unsafe {
+        signal(SIGALRM, out_of_time);
+        alarm(LOOKS_S);
+    }
+    let line = source::line(call);
+    // SAFETY: as above.
+    unsafe { alarm(0) };
     write(&line.map_or_else(|| "\n".to_owned(), |line| format!(" ({line})\n")));
     exit(begins)
+}
+
+extern "C" fn out_of_time(_: c_int) {
+    end_now();
 }
 
 /// The same without the line of the call.
@@ -71,7 +93,11 @@ pub fn say(text: &str) {
 
 fn name() -> String {
     let name = NAME.lock().unwrap_or_else(PoisonError::into_inner);
-    format!("bsp: {name}")
+    let child = match WATCHED.get() {
+        Some((process, _)) if *process != std::process::id() => "a forked child of ",
+        _ => "",
+    };
+    format!("bsp: {child}{name}")
 }
 
 fn write(text: &str) {

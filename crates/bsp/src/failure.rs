@@ -65,6 +65,8 @@ pub enum Failure {
          memory: do it in several supersteps"
     )]
     NoMemory { who: u32, bytes: u64 },
+    #[error("memory that is sent to process {to} cannot be read: Bad address")]
+    Unreadable { to: u32 },
     #[error("process {who} is gone: {why}")]
     Died { who: u32, why: String },
     #[error("writing the profile {file}: {error}")]

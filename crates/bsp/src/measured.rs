@@ -33,7 +33,7 @@ impl Measured {
             }
             let mut number = || {
                 let number: f64 = words.next()?.parse().ok()?;
-                (number.is_finite() && number >= 0.0).then_some(number)
+                ((0.0..1e15).contains(&number)).then_some(number)
             };
             Some(Self {
                 mflop_s: number()?,

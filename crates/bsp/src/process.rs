@@ -26,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// With checks, who waits so long in a sync says for whom.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
 
+/// Bytes of a put without a copy, or a get.
+const BYTES_MAX: usize = 1 << 38;
+
 /// Between bsp_begin and bsp_end.
 pub struct Process {
     wire: Engine,
@@ -78,6 +81,13 @@ fn refuse(busy: Busy) -> ! {
     });
     // Without the exit handlers, of which one may call.
     end_now()
+}
+
+/// Refuses what no message can carry.
+fn check_length(call: &str, bytes: usize) {
+    if bytes > BYTES_MAX {
+        abort(call, &format!("{bytes} bytes: give 2^38 at most"));
+    }
 }
 
 #[cold]
@@ -140,7 +150,7 @@ fn tell_others(endpoint: &Endpoint, size: u32, transport: Transport) {
 fn of_first(endpoint: &Endpoint, transport: Transport) -> Result<u32, String> {
     let mut told = [0; 5];
     let received = endpoint.receive_tagged(&Selector::from(0, SIZE_TAG), &mut told);
-    received.map_err(|e| format!("process 0 has not begun: {e}"))?;
+    received.map_err(|e| format!("process 0 ended before this one could begin: {e}"))?;
     let [size @ .., its] = told;
     if its != transport as u8 {
         let why = "all processes must have the same BSP_TRANSPORT: process 0 has another than \
@@ -387,6 +397,7 @@ impl Process {
         if bytes.len() < PIECE_MIN {
             return self.put_as(call, to, bytes, (start, offset), true);
         }
+        check_length(call, bytes.len());
         let slot = self.slot(call, start);
         let piece = Piece::Lent(bytes.as_ptr(), bytes.len());
         let log = &mut self.exchange.logs[to as usize];
@@ -397,6 +408,7 @@ impl Process {
     }
 
     pub fn get(&mut self, call: &str, from: u32, start: usize, offset: u64, wanted: Wanted) {
+        check_length(call, wanted.bytes);
         let slot = self.slot(call, start);
         if !self.exchange.get(from, slot, offset, wanted) {
             no_memory_for_call(call);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use portolan::{Endpoint, Gather, Scatter, WaitError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use crate::exchange::{Arrived, Exchange, Part};
@@ -105,9 +106,9 @@ impl Stream {
     }
 
     /// Writes once, and says whether anything has left.
-    fn write(&mut self, spare: &mut Spare) -> bool {
+    fn write(&mut self, spare: &mut Spare) -> Result<bool, Failure> {
         if self.outgoing.is_empty() {
-            return false;
+            return Ok(false);
         }
         let socket = &self.socket;
         let send = |bytes: &[io::IoSlice<'_>]| {
@@ -118,12 +119,15 @@ impl Stream {
         };
         let done = |sent: Gather| sent.into_vecs().for_each(|memory| spare.keep(memory));
         match self.outgoing.write(send, done) {
-            Ok(()) => true,
-            Err(e) if is_later(&e) => false,
+            Ok(()) => Ok(true),
+            Err(e) if is_later(&e) => Ok(false),
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::FAULT) => {
+                Err(Failure::Unreadable { to: self.who })
+            }
             Err(_) => {
                 // What it sent before may be there still; reading says when it is gone.
                 self.outgoing.clear();
-                true
+                Ok(true)
             }
         }
     }
@@ -145,7 +149,8 @@ impl Streams {
         let it = self.stream(to);
         it.push(HEAD, head.to_vec().into());
         // All others learn what this process found, whatever becomes of it.
-        it.write(spare);
+        // What cannot be sent is found again when something is waited for.
+        let _ = it.write(spare);
     }
 
     /// Parts leave when something is waited for.
@@ -270,7 +275,7 @@ impl Streams {
     fn pass(&mut self, spare: &mut Spare, limit: Duration) -> Result<bool, Failure> {
         let mut moved = false;
         for it in &mut self.streams {
-            moved |= it.write(spare);
+            moved |= it.write(spare)?;
         }
         let asks = !limit.is_zero() || self.streams.len() > FEW;
         let readable = asks.then(|| self.poll(if moved { Duration::ZERO } else { limit }));

@@ -46,7 +46,7 @@ enum Command {
     Tune(tune::Arguments),
     /// Run the service that gives host ports (AF_XDP queues) to users without privilege
     Node(node::Arguments),
-    /// Make one HTML page with plots from the JSON files of benches
+    /// Make one HTML page with plots from a folder of benches' JSON files, or of a BSPlib profile
     Report(report::Arguments),
     /// Observe a running job
     Top(top::Arguments),

@@ -147,7 +147,9 @@ fn options_of_run_are_known_by_whether_they_have_a_value() {
 
 #[test]
 fn wrong_arguments_are_named() {
-    let cases: [(&str, &[&str], &str); 9] = [
+    let cases: [(&str, &[&str], &str); 11] = [
+        ("bsprun", &["-n", "./x"], "give the number of processes"),
+        ("bsprun", &["--profile", "-n", "2", "x"], "give the folder"),
         ("bsprun", &["--transprt", "shm", "x"], "--transport"),
         ("bsprun", &["--profil=/x", "x"], "no such option"),
         (

@@ -372,6 +372,15 @@ fn over_tcp_all_others_say_who_is_gone() {
     }
 }
 
+#[test]
+fn over_tcp_memory_that_cannot_be_read_ends_all() {
+    let (code, said) = run_over("tcp", job(3), &MISUSE, "hpput-unreadable");
+    assert_ne!(code, 0, "{said}");
+    let text = "bsp: process 1 of 3, bsp_sync: superstep 1: memory that is sent to process 0 \
+                cannot be read";
+    assert!(said.contains(text), "{said}");
+}
+
 /// Also where nothing is under way that anybody could miss.
 #[test]
 fn over_any_transport_who_is_stopped_too_long_is_killed() {
@@ -416,7 +425,7 @@ fn an_unknown_transport_is_refused() {
 }
 
 /// What is refused, and a part of what is said of it.
-const MISUSES: [(&str, &str); 52] = [
+const MISUSES: [(&str, &str); 55] = [
     (
         "transports",
         "bsp_begin: all processes must have the same BSP_TRANSPORT: process 0 has another than \
@@ -433,6 +442,15 @@ const MISUSES: [(&str, &str); 52] = [
     ("init-late", "bsp_init: it comes before bsp_begin, and once"),
     ("abort", "of 3, bsp_abort: that was all: 7\n"),
     ("abort-one", "bsp: process 1 of 3, bsp_abort: one of them\n"),
+    ("little-memory", "bsp_put: there is no process 3, of 3"),
+    (
+        "hpput-huge",
+        "bsp_hpput: 4611686018427387904 bytes: give 2^38 at most",
+    ),
+    (
+        "push-huge",
+        "bsp_push_reg: 18446744073709551615 bytes cannot be at 0x",
+    ),
     (
         "push-negative",
         "bsp_push_reg: the size is -1: give 0 or more",
@@ -685,5 +703,9 @@ fn a_forked_child_takes_no_part_over_any_transport() {
         let (code, said) = run_over(transport, job(3), &MISUSE, "forks");
         assert_eq!(code, 0, "{transport}: {said}");
         assert!(said.contains("a forked child"), "{transport}: {said}");
+        let (code, said) = run_over(transport, job(3), &MISUSE, "forks-abort");
+        assert_eq!(code, 0, "{transport}: {said}");
+        let alone = "bsp: a forked child of process 0 of 3, bsp_abort: alone\n";
+        assert!(said.contains(alone), "{transport}: {said}");
     }
 }

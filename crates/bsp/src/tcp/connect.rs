@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{ASK, Stream, Streams, is_later, wait_for};
@@ -29,7 +30,13 @@ const CONNECT: Duration = Duration::from_secs(60);
 const STRANGERS_MAX: usize = 64;
 
 fn failed(what: &str, e: &io::Error) -> Failure {
-    Failure::Endpoint(format!("BSP_TRANSPORT=tcp: {what}: {e}"))
+    let files = Errno::from_io_error(e) == Some(Errno::MFILE);
+    let remedy = if files {
+        ": a process needs one for each other process (ulimit -n 1024)"
+    } else {
+        ""
+    };
+    Failure::Endpoint(format!("BSP_TRANSPORT=tcp: {what}: {e}{remedy}"))
 }
 
 impl Streams {

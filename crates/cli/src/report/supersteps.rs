@@ -45,6 +45,8 @@ struct Step {
 #[derive(Clone, Debug, Default)]
 struct Process {
     number: u32,
+    /// How many processes it was one of.
+    of: u32,
     link: String,
     began_us: f64,
     l_us: f64,
@@ -67,13 +69,30 @@ pub fn read(folder: &Path) -> Result<(Option<Profile>, Vec<Strange>)> {
         }
         let text = fs::read_to_string(&path).map_err(|e| e.to_string());
         match text.and_then(|text| parse(&text)) {
-            Ok(process) => processes.push(process),
+            Ok(process) => processes.push((name.into_owned(), process)),
             Err(why) => strange.push((name.into_owned(), why)),
         }
     }
-    processes.sort_by_key(|it| it.number);
+    let processes = of_the_last_run(processes, &mut strange);
     let profile = (!processes.is_empty()).then_some(Profile(processes));
     Ok((profile, strange))
+}
+
+/// A run with fewer processes leaves files of one before it: they are no part of it.
+fn of_the_last_run(all: Vec<(String, Process)>, strange: &mut Vec<Strange>) -> Vec<Process> {
+    let last = (all.iter().map(|(_, it)| it)).max_by(|a, b| a.began_us.total_cmp(&b.began_us));
+    let of = last.map_or(0, |it| it.of);
+    let mut processes = Vec::new();
+    for (name, it) in all {
+        if it.of == of {
+            processes.push(it);
+        } else {
+            let why = format!("it is of a run before, with {} processes", it.of);
+            strange.push((name, why));
+        }
+    }
+    processes.sort_by_key(|it| it.number);
+    processes
 }
 
 fn parse(text: &str) -> std::result::Result<Process, String> {
@@ -91,6 +110,7 @@ fn parse(text: &str) -> std::result::Result<Process, String> {
     let columns: Vec<&str> = lines.next().unwrap_or_default().split('\t').collect();
     let mut process = Process {
         number: figure("process")? as u32,
+        of: figure("processes")? as u32,
         link: head.get("link").copied().unwrap_or_default().to_owned(),
         began_us: figure("began_us")?,
         l_us: figure("l_us")?,
@@ -314,7 +334,7 @@ mod tests {
         assert_eq!(process.steps[0].times_us, [10.0, 5.0, 5.0]);
         let why = |text: &str| parse(text).unwrap_err();
         assert_eq!(why("no"), "it is no profile");
-        assert_eq!(why("# process 1\n"), "its first line has no began_us");
+        assert_eq!(why("# process 1\n"), "its first line has no processes");
         assert_eq!(
             why(&format!("{HEAD}0\t0\t-1\t5\t5\t8\t16\t1\t2\t3\t4\n")),
             "line 3 is damaged"
@@ -324,6 +344,25 @@ mod tests {
             why(&HEAD.replace("wait_us", "wait")),
             "it has no column wait_us"
         );
+    }
+
+    #[test]
+    fn files_of_a_run_before_are_left_out() {
+        let of = |number, of, began_us| {
+            let it = Process {
+                number,
+                of,
+                began_us,
+                ..Process::default()
+            };
+            (format!("{number}"), it)
+        };
+        let mut strange = Vec::new();
+        let all = vec![of(2, 3, 10.0), of(1, 2, 21.0), of(0, 2, 20.0)];
+        let run = of_the_last_run(all, &mut strange);
+        assert_eq!(run.iter().map(|it| it.number).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(strange.len(), 1);
+        assert_eq!(strange[0].0, "2");
     }
 
     #[test]

@@ -2,13 +2,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "test.h"
 
 static int me;
-static char area[16], other[16];
+static char area[16], other[16], large[1 << 20];
 
 static int is(const char *how, const char *name)
 {
@@ -18,6 +19,20 @@ static int is(const char *how, const char *name)
 static void aborts(void)
 {
     bsp_abort("second");
+}
+
+/* Leaves 2 MB of all that the process may have: too little to find a line. */
+static void take_memory(void)
+{
+    struct rlimit limit;
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    if (file == NULL || fscanf(file, "%ld", &pages) != 1)
+        abort();
+    fclose(file);
+    limit.rlim_cur = limit.rlim_max = (rlim_t)(pages * sysconf(_SC_PAGESIZE)) + 2000000;
+    setrlimit(RLIMIT_AS, &limit);
 }
 
 static void early(const char *how)
@@ -64,6 +79,21 @@ static void spmd(const char *how)
         }
         wait(NULL);
     }
+    if (is(how, "forks-abort") && me == 0) {
+        if (fork() == 0)
+            bsp_abort("alone");
+        wait(NULL);
+    }
+    if (is(how, "little-memory")) {
+        take_memory();
+        bsp_put(3, "x", area, 0, 1);
+    }
+    if (is(how, "hpput-unreadable") && me == 1)
+        bsp_hpput(0, (void *)4096, large, 0, sizeof large);
+    if (is(how, "hpput-huge"))
+        bsp_hpput_64(0, area, area, 0, (size_t)1 << 62);
+    if (is(how, "push-huge"))
+        bsp_push_reg_64(area, (size_t)-1);
     if (is(how, "push-negative"))
         bsp_push_reg(area, -1);
     if (is(how, "push-null"))
@@ -178,6 +208,7 @@ int main(int argc, char *argv[])
     bsp_begin(3);
     me = bsp_pid();
     bsp_push_reg(area, sizeof area);
+    bsp_push_reg(large, sizeof large);
     bsp_sync();
     spmd(how);
     return 0;

@@ -95,7 +95,8 @@ static void registrations(void)
     bsp_sync();
     if (me == 0)
         bsp_put(0, &value, a, 3, 1);
-    bsp_put(0, &value, b, -1 + 1, 0);
+    bsp_put(0, &value, b, -1, 0);
+    bsp_get(0, b, -1, &value, 0);
     bsp_sync();
     CHECK(me != 0 || a[3] == 'x');
     bsp_pop_reg(me == 0 ? a : NULL);
