@@ -96,7 +96,11 @@ void bsp_pop_reg(const void *area);
 /* ---- Puts and gets ------------------------------------------------------ */
 
 /* Areas are named by their address in the calling process, and `offset` counts from their
- * beginning in process `pid`. With 0 bytes nothing is done. */
+ * beginning in process `pid`. With 0 bytes nothing is done. bsp_put() copies `source` at the
+ * call; the bytes are in the area when bsp_sync() returns. bsp_get() reads when the superstep
+ * ends, before any put is written; `into` has the bytes when bsp_sync() returns. bsp_hpput()
+ * and bsp_hpget() copy nothing: they may read and write both sides' memory at any time until
+ * bsp_sync() returns. */
 void bsp_put(bsp_pid_t pid, const void *source, void *area, bsp_size_t offset, bsp_size_t bytes);
 void bsp_hpput(bsp_pid_t pid, const void *source, void *area, bsp_size_t offset, bsp_size_t bytes);
 void bsp_get(bsp_pid_t pid, const void *area, bsp_size_t offset, void *into, bsp_size_t bytes);

@@ -39,7 +39,7 @@ pub fn abort(call: &str, why: &str) -> ! {
         // What the program says itself stays as it is.
         end_all(&format!("{call}: {why}"));
     }
-    let begins = ENDS.swap(true, Ordering::Relaxed);
+    let again = ENDS.swap(true, Ordering::Relaxed);
     // Before the line is looked for: that takes a while, and who ends others does not wait.
     write(&format!("{}{call}: {why}", name()));
     // Where memory is short, looking for it may wait for ever.
@@ -52,7 +52,7 @@ pub fn abort(call: &str, why: &str) -> ! {
     // SAFETY: as above.
     unsafe { alarm(0) };
     write(&line.map_or_else(|| "\n".to_owned(), |line| format!(" ({line})\n")));
-    exit(begins)
+    exit(again)
 }
 
 extern "C" fn out_of_time(_: c_int) {
@@ -62,9 +62,9 @@ extern "C" fn out_of_time(_: c_int) {
 /// The same without the line of the call.
 #[cold]
 pub fn end_all(text: &str) -> ! {
-    let begins = ENDS.swap(true, Ordering::Relaxed);
+    let again = ENDS.swap(true, Ordering::Relaxed);
     say(text);
-    exit(begins)
+    exit(again)
 }
 
 /// The same where another process says why.
