@@ -19,8 +19,8 @@ const SIGALRM: c_int = 14;
 static NAME: Mutex<String> = Mutex::new(String::new());
 /// It has said why it ends.
 static ENDS: AtomicBool = AtomicBool::new(false);
-/// The process that is watched, and whether it leaves what it should not. A child that it
-/// forks may exit.
+/// The process that is watched, and a function that says whether it exits too early. A child
+/// that it forks may exit.
 static WATCHED: OnceLock<(u32, fn() -> bool)> = OnceLock::new();
 
 unsafe extern "C" {
@@ -40,7 +40,8 @@ pub fn abort(call: &str, why: &str) -> ! {
         end_all(&format!("{call}: {why}"));
     }
     let again = ENDS.swap(true, Ordering::Relaxed);
-    // Before the line is looked for: that takes a while, and who ends others does not wait.
+    // Before the line is looked for: that takes a while, and the launcher may end this process
+    // meanwhile.
     write(&format!("{}{call}: {why}", name()));
     // Where memory is short, looking for it may wait for ever.
     // SAFETY: the handler ends the process, and calls nothing else.
@@ -104,8 +105,8 @@ fn write(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// From now on messages name this process so. Says so if it exits when `left` says that it
-/// must not; then its exit code is not 0.
+/// From now on messages name this process so. If it exits while `left` gives true, it says
+/// that bsp_end is missing, and its exit code is not 0.
 pub fn watch(name: String, left: fn() -> bool) {
     *NAME.lock().unwrap_or_else(PoisonError::into_inner) = name;
     if WATCHED.set((std::process::id(), left)).is_ok() {

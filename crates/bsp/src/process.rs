@@ -226,7 +226,7 @@ pub fn begin(most: i64) {
     }));
 }
 
-/// The process exits, and bsp_end was not called: gives whether it should have been.
+/// The process exits. True if it should have called bsp_end first.
 fn left() -> bool {
     match STAGE.hold().as_deref_mut() {
         Ok(Stage::Running(it)) => {

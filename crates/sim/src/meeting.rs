@@ -380,8 +380,8 @@ impl Meeting {
             // Whom it has just removed it cannot say any more.
             self.removals.insert((node.life, None));
         } else {
-            // Who had to go for another since the last pass hears that, though the program
-            // never will.
+            // A stranger that had to go since the last pass is told so. The program here has
+            // not heard of it, and will not.
             for (rank, it) in &node.peers {
                 if node.engine.core.lanes.dead(*rank).is_some_and(is_removal) {
                     self.removals.insert((node.life, it.life));
