@@ -68,12 +68,19 @@ mod tests {
     #[test]
     fn the_line_of_link_and_number_counts() {
         let text = "# what bench bsp measured\nshm 2 1000 0.5 0.02 3000\nudp 2 900 20 0.1 800\n\
-                    shm 4 1 2\nshm 8 x 2 3 4\nudp 8 -1 2 3 4\n";
+                    shm 4 1 2\nshm 8 x 2 3 4\nudp 8 -1 2 3 4\nudp 4 1e308 2 3 4\n";
         let shm = Measured::parse(text, "shm", 2);
         assert_eq!((shm.mflop_s, shm.l_us, shm.g_word_us), (1000.0, 0.5, 0.02));
         assert_eq!((shm.l(), shm.g()), (500.0, 20.0));
         assert_eq!(Measured::parse(text, "udp", 2).g_mb_s, 800.0);
-        for (link, processes) in [("shm", 3), ("xdp", 2), ("shm", 4), ("shm", 8), ("udp", 8)] {
+        for (link, processes) in [
+            ("shm", 3),
+            ("xdp", 2),
+            ("shm", 4),
+            ("shm", 8),
+            ("udp", 8),
+            ("udp", 4),
+        ] {
             assert_eq!(Measured::parse(text, link, processes), Measured::default());
         }
     }
