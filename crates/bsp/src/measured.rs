@@ -20,7 +20,9 @@ pub struct Measured {
 impl Measured {
     /// Of so many processes by a link.
     pub fn of(link: &str, processes: u32) -> Self {
-        let text = file().and_then(|path| read_to_string(path).ok());
+        // A pipe would wait for somebody who writes.
+        let path = file().filter(|path| path.is_file());
+        let text = path.and_then(|path| read_to_string(path).ok());
         text.map_or_else(Self::default, |text| Self::parse(&text, link, processes))
     }
 

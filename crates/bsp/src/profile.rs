@@ -45,6 +45,11 @@ impl Profile {
     pub fn begin(folder: &Path, writer: &Writer<'_>, counters: Counters) -> io::Result<Self> {
         create_dir_all(folder)?;
         let path = folder.join(format!("{:05}.bsp.tsv", writer.me));
+        if path.metadata().is_ok_and(|it| !it.is_file()) {
+            // A pipe would wait for somebody who reads.
+            let why = format!("{}: it is no regular file", path.display());
+            return Err(io::Error::other(why));
+        }
         let mut file = BufWriter::new(File::create(&path)?);
         let Writer {
             me,

@@ -216,6 +216,12 @@ fn a_profile_has_what_each_superstep_moved() {
          meanwhile"
     );
     assert!(said.starts_with(&expected), "{said}");
+    // A pipe that nobody reads.
+    let made = Command::new("mkfifo").arg(gone).status().unwrap();
+    assert!(made.success(), "{made}");
+    let (code, said, told) = heard(&program, mode, job(2), &[]);
+    assert_eq!(code, 1, "{told}: {said}");
+    assert!(said.contains("it is no regular file"), "{said}");
     // A folder that cannot be made.
     let (code, _) = run(&program, "/dev/null/x", 2, LinkChoice::Auto, None);
     assert_eq!(code, 1);
