@@ -105,11 +105,11 @@ fn write(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// From now on messages name this process so. If it exits while `left` gives true, it says
-/// that bsp_end is missing, and its exit code is not 0.
-pub fn watch(name: String, left: fn() -> bool) {
+/// From now on messages name this process so. If it exits while `ends_early` gives true, it
+/// says that bsp_end is missing, and its exit code is not 0.
+pub fn watch(name: String, ends_early: fn() -> bool) {
     *NAME.lock().unwrap_or_else(PoisonError::into_inner) = name;
-    if WATCHED.set((std::process::id(), left)).is_ok() {
+    if WATCHED.set((std::process::id(), ends_early)).is_ok() {
         // SAFETY: the handler is as glibc calls it, and lives as long as this library, which
         // is not unloaded: it has threads.
         unsafe { on_exit(exits, std::ptr::null_mut()) };
@@ -117,10 +117,10 @@ pub fn watch(name: String, left: fn() -> bool) {
 }
 
 extern "C" fn exits(code: c_int, _: *mut c_void) {
-    let Some((process, left)) = WATCHED.get() else {
+    let Some((process, ends_early)) = WATCHED.get() else {
         return;
     };
-    if *process != std::process::id() || ENDS.load(Ordering::Relaxed) || !left() {
+    if *process != std::process::id() || ENDS.load(Ordering::Relaxed) || !ends_early() {
         return;
     }
     say(&format!("it has ended without bsp_end: exit code {code}"));

@@ -196,7 +196,7 @@ pub fn begin(most: i64) {
     let (intake, heads) = heads::heads(size);
     let wire = Engine::new(endpoint, size, intake, transport);
     let wire = wire.unwrap_or_else(|e| abort(CALL, &e.to_string()));
-    ending::watch(format!("process {me} of {size}, "), left);
+    ending::watch(format!("process {me} of {size}, "), ends_early);
     let link = wire.link((me + 1) % size);
     let measured = Measured::of(link, size);
     let writer = Writer {
@@ -227,7 +227,7 @@ pub fn begin(most: i64) {
 }
 
 /// The process exits. True if it should have called bsp_end first.
-fn left() -> bool {
+fn ends_early() -> bool {
     match STAGE.hold().as_deref_mut() {
         Ok(Stage::Running(it)) => {
             if let Some(profile) = &mut it.profile {
