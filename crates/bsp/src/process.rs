@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use portolan::{Config, Endpoint, Selector, SpaceId, TaggedOptions, Threads};
+use portolan::{Config, Endpoint, MESSAGE_BYTES_MAX, Selector, SpaceId, TaggedOptions, Threads};
 
 use crate::areas::{Area, Areas, NotNull};
 use crate::check::Checks;
@@ -25,9 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// With checks, who waits so long in a sync says for whom.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
-
-/// Bytes of a put without a copy, or a get.
-const BYTES_MAX: usize = 1 << 38;
 
 /// Between bsp_begin and bsp_end.
 pub struct Process {
@@ -85,7 +82,7 @@ fn refuse(busy: Busy) -> ! {
 
 /// Refuses what no message can carry.
 fn check_length(call: &str, bytes: usize) {
-    if bytes > BYTES_MAX {
+    if bytes as u64 > MESSAGE_BYTES_MAX {
         abort(call, &format!("{bytes} bytes: give 2^38 at most"));
     }
 }

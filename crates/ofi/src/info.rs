@@ -11,7 +11,7 @@ use crate::fabric::NAME;
 use crate::{atomic, mr};
 
 /// Longest message and access, bytes.
-pub const MESSAGE_MAX: usize = 1 << 38;
+pub const MESSAGE_MAX: usize = portolan::MESSAGE_BYTES_MAX as usize;
 /// Longest that is injected, bytes.
 pub const INJECT_MAX: usize = 4096;
 /// What `size` says of queues that hold all that is begun.
