@@ -65,6 +65,19 @@ fn an_endpoint_that_cannot_be_opened_says_why() {
 }
 
 #[test]
+fn a_peer_that_does_not_answer_is_named() {
+    let lab = TestLab::up(TestLab::own("t-mpi-mute"), "2");
+    // Each tells the other that it listens where only its own host sends to.
+    let mute = ["--set", "interface=lo", "--set", "silence_ms=2000"];
+    let said = run(
+        &[&["--lab", lab.0, "--link", "udp"], &mute[..]].concat(),
+        "2",
+    );
+    assert_ne!(said.code, 0, "{said:?}");
+    said.complains(&["peer at 127.0.0.1", "is given up: it never answered"]);
+}
+
+#[test]
 fn what_an_mpi_does_in_its_way_is_refused() {
     let cases: [(&[&str], i32, &str); 5] = [
         (&["--timeout", "3", "-n", "2", "--", "true"], 2, "--timeout"),

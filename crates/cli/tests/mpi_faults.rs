@@ -20,8 +20,10 @@ use rustix::process::Signal;
 const ROUNDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/rounds.py");
 
 fn ring(mark: &str, options: &[&str], ranks: &str) {
-    let options = [options, &["-n", ranks]].concat();
-    let said = finish(job(mark, &options, &[PYTHON, RING]).spawn().unwrap()).expect(0);
+    // One-sided communication by the provider's.
+    let options = [options, &["-n", ranks, "-x", "OMPI_MCA_btl=^uct,openib"]].concat();
+    let program = [PYTHON, RING, "one-sided"];
+    let said = finish(job(mark, &options, &program).spawn().unwrap()).expect(0);
     assert_eq!(
         said.out,
         format!("{ranks} ranks: all is well\n"),

@@ -273,7 +273,7 @@ impl Core {
         if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
             return None;
         }
-        log::info!("rank {}: rank {rank} is dead: {why:?}", self.rank);
+        log::info!("rank {}: rank {rank} is dead: {why}", self.rank);
         let left = self.lanes.set_dead(rank, why);
         if why.is_own_finding() && !self.standalone() {
             self.findings.push(Finding::GivenUp(rank, why));

@@ -94,7 +94,7 @@ pub fn bytes(text: &str) -> std::result::Result<usize, String> {
 /// Which link ranks use.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Link {
-    /// Shared memory within a host; between hosts xdp if possible, else udp
+    /// Shared memory within a host; between hosts xdp if possible, else udp (benches: udp)
     #[default]
     Auto,
     /// Shared memory only

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, fail};
 
 /// The provider's file, as libfabric looks for it.
 pub const PROVIDER: &str = "libportolan-fi.so";
@@ -90,6 +90,24 @@ impl Mpi {
             })
     }
 
+    /// The same, where its programs can use Portolan.
+    ///
+    /// # Errors
+    /// There is none, or it is an MPICH without libfabric: that would run, but over something
+    /// else. Others fail by themselves.
+    pub fn launcher_for_portolan(self) -> Result<PathBuf> {
+        let launcher = self.launcher()?;
+        if self == Self::Mpich && matches!(self.uses_libfabric(&launcher), Ok(false)) {
+            return fail(format!(
+                "--mpi {}: {} was built without libfabric and cannot use Portolan: put the folder \
+                 bin of another one first into PATH",
+                self.name(),
+                launcher.display()
+            ));
+        }
+        Ok(launcher)
+    }
+
     /// Whether the MPI of a launcher can use libfabric, by what its own program says.
     ///
     /// # Errors
@@ -117,6 +135,8 @@ impl Mpi {
                 ("OMPI_MCA_mtl", "ofi"),
                 ("OMPI_MCA_mtl_ofi_provider_include", "portolan"),
                 ("OMPI_MCA_opal_common_ofi_provider_include", "portolan"),
+                // Debian leaves out what does one-sided communication by messages, too.
+                ("OMPI_MCA_osc", "^ucx"),
             ],
             Self::Mpich if alone => &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")],
             Self::Mpich => &[("MPIR_CVAR_CH4_NETMOD", "ofi")],

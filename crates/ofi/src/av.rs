@@ -1,6 +1,7 @@
 //! Address vectors: the addresses that a program has inserted, for all endpoints bound to it.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use portolan::{ADDRESS_BYTES, c_edge, place_of};
@@ -87,6 +88,14 @@ impl Av {
         }
         state.attached.push(Arc::clone(attachment));
         Ok(())
+    }
+
+    /// Where a peer listens, unless another call has the addresses now: an endpoint's handler
+    /// may not wait for that.
+    pub fn place(&self, name: abi::Addr) -> Option<SocketAddr> {
+        let state = self.state.try_lock().ok()?;
+        let address = state.addresses.get(usize::try_from(name).ok()?)?;
+        place_of(address.as_ref()?)
     }
 
     pub fn detach(&self, attachment: &Arc<Attachment>) {

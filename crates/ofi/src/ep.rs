@@ -284,6 +284,7 @@ impl Ep {
         let attachment = Arc::new(Attachment::new(endpoint, sides, all, self.directed, min));
         let attached = (|| {
             tell_signals(&attachment, bound.rx.as_ref())?;
+            tell_lost(&attachment, av)?;
             for (cq, queue) in &queues.0 {
                 cq.attach(&attachment, *queue)?;
             }
@@ -364,6 +365,24 @@ fn tell_signals(attachment: &Arc<Attachment>, rx: Option<&Queue>) -> Result<()> 
     };
     let bound = attachment.endpoint.bind(SIGNALS, Binding::to(told));
     bound.map_err(errno)
+}
+
+/// An MPI says of a peer that no longer answers that something internal has failed.
+fn tell_lost(attachment: &Arc<Attachment>, av: &Arc<Av>) -> Result<()> {
+    let names = (Arc::downgrade(attachment), Arc::downgrade(av));
+    let told = move |_: &mut portolan::Context<'_>, event: &portolan::Event| {
+        if let portolan::Event::PeerDead { rank, why } = *event
+            && why.is_own_finding()
+            && let (Some(attachment), Some(av)) = (names.0.upgrade(), names.1.upgrade())
+        {
+            let place = av.place(attachment.name_of(rank));
+            let place = place.map_or("unknown".to_owned(), |it| it.to_string());
+            c_edge::tell(format_args!(
+                "portolan: libfabric's peer at {place} is given up: {why}"
+            ));
+        }
+    };
+    attachment.endpoint.on_error(told).map_err(errno)
 }
 
 calls! {

@@ -1,7 +1,9 @@
-"""A program of MPI: point to point in a ring, in all sizes, probes, children, collective operations."""
+"""A program of MPI: point to point in a ring, in all sizes, probes, children, one-sided and collective
+operations."""
 
 import os
 import subprocess
+import sys
 
 from mpi4py import MPI
 
@@ -46,6 +48,23 @@ assert os.system("exit 3") >> 8 == 3
 assert subprocess.check_output(["echo", str(rank)]) == b"%d\n" % rank
 MPI.Request.Waitall(both)
 assert theirs == bytearray([left + 1]) * len(theirs)
+
+# One-sided, where Open MPI was given a way: each writes to its right, adds to its left, reads both.
+if sys.argv[1:] == ["one-sided"]:
+    place = bytearray(1 << 17)
+    window = MPI.Win.Create(place, comm=world)
+    window.Fence()
+    ours, one = bytearray([rank + 1]) * 100000, bytearray([1, 0, 0, 0])
+    window.Put([ours, MPI.BYTE], right)
+    window.Accumulate([one, MPI.INT], left, target=100000, op=MPI.SUM)
+    window.Fence()
+    assert place[:100000] == bytearray([left + 1]) * 100000
+    assert place[100000:100004] == one
+    window.Lock(left, MPI.LOCK_SHARED)
+    window.Get([theirs, 100000, MPI.BYTE], left)
+    window.Unlock(left)
+    assert theirs[:100000] == bytearray([(left - 1) % size + 1]) * 100000
+    window.Free()
 
 assert world.allreduce(rank) == size * (size - 1) // 2
 assert world.allgather(rank) == list(range(size))

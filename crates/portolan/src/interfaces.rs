@@ -101,7 +101,8 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
         }
         if found.len() == before {
             return Err(format!(
-                "{word:?} names no other network of this host, which has {}",
+                "{word:?} names no {}network of this host, which has {}",
+                if before == 0 { "" } else { "other " },
                 there(all)
             ));
         }

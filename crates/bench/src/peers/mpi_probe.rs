@@ -92,9 +92,9 @@ impl Probe {
     /// Builds the program.
     ///
     /// # Errors
-    /// The MPI is not installed, or its compiler fails.
+    /// The MPI is not installed or was built without libfabric, or its compiler fails.
     pub fn build(mpi: Mpi) -> Result<Self> {
-        let launcher = mpi.launcher()?;
+        let launcher = mpi.launcher_for_portolan()?;
         let compiler = Mpi::compiler(&launcher);
         let name = format!("portolan-{}-{}", mpi.name(), std::process::id());
         let path = std::env::temp_dir().join(name);

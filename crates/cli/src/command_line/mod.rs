@@ -104,7 +104,8 @@ fn sentence(command: &Command, words: &[OsString], error: &Error) -> Failure {
         .split("\n\n")
         .flat_map(|part| part.split("  tip: "))
         .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
-        .filter(|part| !part.is_empty())
+        // An option that we do not know is hardly meant as the program's name.
+        .filter(|part| !part.is_empty() && !part.starts_with("to pass '"))
         .take_while(|part| !part.starts_with("Usage:") && !part.starts_with("For more info"))
         .collect();
     let mut said = parts.join("; ");
@@ -113,7 +114,7 @@ fn sentence(command: &Command, words: &[OsString], error: &Error) -> Failure {
         "invalid digit found in string",
         "cannot parse integer from empty string",
     ] {
-        said = said.replace(unclear, "give a whole number");
+        said = said.replace(unclear, "give a whole number that is not negative");
     }
     let said = said.strip_prefix("error: ").unwrap_or(&said);
     with_help(command, words, said)
@@ -168,6 +169,11 @@ mod tests {
                 &["'-hosts'", "two dashes", "`portolan run --help`"],
             ),
             ("portolan run -n p ./x", &["'p'", "`portolan run --help`"]),
+            ("portolan run -n -3 ./x", &["'-3'", "not negative"]),
+            (
+                "portolan run --mpi openmpi --oversubscribe ./x",
+                &["'--oversubscribe' found; `portolan run --help`"],
+            ),
             (
                 "portolan run -n 2 --timeout 0.5 ./x",
                 &["'0.5'", "--timeout <SECONDS>", "give a whole number"],

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use portolan_hosts::choices::Link;
-use portolan_hosts::failure::{Context, Failure, Result, fail};
+use portolan_hosts::failure::{Context, Failure, Result};
 use portolan_hosts::lab::{Lab, RemoteShell};
 use portolan_hosts::mpi::{Job, Mpi, Variable, provider_folder};
 use portolan_hosts::print::tell;
@@ -66,16 +66,7 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
             Some(RemoteShell::new(lab)?)
         }
     };
-    let launcher = mpi.launcher()?;
-    // It would run, but over something else; others fail by themselves.
-    if mpi == Mpi::Mpich && matches!(mpi.uses_libfabric(&launcher), Ok(false)) {
-        return fail(format!(
-            "--mpi {}: {} was built without libfabric and cannot use Portolan: put the folder \
-             bin of another one first into PATH",
-            mpi.name(),
-            launcher.display()
-        ));
-    }
+    let launcher = mpi.launcher_for_portolan()?;
     let alone = matches!(&hosts[..], [host] if host.place == Place::Here);
     let first = match hosts[0].place {
         Place::Lab(host) => Some(host),

@@ -200,7 +200,7 @@ impl Lab {
             None => {
                 let others: Vec<String> = store::list()?.into_iter().map(|lab| lab.name).collect();
                 let up = if others.is_empty() {
-                    "no lab is up".to_owned()
+                    "no lab is up, or this is a host of one".to_owned()
                 } else {
                     format!("up: {}", others.join(", "))
                 };
