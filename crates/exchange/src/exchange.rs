@@ -81,7 +81,7 @@ impl Default for Config {
             secret: [0; 2],
             pushed_bytes: 4 << 20,
             pushed_share: None,
-            offers_max: 1 << 16,
+            offers_max: 1 << 20,
             pull_window: 512 << 10,
             pull_chunk: 128 << 10,
             lanes: [LaneTerms::default(); 2],

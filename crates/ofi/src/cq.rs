@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use portolan::{Action, Completion, Ended, Memory, QueueId};
 
@@ -17,6 +18,13 @@ use crate::fid::{
 };
 use crate::message;
 use crate::sets::{Waitable, control_wait, join};
+
+/// How long a read looks again before it says that there is nothing. MPICH gives its core away
+/// between two such reads, which takes as long.
+const LINGER: Duration = Duration::from_micros(1);
+/// So many of them in a row: then the program does something else in between, and one look has
+/// to do.
+const LINGERING_READS: u32 = 32;
 
 /// What a program reads: all that any format has, how it failed, and who it is from.
 #[derive(Clone, Copy)]
@@ -104,6 +112,8 @@ struct State {
     /// The last read has given all that there was. A library of MPI reads on until there is
     /// nothing, and what it was told of waits meanwhile: that read looks nowhere again.
     emptied: bool,
+    /// Reads in a row that found nothing.
+    empty_reads: u32,
     /// What was taken of a source, which is not held when it becomes events.
     batch: Vec<(Completion, bool)>,
 }
@@ -243,28 +253,36 @@ impl Cq {
         }
         let count = state.sources.len();
         let mut moved = 0;
-        for at in 0..count {
-            let at = (state.next + at) % count;
-            let Source { attachment, queue } = &state.sources[at];
-            let endpoint = &attachment.endpoint;
-            if most == 0 {
-                endpoint.progress().map_err(errno)?;
-                continue;
+        let may_linger = most > 0 && count == 1 && state.empty_reads < LINGERING_READS;
+        let mut since = None;
+        loop {
+            for at in 0..count {
+                let at = (state.next + at) % count;
+                let Source { attachment, queue } = &state.sources[at];
+                let endpoint = &attachment.endpoint;
+                if most == 0 {
+                    endpoint.progress().map_err(errno)?;
+                    continue;
+                }
+                if !go_on {
+                    break;
+                }
+                state.batch.clear();
+                let each = |ended: Ended| {
+                    let reads = matches!(ended.memory, Some(Memory::Sink(_)));
+                    state.batch.push((ended.completion, reads));
+                    ended.completion.result.is_ok()
+                };
+                let came = endpoint.each_completion(*queue, room, each);
+                let came = came.map_err(errno)?;
+                (moved, room) = (moved + came, room - came);
+                for (done, reads) in &state.batch {
+                    go_on = accept(Event::of(attachment, done, *reads));
+                }
             }
-            if !go_on {
+            let found = room < most || self.has_own();
+            if !may_linger || found || since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
                 break;
-            }
-            state.batch.clear();
-            let each = |ended: Ended| {
-                let reads = matches!(ended.memory, Some(Memory::Sink(_)));
-                state.batch.push((ended.completion, reads));
-                ended.completion.result.is_ok()
-            };
-            let came = endpoint.each_completion(*queue, room, each);
-            let came = came.map_err(errno)?;
-            (moved, room) = (moved + came, room - came);
-            for (done, reads) in &state.batch {
-                go_on = accept(Event::of(attachment, done, *reads));
             }
         }
         state.next = if count > 1 {
@@ -279,6 +297,10 @@ impl Cq {
             go_on = accept(event);
         }
         state.emptied = taken > 0 && go_on;
+        state.empty_reads = match taken {
+            0 => state.empty_reads.saturating_add(1),
+            _ => 0,
+        };
         match (taken, &state.failed) {
             (0, Some(_)) => Err(EAVAIL),
             (0, None) => Err(EAGAIN),

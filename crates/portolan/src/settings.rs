@@ -289,18 +289,17 @@ impl Settings {
         })
     }
 
-    /// The file that a setting names for a rank; none: the setting is empty.
-    /// The file of a rank that was started again so often: each life has one of
-    /// its own.
-    pub(crate) fn file_of(&self, name: &'static str, rank: u32, restarts: u32) -> Option<PathBuf> {
+    /// The file that a setting names for `owner`, the first or a later one of that number: each
+    /// has one of its own. None: the setting is empty.
+    pub(crate) fn file_of(&self, name: &'static str, owner: u32, later: u32) -> Option<PathBuf> {
         let (value, _) = &self.0[name];
-        let rank = match restarts {
-            0 => rank.to_string(),
-            times => format!("{rank}-{times}"),
+        let owner = match later {
+            0 => owner.to_string(),
+            times => format!("{owner}-{times}"),
         };
         (!value.is_empty()).then(|| match value.contains("%r") {
-            true => value.replace("%r", &rank).into(),
-            false => format!("{value}.{rank}").into(),
+            true => value.replace("%r", &owner).into(),
+            false => format!("{value}.{owner}").into(),
         })
     }
 

@@ -2,6 +2,8 @@
 //! while they live.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Once};
 use std::thread::available_parallelism;
 
@@ -146,6 +148,9 @@ const fn wrong_with(address: &[u8; ADDRESS_BYTES]) -> &'static str {
     }
 }
 
+/// Endpoints that this process has opened outside of a job.
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
 /// The engine's settings outside of a job.
 fn standalone_config(
     settings: &Settings,
@@ -161,7 +166,7 @@ fn standalone_config(
             LinkChoice::Auto => host_identity().unwrap_or(0),
             _ => 0,
         },
-        trace: settings.file_of("trace", 0, 0),
+        trace: settings.file_of("trace", std::process::id(), OPENED.fetch_add(1, Relaxed)),
         ..engine_config(settings, threads)?
     };
     if available_parallelism().is_ok_and(|cores| cores.get() == 1)

@@ -338,6 +338,10 @@ impl SharedMemory {
         if bytes == 0 {
             return Err(too_little(Errno::INVAL));
         }
+        // Beyond this limit the kernel would end the process by SIGXFSZ.
+        if soft_limit(Resource::Fsize).is_some_and(|limit| bytes as u64 > limit) {
+            return Err(too_little(Errno::FBIG));
+        }
         // Kernels before 6.3 do not know NOEXEC_SEAL, some settings after
         // it demand it.
         let fd = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {

@@ -61,6 +61,9 @@ impl Way {
             ("MPIR_CVAR_NOLOCAL", "1"),
             ("FI_PROVIDER", "tcp"),
         ];
+        // Ways of other names are looked at with each message, though none takes it. Open MPI 5
+        // calls shared memory otherwise, so it is not named.
+        const NO_NETWORK: (&str, &str) = ("OMPI_MCA_btl", "^tcp,ofi,uct,openib,usnic");
         match (self, mpi) {
             (Self::Portolan, _) => &[&[]],
             (Self::Tcp, Mpi::Openmpi) => &[OWN_TCP, OMPI_FI_TCP],
@@ -68,10 +71,10 @@ impl Way {
             (Self::Tcp | Self::Provider, _) => &[FI_TCP],
             // One copy by process_vm_readv where that is allowed, or two.
             (Self::Own, Mpi::Openmpi) => &[
-                &[("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "^tcp")],
+                &[("OMPI_MCA_pml", "ob1"), NO_NETWORK],
                 &[
                     ("OMPI_MCA_pml", "ob1"),
-                    ("OMPI_MCA_btl", "^tcp"),
+                    NO_NETWORK,
                     ("OMPI_MCA_btl_vader_single_copy_mechanism", "none"),
                 ],
             ],

@@ -180,7 +180,12 @@ pub fn hear_of<T>(
     };
     read(&output).ok_or_else(|| {
         let why = String::from_utf8_lossy(&output.stderr);
-        let (status, why) = (output.status, why.trim());
+        let lines: Vec<_> = why
+            .lines()
+            .map(str::trim)
+            .filter(|it| !it.is_empty())
+            .collect();
+        let (status, why) = (output.status, lines.join("; "));
         Failure::new(if status.success() {
             format!("{what} ran, and did not print the figures that are expected of it: {why}")
         } else {

@@ -66,6 +66,13 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
             Some(RemoteShell::new(lab)?)
         }
     };
+    for (name, option) in [("LINK", "link"), ("SECURITY", "security")] {
+        if std::env::var_os(format!("PORTOLAN_{name}")).is_some() {
+            tell(format_args!(
+                "portolan: PORTOLAN_{name} does not count here: use --{option}"
+            ));
+        }
+    }
     let launcher = mpi.launcher_for_portolan()?;
     let alone = matches!(&hosts[..], [host] if host.place == Place::Here);
     let first = match hosts[0].place {

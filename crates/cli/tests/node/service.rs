@@ -134,6 +134,25 @@ fn an_interface_that_comes_back_under_its_number_is_attached_anew() {
 }
 
 #[test]
+fn an_interface_that_takes_no_program_keeps_no_pins() {
+    let lab = TestLab::up(own("refuses"), "1");
+    let there = |script: &str| lab.exec("h0", &["sh", "-c", script]).expect(0).out;
+    // Its driver knows no programs.
+    there("ip link add vx type bridge && ip addr add 192.0.2.1/24 dev vx && ip link set vx up");
+    let _node = Node::start(lab.0, "h0", "");
+    let at = "192.0.2.1".parse().unwrap();
+    let why = refusal(within(lab.0, || {
+        let service = NodeService::connect(&socket(lab.0, "h0"))?;
+        service.host_port(Some(at), 1, None, &Disabled::default())
+    }));
+    assert!(
+        why.contains("no XDP program can be attached to vx"),
+        "{why}"
+    );
+    assert_eq!(there("ls /sys/fs/bpf | grep -v debug || true"), "");
+}
+
+#[test]
 fn cleaning_up_leaves_nothing_and_jobs_go_on() {
     let (lab, mut nodes) = two(own("clean"), "");
     let ring = example("ring");

@@ -111,7 +111,11 @@ impl Intake<'_> {
             }
             Happened::Reroute(peer, how) => {
                 let rank = self.rank(peer);
-                log::info!("the way to rank {rank} stays congested: {how:?}");
+                let now = match how {
+                    Reroute::Leave | Reroute::Next => "another is tried",
+                    Reroute::Return => "no other is better",
+                };
+                log::info!("the way to rank {rank} stays congested: {now}");
                 self.peers.rerouted.push((peer, how));
             }
             Happened::Peer(peer, event) => self.peer_event(peer, event),

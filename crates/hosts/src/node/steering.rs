@@ -290,7 +290,11 @@ impl Steering {
             Program::load(Some(pins))
         })?;
         let mut steering = Self::over(Arc::new(program));
-        steering.attach_again(interface, pins)?;
+        if let Err(why) = steering.attach_again(interface, pins) {
+            // Nobody else would remove the maps, for the interface is in nobody's use.
+            let _ = pins.discard();
+            return Err(why);
+        }
         steering.own = steering.program.slots().iter().copied().flatten().collect();
         steering.rules = Rules::of(interface, &steering.own);
         Ok(steering)

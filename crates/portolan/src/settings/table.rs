@@ -136,7 +136,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     row(
         "offers_max",
-        "65536",
+        "1048576",
         "messages",
         (1, u32::MAX as u64),
         "longer matched messages of one sender that may wait here for a receive",
@@ -251,7 +251,7 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "file",
         (0, 0),
-        "write a timeline for Perfetto; %r is the rank, added at the end where it is missing",
+        "write a timeline for Perfetto; %r is the rank, without a launcher the process number, added at the end where it is missing",
     ),
     row(
         "close_ms",
