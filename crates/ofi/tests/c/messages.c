@@ -194,6 +194,21 @@ static void many(void)
     CHECK(next_error(&b, &a).err == FI_ECANCELED);
 }
 
+/* A read behind one that has emptied the queue looks nowhere: a library of MPI reads on until
+ * there is nothing. The next one looks. */
+static void emptied(void)
+{
+    struct fi_cq_tagged_entry e[8];
+    for (uint64_t tag = 0; tag < 2; tag++)
+        GIVES(fi_trecv(a.ep, in + tag, 1, NULL, a.self, tag, 0, in + tag), 0);
+    GIVES(fi_tinject(a.ep, "0", 1, a.self, 0), 0);
+    GIVES(fi_cq_read(a.cq, e, 8), 1);
+    GIVES(fi_tinject(a.ep, "1", 1, a.self, 1), 0);
+    GIVES(fi_cq_read(a.cq, e, 8), -FI_EAGAIN);
+    GIVES(fi_cq_read(a.cq, e, 8), 1);
+    CHECK(e[0].op_context == in + 1 && in[1] == '1');
+}
+
 int main(void)
 {
     open_domain(FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV);
@@ -204,6 +219,7 @@ int main(void)
     in_pieces();
     errors();
     many();
+    emptied();
     close_side(&a);
     close_side(&b);
     close_domain();
