@@ -78,7 +78,7 @@ fn wrong_settings_are_found_and_whose_jobs_they_concern_is_said() {
     for part in [
         "missing",
         "(environment)",
-        "\"nonsense\" names no other network",
+        "\"nonsense\" names no network",
         "no job with other hosts, or with --link udp, can be joined",
     ] {
         assert!(line.contains(part), "{part}: {line}");
