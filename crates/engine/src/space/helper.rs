@@ -14,9 +14,18 @@ use crate::config::OpenError;
 use crate::sleep::Woken;
 use crate::state::State;
 
-/// Longest pause between two looks at a busy program, ns. A look takes the program's core for a
-/// moment, where all cores poll: a thousand a second cost a tenth of its messages.
-const PERIOD_MAX_NS: u64 = 4_000_000;
+/// Longest pause between two looks at a program that calls now and then, and at one that polls,
+/// ns. A look takes the program's core for a moment, where all cores poll: a thousand a second
+/// cost a tenth of its messages.
+const PERIOD_MAX_NS: [u64; 2] = [1_000_000, 4_000_000];
+/// A program polls that makes a call in each such time, ns.
+const POLLS_NS: u64 = 10_000;
+
+/// The longest pause behind one of so many ns, in which the program has made so many calls.
+fn longest_after(pause_ns: u64, calls: u32) -> u64 {
+    let polls = u64::from(calls) * POLLS_NS >= pause_ns.max(POLLS_NS);
+    PERIOD_MAX_NS[usize::from(polls)]
+}
 
 /// Shortest and longest pause between two passes while a long message comes, ns.
 /// A computing program loses a third of its core to packets that come every 58 us
@@ -110,7 +119,8 @@ fn run(inner: &Inner) {
         while away() && help(inner, away, &mut pauses) {
             helped = true;
         }
-        let most = PERIOD_MAX_NS.max(inner.takeover_ns);
+        let made = inner.state.calls().wrapping_sub(calls);
+        let most = longest_after(period, made).max(inner.takeover_ns);
         if inner.state.calls() != calls {
             pauses = Pauses::default();
         }
@@ -226,6 +236,15 @@ fn sleep(inner: &Inner, mut s: Hold<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_who_polls_is_left_alone_for_long() {
+        let [often, seldom] = PERIOD_MAX_NS;
+        for (calls, longest) in [(0, often), (1, often), (99, often), (100, seldom)] {
+            assert_eq!(longest_after(1_000_000, calls), longest, "{calls}");
+        }
+        assert_eq!((longest_after(1, 0), longest_after(1, 1)), (often, seldom));
+    }
 
     #[test]
     fn pauses_are_as_long_as_some_packets_take() {
