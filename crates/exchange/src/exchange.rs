@@ -49,7 +49,7 @@ pub struct Config {
     /// pushes at most, as the terms of its lane say; all that sent the last
     /// long messages by lanes with queues share that. Default `None`.
     pub pushed_share: Option<u64>,
-    /// Offers of one sender that are kept. Default 65,536.
+    /// Offers of one sender that are kept. Default 1,048,576.
     pub offers_max: u32,
     /// Bytes that are asked for and have not come, of all senders together; of
     /// each only the first half is counted. At least 2. Default 512 KiB.
