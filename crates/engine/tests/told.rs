@@ -84,3 +84,25 @@ fn completions_are_handed_over_until_it_is_enough() {
         assert_eq!(done.data, Some(5));
     }
 }
+
+#[test]
+fn a_copy_takes_along_what_goes_with_it() {
+    let (a, b) = pair(By::Shm, &config());
+    // Up to beyond what one frame takes.
+    let mut got = vec![0; 600];
+    for bytes in 0..got.len() {
+        for data in [None, Some(0), Some(u64::MAX)] {
+            let options = TaggedOptions {
+                data,
+                ..TaggedOptions::default()
+            };
+            // It hears of room for what it pushes.
+            a.progress().unwrap();
+            a.inject_tagged(1, 2, &options, &vec![bytes as u8; bytes])
+                .unwrap();
+            let done = b.receive_tagged(&Selector::any(2), &mut got).unwrap();
+            assert_eq!((done.bytes, done.data), (bytes as u64, data));
+            assert!(got[..bytes].iter().all(|byte| *byte == bytes as u8));
+        }
+    }
+}

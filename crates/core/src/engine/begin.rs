@@ -20,7 +20,14 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Sends a short message whole, by shared memory and at once. False: go
     /// the usual way, which also says what is wrong.
     #[inline(always)]
-    pub fn push_now(&mut self, space: SpaceId, rank: u32, tag: u64, payload: &[u8]) -> bool {
+    pub fn push_now(
+        &mut self,
+        space: SpaceId,
+        rank: u32,
+        tag: u64,
+        data: Option<u64>,
+        payload: &[u8],
+    ) -> bool {
         let Self {
             core,
             matched,
@@ -34,15 +41,16 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return false;
         };
         let bytes = payload.len() as u64;
+        let args = [tag, data.unwrap_or(0)];
+        let args = &args[..1 + usize::from(data.is_some())];
         let exchange = &mut matched.of(space).exchange;
         if core.is_over(space)
-            || payload.len() > tx.inline_max(1)
+            || payload.len() > tx.inline_max(args.len())
             || !exchange.may_push_whole(rank, bytes)
         {
             return false;
         }
-        let args = [tag];
-        let (port, o) = options(space, Kind::Eager, &args);
+        let (port, o) = options(space, Kind::Eager, args);
         let sent = tx.send(&mut link.outlet(), to, port, &o, payload);
         match sent {
             Ok(_) => {

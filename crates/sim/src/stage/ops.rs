@@ -183,7 +183,9 @@ impl Rank {
         }
         let space = self.space_of(&parcel);
         let payload = parcel.payload();
-        if self.rng.one_in(3) && self.engine.push_now(space, to as u32, parcel.tag, &payload) {
+        let (rank, tag) = (to as u32, parcel.tag);
+        let data = tag.is_multiple_of(3).then_some(tag);
+        if self.rng.one_in(3) && self.engine.push_now(space, rank, tag, data, &payload) {
             return;
         }
         let options = TaggedOptions {

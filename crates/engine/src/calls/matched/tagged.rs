@@ -47,7 +47,7 @@ impl Space {
     #[inline]
     pub fn send_tagged(&self, rank: u32, tag: u64, payload: &[u8]) -> Result<(), WaitError> {
         let mut s = self.enter()?;
-        if s.push_now(self.id, rank, tag, payload) {
+        if s.push_now(self.id, rank, tag, None, payload) {
             s.end();
             return Ok(());
         }
@@ -281,11 +281,7 @@ impl Space {
             ..
         } = options.notify;
         let nobody_hears = counter.is_none() && (queue.is_none() || only_errors);
-        if nobody_hears
-            && !options.sync
-            && options.data.is_none()
-            && s.push_now(self.id, rank, tag, payload)
-        {
+        if nobody_hears && !options.sync && s.push_now(self.id, rank, tag, options.data, payload) {
             s.end();
             return Ok(());
         }
