@@ -707,6 +707,26 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_of_file_sizes_is_an_error_and_no_signal() {
+        // SAFETY: the child makes only system calls and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut limit = rustix::process::getrlimit(Resource::Fsize);
+            limit.current = Some(1 << 12);
+            let set = rustix::process::setrlimit(Resource::Fsize, limit);
+            let refused = SharedMemory::create("limited", 1 << 20).map(|_| ());
+            let right = Err(MemoryError::TooLittle(1 << 20, Errno::FBIG));
+            let code = i32::from(set.is_err() || refused != right);
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(code) };
+        }
+        let mut status = -1;
+        // SAFETY: our own child, into a word of ours.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+    }
+
+    #[test]
     fn private_memory_is_zero_and_ours() {
         let options = PrivateOptions {
             wipe_on_fork: true,

@@ -1,6 +1,5 @@
 /* What is refused, and how: hints, addresses, flags, states, and closing in the wrong order. */
 #include "common.h"
-#include <sys/resource.h>
 
 static struct side a, b;
 
@@ -195,21 +194,6 @@ static void gone(void)
     close_side(&a);
 }
 
-/* A limit of file sizes is an error: the signal that enforces it would end the process. */
-static void limited(void)
-{
-    struct rlimit before, small;
-    CHECK(!getrlimit(RLIMIT_FSIZE, &before));
-    small = before;
-    small.rlim_cur = 1 << 12;
-    open_side(&a, FI_WAIT_NONE, 0);
-    CHECK(!setrlimit(RLIMIT_FSIZE, &small));
-    CHECK(fi_enable(a.ep) < 0);
-    CHECK(!setrlimit(RLIMIT_FSIZE, &before));
-    enable(&a);
-    close_side(&a);
-}
-
 int main(void)
 {
     hints();
@@ -218,7 +202,6 @@ int main(void)
     addresses();
     calls();
     gone();
-    limited();
     close_domain();
     puts("misuse: all is well");
     return 0;
