@@ -225,7 +225,7 @@ impl Cq {
         Some(event)
     }
 
-    /// Hands events to `put` as long as it takes them; makes progress if there are none.
+    /// Hands events to `put` as long as there is room; makes progress if there are none.
     fn take(&self, most: usize, mut put: impl FnMut(usize, &Event)) -> Result<usize> {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -235,6 +235,29 @@ impl Cq {
         if std::mem::take(&mut state.emptied) && most > 0 && !self.has_own() {
             return Err(EAGAIN);
         }
+        let lingers = most > 0 && state.sources.len() == 1 && state.empty_reads < LINGERING_READS;
+        let mut since = None;
+        loop {
+            let looked = self.look(state, most, &mut put);
+            if looked != Err(EAGAIN) {
+                state.empty_reads = 0;
+                return looked;
+            }
+            if !lingers || since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
+                state.empty_reads = state.empty_reads.saturating_add(1);
+                return looked;
+            }
+        }
+    }
+
+    /// Looks once.
+    #[inline]
+    fn look(
+        &self,
+        state: &mut State,
+        most: usize,
+        put: &mut impl FnMut(usize, &Event),
+    ) -> Result<usize> {
         let mut taken = 0;
         let failed = &mut state.failed;
         let mut accept = |event: Event| {
@@ -253,36 +276,28 @@ impl Cq {
         }
         let count = state.sources.len();
         let mut moved = 0;
-        let may_linger = most > 0 && count == 1 && state.empty_reads < LINGERING_READS;
-        let mut since = None;
-        loop {
-            for at in 0..count {
-                let at = (state.next + at) % count;
-                let Source { attachment, queue } = &state.sources[at];
-                let endpoint = &attachment.endpoint;
-                if most == 0 {
-                    endpoint.progress().map_err(errno)?;
-                    continue;
-                }
-                if !go_on {
-                    break;
-                }
-                state.batch.clear();
-                let each = |ended: Ended| {
-                    let reads = matches!(ended.memory, Some(Memory::Sink(_)));
-                    state.batch.push((ended.completion, reads));
-                    ended.completion.result.is_ok()
-                };
-                let came = endpoint.each_completion(*queue, room, each);
-                let came = came.map_err(errno)?;
-                (moved, room) = (moved + came, room - came);
-                for (done, reads) in &state.batch {
-                    go_on = accept(Event::of(attachment, done, *reads));
-                }
+        for at in 0..count {
+            let at = (state.next + at) % count;
+            let Source { attachment, queue } = &state.sources[at];
+            let endpoint = &attachment.endpoint;
+            if most == 0 {
+                endpoint.progress().map_err(errno)?;
+                continue;
             }
-            let found = room < most || self.has_own();
-            if !may_linger || found || since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
+            if !go_on {
                 break;
+            }
+            state.batch.clear();
+            let each = |ended: Ended| {
+                let reads = matches!(ended.memory, Some(Memory::Sink(_)));
+                state.batch.push((ended.completion, reads));
+                ended.completion.result.is_ok()
+            };
+            let came = endpoint.each_completion(*queue, room, each);
+            let came = came.map_err(errno)?;
+            (moved, room) = (moved + came, room - came);
+            for (done, reads) in &state.batch {
+                go_on = accept(Event::of(attachment, done, *reads));
             }
         }
         state.next = if count > 1 {
@@ -297,10 +312,6 @@ impl Cq {
             go_on = accept(event);
         }
         state.emptied = taken > 0 && go_on;
-        state.empty_reads = match taken {
-            0 => state.empty_reads.saturating_add(1),
-            _ => 0,
-        };
         match (taken, &state.failed) {
             (0, Some(_)) => Err(EAVAIL),
             (0, None) => Err(EAGAIN),
