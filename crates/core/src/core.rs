@@ -4,6 +4,7 @@
 mod arrive;
 mod aside;
 mod binding;
+mod closing;
 mod collective;
 mod context;
 mod exchanges;

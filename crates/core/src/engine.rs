@@ -418,9 +418,29 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.net.as_mut().and_then(NetLane::next_timeout)
     }
 
+    /// This endpoint closes, or a space of it: others are told for whom something is held.
+    pub fn say_closing(&mut self, of: Option<SpaceId>) {
+        self.touch_any();
+        let net = self.net.as_mut().filter(|_| of.is_none());
+        let stopped = net.map_or_else(Vec::new, NetLane::stopped_by);
+        let (core, mut on) = self.parts();
+        core.say_closing(&mut on, of, stopped.into_iter());
+        self.flush();
+    }
+
+    /// Whether a message is held that was accepted and of whose end nobody would hear, in a
+    /// space or in any.
+    pub fn holds_any(&mut self, of: Option<SpaceId>) -> bool {
+        match of {
+            None => self.matched.all_mut().any(|part| part.exchange.holds_any()),
+            Some(space) => (self.matched.part(space)).is_some_and(|it| it.exchange.holds_any()),
+        }
+    }
+
     /// Whether nothing of ours is under way.
     pub fn idle(&mut self) -> bool {
         self.core.ops.is_empty()
+            && !self.holds_any(None)
             && self.core.outbox.is_empty()
             && !self.matched.has_backlog()
             && self.shm.as_ref().is_none_or(ShmLane::idle)

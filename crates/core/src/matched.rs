@@ -32,7 +32,7 @@ const _: () = assert!(MATCHED + KINDS <= PULLS && PULLS as usize + SPACES <= u16
 pub const FLOW_REQUESTS: u16 = FLOWS_MAX;
 /// Requests and replies number their flows apart, and no other reply has this one.
 const FLOW_PULLS: u16 = FLOW_REQUESTS;
-const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
+pub(crate) const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
 
 /// Matched messages over memory of the engine's.
 pub type Exchange = exchange::Exchange<Gather, Scatter>;
@@ -171,9 +171,13 @@ impl Matched {
             .any(|it| it.exchange.holds_of(rank))
     }
 
-    /// A space is open from now on. Ranks that are dead are [marked](Part::mark_dead) when what
-    /// they had sent is taken.
+    /// A space takes messages from now on, if it did not: it is open, or somebody closes who has
+    /// some for it. Ranks that are dead are [marked](Part::mark_dead) when what they had sent
+    /// is taken.
     pub(crate) fn open(&mut self, config: &Settings, lanes: &Lanes, space: SpaceId) {
+        if self.part(space).is_some() {
+            return;
+        }
         let mut part = Box::new(Part::new(config, lanes, space));
         if self.own.published.forbidden {
             part.forbid();

@@ -516,6 +516,13 @@ impl<N: Network> NetLane<N> {
         self.pending.is_empty() && self.tx.tables.view().idle()
     }
 
+    /// Ranks that have stopped flows of ours.
+    pub fn stopped_by(&mut self) -> Vec<u32> {
+        let (view, ranks) = (self.tx.tables.view(), &self.peers.ranks);
+        let stopping = view.stopped_by();
+        stopping.map(|peer| ranks[peer.0 as usize]).collect()
+    }
+
     /// Whether all that was sent has left.
     pub fn has_left(&mut self) -> bool {
         self.pending.is_empty() && self.tx.tables.view().has_left()

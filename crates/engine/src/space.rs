@@ -275,6 +275,12 @@ impl Space {
     /// Others go on with the endpoint.
     fn leave(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
         let deadline = now_ns().saturating_add(self.inner.close_ns);
+        s.core.refuse_space(self.id);
+        s.say_closing(Some(self.id));
+        let why = Waiting::of(Call::Close, ANYBODY);
+        let (mut s, handed_over) = self.wait_held(s, Some(deadline), false, why, |s| {
+            (!s.holds_any(Some(self.id))).then_some(())
+        })?;
         s.close_space(self.id);
         s.after();
         let (mut s, left) = self.wait_withdrawn(s, deadline, Some(self.id))?;
@@ -282,13 +288,14 @@ impl Space {
         s.after();
         s.end();
         s.rethrow();
-        left
+        handed_over.and(left)
     }
 
     /// The endpoint is held throughout, and no panic goes on, before others of
     /// this host can no longer write to the program's memory.
     fn close_held(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
         s.core.begin_close();
+        s.say_closing(None);
         let began = now_ns();
         let deadline = began.saturating_add(self.inner.close_ns);
         let (mut s, flushed) = self.wait_idle(s, began)?;

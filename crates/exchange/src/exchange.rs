@@ -4,6 +4,7 @@ mod answers;
 mod arrive;
 mod completions;
 mod end;
+mod handover;
 mod inline;
 mod onesided;
 mod pull;
@@ -19,13 +20,14 @@ use alloc::vec::Vec;
 
 use portolan_matching::Matcher;
 
+use self::handover::Closing;
 pub use self::inline::InlineReceive;
 use self::inline::InlineSlot;
 pub use self::send::{BYTES_MAX, SendOptions, SendRefused};
 pub use self::share::SHARE_MIN;
 use crate::state::{
-    Dest, IncastDetector, Message, Ops, Part, Peers, Pulls, Regions, Room, Served, Slab,
-    TargetState, Waiting,
+    Dest, IncastDetector, LATE_SHARE, Message, Ops, Part, Peers, Pulls, Regions, Room, Served,
+    Slab, TargetState, Waiting,
 };
 use crate::values::{Kind, Lane, LaneTerms, OpId, PUSHED_MIN, Push, Sink, Source};
 
@@ -70,6 +72,10 @@ pub struct Config {
     /// way: puts that arrive in parts, answers that have not left. At least
     /// 1. Default 1,024.
     pub accesses_max: u32,
+    /// Memory for messages that closing senders hand over before a receive asks for them,
+    /// bytes, of all exchanges of the endpoint together: taken when used. One sender may
+    /// have an eighth of it, and so may all that nobody has added. Default 64 MiB.
+    pub late_bytes: u64,
 }
 
 impl Default for Config {
@@ -89,11 +95,18 @@ impl Default for Config {
             share_min: SHARE_MIN,
             regions_max: 1 << 16,
             accesses_max: 1 << 10,
+            late_bytes: 64 << 20,
         }
     }
 }
 
 impl Config {
+    /// What one sender may have of [`Config::late_bytes`].
+    #[must_use]
+    pub const fn late_share(&self) -> usize {
+        (self.late_bytes / LATE_SHARE) as usize
+    }
+
     /// What each sender may have kept here, if nothing else limits it.
     const fn part(&self) -> u64 {
         let others = if self.size > 2 { self.size - 1 } else { 1 };
@@ -157,6 +170,14 @@ pub struct Exchange<S, K> {
     closed: BTreeSet<u32>,
     /// Whoever had it is done with it.
     pub(crate) is_over: bool,
+    /// It begins to close: offers that no receive meets are not wanted.
+    pub(crate) is_refusing: bool,
+    /// Senders that close while they hold messages.
+    pub(crate) closing: BTreeMap<u32, Closing>,
+    /// Messages that are pulled before a receive asks for them, by the operation that does.
+    pub(crate) handovers: BTreeMap<OpId, u64>,
+    /// See [`Exchange::holds_any`].
+    pub(crate) held: Option<OpId>,
     /// Vectors for messages that are kept, to be used again.
     pub(crate) spare: Vec<Vec<u8>>,
     /// Something that was not taken may be taken now.
@@ -181,13 +202,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             peers: Peers::new(config.size),
             incast: IncastDetector::new(),
             second_pushes: BTreeMap::new(),
-            pulls: Pulls::new(config.pull_window.max(2)),
+            pulls: Pulls::new(config.pull_window.max(2), config.late_bytes),
             regions: Regions::new(config.regions_max, config.secret[0] ^ config.secret[1]),
             served: Slab::new(),
             targets: BTreeMap::new(),
             held_up: false,
             closed: BTreeSet::new(),
             is_over: false,
+            is_refusing: false,
+            closing: BTreeMap::new(),
+            handovers: BTreeMap::new(),
+            held: None,
             spare: Vec::new(),
             freed: false,
             hiding: Vec::new(),

@@ -3,6 +3,7 @@
 
 mod credit;
 mod lanes;
+mod late;
 mod messages;
 mod ops;
 mod outbox;
@@ -14,9 +15,10 @@ mod slab;
 
 pub(crate) use self::credit::{IncastDetector, Peer, Peers, Room};
 pub(crate) use self::lanes::Lanes;
+pub(crate) use self::late::{LATE_SHARE, Late};
 pub(crate) use self::messages::{Dest, Message, Origin, Part};
 pub(crate) use self::ops::{
-    Body, LEAST, Many, Meeting, Ops, Posted, Receive, ReceiveStage, Send, SendStage,
+    Body, LEAST, Many, Meeting, Op, Ops, Posted, Receive, ReceiveStage, Send, SendStage,
 };
 pub(crate) use self::outbox::{Lines, Outbox, Waiting};
 pub(crate) use self::pulls::Pulls;

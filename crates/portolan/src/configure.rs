@@ -19,6 +19,7 @@ fn exchange_config(settings: &Settings) -> Result<engine::ExchangeConfig, Settin
         pushed_bytes: settings.number("pushed_bytes")?,
         pushed_share: Some(settings.number("pushed_share")?).filter(|bytes| *bytes > 0),
         offers_max: settings.number("offers_max")?,
+        late_bytes: settings.number("late_bytes")?,
         pull_window: settings.number("pull_window")?,
         pull_chunk: settings.number("pull_chunk")?,
         share_min: settings.number("share_min")?,
@@ -167,6 +168,7 @@ mod tests {
             ("pushed_bytes", "5001"),
             ("pushed_share", "5002"),
             ("offers_max", "5003"),
+            ("late_bytes", "5012"),
             ("pull_window", "5004"),
             ("pull_chunk", "5005"),
             ("share_min", "5011"),
@@ -184,7 +186,7 @@ mod tests {
             (x.offers_max, x.pull_window, x.pull_chunk),
             (5003, 5004, 5005)
         );
-        assert_eq!(x.share_min, 5011);
+        assert_eq!((x.share_min, x.late_bytes), (5011, 5012));
         let (shm, net) = pushes(&settings).unwrap();
         assert_eq!((shm.whole, shm.first, shm.second), (5006, 5007, 5008));
         assert_eq!((net.whole, net.first, net.second), (5009, 5010, 0));

@@ -27,7 +27,7 @@ impl Core {
             self.suspect(of.rank, Death::Corrupt);
             return Took::Refused;
         }
-        if self.leaving || full {
+        if full || self.is_leaving(of.rank) {
             self.starved = true;
             return Took::NotNow;
         }

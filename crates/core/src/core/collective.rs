@@ -28,6 +28,9 @@ pub const BROADCAST: u16 = PORTS_RESERVED + 2;
 /// A rank is done with a space: (its number). It comes behind all that it sent in the
 /// space's flow, and behind its barriers in theirs.
 pub(crate) const LEFT: u16 = PORTS_RESERVED + 3;
+/// A rank closes: (spaces in which it still holds messages, a bit for each; 1 if its whole
+/// endpoint closes, 0 if spaces of it do).
+pub(super) const CLOSING: u16 = PORTS_RESERVED + 4;
 
 /// Who is dead, and why, if anybody is.
 pub type DeadPeer = Option<(u32, Death)>;
@@ -259,6 +262,7 @@ impl Core {
                 Ok(Ok(space)) => self.peer_left(on, a.meta.from, a.meta.flow, space),
                 _ => return Took::Refused,
             },
+            CLOSING => self.peer_closes(on, a.meta.from, word(0), word(1) != 0),
             _ => return Took::Refused,
         }
         Took::Whole
@@ -501,7 +505,7 @@ impl Core {
 
     /// Sends a message of the engine's own, now or as soon as there is credit.
     #[expect(clippy::too_many_arguments, reason = "the fields of a message")]
-    fn say(
+    pub(super) fn say(
         &mut self,
         out: &mut Out<'_>,
         rank: u32,

@@ -61,7 +61,7 @@ impl Core {
         let Some((kind, space)) = arrives(&a.meta) else {
             return CoreTook::Refused;
         };
-        if self.leaving && kind.stream() == Stream::Requests {
+        if kind.stream() == Stream::Requests && self.is_leaving(a.meta.from) {
             return self.not_now();
         }
         if self.has_news() {
@@ -74,6 +74,10 @@ impl Core {
                 Stream::Requests | Stream::Replies => self.not_now(),
             };
         };
+        // Before a space opens, messages of those that close are taken, and no accesses.
+        if kind.is_one_sided() && !self.is_open(space) {
+            return self.not_now();
+        }
         let message = Incoming {
             from: a.meta.from,
             kind,

@@ -210,16 +210,22 @@ impl Core {
         (self.closing, self.own_is_over) = (true, true);
     }
 
+    /// Whoever opened a space is done with it, and sends nothing new.
+    pub fn refuse_space(&mut self, id: SpaceId) {
+        self.own_is_over |= id == SpaceId::PROGRAM;
+        if let Some(space) = self.space(id) {
+            space.closed = true;
+        }
+    }
+
     /// Whoever opened a space is done with it: all its ports are closed, also those that
     /// it never bound. Others are told, behind all that it has sent. What it still sends
     /// goes on until [`crate::Engine::space_has_left`] says that nothing of it does.
     pub(crate) fn close_space(&mut self, on: &mut Onward<'_>, id: SpaceId) {
-        self.own_is_over |= id == SpaceId::PROGRAM;
-        let Some(space) = self.space(id) else {
-            return;
-        };
-        space.closed = true;
-        space.error_handler = None;
+        self.refuse_space(id);
+        if let Some(space) = self.space(id) {
+            space.error_handler = None;
+        }
         for port in self.ports.of_space(id) {
             // Its number is one that a program may name.
             let _ = self.close_port(&mut on.out, port);

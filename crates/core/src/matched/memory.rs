@@ -362,6 +362,14 @@ impl Sink for Scatter {
         }
         None
     }
+
+    fn owned(bytes: Vec<u8>) -> Self {
+        bytes.into()
+    }
+
+    fn into_owned(self) -> Vec<u8> {
+        self.first.into_vec().unwrap_or_default()
+    }
 }
 
 /// Memory that is mapped lazily is mapped now.

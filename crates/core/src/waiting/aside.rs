@@ -7,7 +7,7 @@
 //! sender has under way when it hears of the stop is bounded by its credit, or by the
 //! rings of shared memory. A sender that does not stop is judged corrupt.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use crate::values::FlowOf;
 
@@ -35,6 +35,9 @@ pub struct Aside {
     flows: [u32; 2],
     /// Flows whose sender is to hear that it is to stop, or to go on.
     pub untold: Vec<(FlowOf, bool)>,
+    /// Senders that close, and how many bytes of a flow they may have set aside before they
+    /// are told to stop it: what they still hold is lost with them.
+    closing: HashMap<u32, usize>,
 }
 
 /// One that is shared by all flows beyond those there can be.
@@ -64,15 +67,37 @@ impl Aside {
 
     /// Counts bytes of a flow that is in the list; gives how many there are now.
     pub fn grow(&mut self, of: FlowOf, bytes: usize) -> usize {
+        let (messages, most) = match self.closing.get(&of.rank) {
+            Some(room) => (usize::MAX, STOP_BYTES.max(*room)),
+            None => (STOP_MESSAGES, STOP_BYTES),
+        };
         let Some(queue) = self.of(of) else { return 0 };
         queue.bytes += bytes;
-        let much = queue.waiting.len() >= STOP_MESSAGES || queue.bytes >= STOP_BYTES;
         let total = queue.bytes;
+        let much = queue.waiting.len() >= messages || total >= most;
         if much && !queue.stopped {
             queue.stopped = true;
             self.untold.push((of, true));
         }
         total
+    }
+
+    /// A sender closes: it may go on in the flows that it was told to stop, while there is
+    /// `room` of so many bytes.
+    pub fn note_closing(&mut self, rank: u32, room: usize) {
+        self.closing.insert(rank, room);
+        let stopped = |queue: &&mut Queue| queue.of.rank == rank && queue.stopped;
+        for queue in self.queues.iter_mut().filter(stopped) {
+            if queue.bytes < room {
+                queue.stopped = false;
+                self.untold.push((queue.of, false));
+            }
+        }
+    }
+
+    /// Whether a sender has said that it closes.
+    pub fn is_closing(&self, rank: u32) -> bool {
+        self.closing.contains_key(&rank)
     }
 
     /// Puts a message behind those of its flow.
@@ -106,6 +131,7 @@ impl Aside {
             queue.stopped = false;
         }
         self.untold.retain(|(of, _)| of.rank != rank);
+        self.closing.remove(&rank);
         self.drop_empty();
     }
 

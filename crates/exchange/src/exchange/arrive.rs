@@ -7,7 +7,7 @@ use super::send::BYTES_MAX;
 use crate::state::{Arriving, Dest, Origin, Part};
 use crate::values::{
     Incoming, Kind, OVERHEAD, OVERLAP, OpId, PUSHED_MIN, Probed, SECOND, SHARES, Sink, Source,
-    Took, Words,
+    Took, UNWANTED, Words,
 };
 
 /// The number of a message that is never kept.
@@ -56,7 +56,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 Took::Whole
             }
             Kind::Done => {
-                self.answered(m.from, OpId(Words(m.args).or_zero(0)));
+                let words = Words(m.args);
+                let wanted = words.or_zero(1) != UNWANTED;
+                self.answered(m.from, OpId(words.or_zero(0)), wanted);
                 Took::Whole
             }
             Kind::Credit => {
@@ -148,10 +150,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let full =
             (self.peers.get(m.from)).is_some_and(|peer| peer.offers >= self.config.offers_max);
         let envelope = what.envelope();
-        if full
-            && !self.stands(|selector| selector.fits(&envelope))
-            && self.matcher.peek_posted(&envelope).is_none()
-        {
+        let is_unmet = |this: &Self| {
+            !this.stands(|selector| selector.fits(&envelope))
+                && this.matcher.peek_posted(&envelope).is_none()
+        };
+        if full && !self.is_refusing && is_unmet(self) {
             return Took::NotNow;
         }
         if !self.charge(m.from, pushed, total) {
@@ -163,7 +166,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             shares: flags & SHARES != 0,
         };
         let missing = u32::from(!m.is_whole()) + u32::from(second > 0);
-        let dest = if let Some(id) = self.first_receive(&what) {
+        let dest = if self.is_refusing && is_unmet(self) {
+            self.say(m.from, Kind::Done, [op, UNWANTED]);
+            self.free_pushed(m.from, pushed);
+            Dest::Message(NO_MESSAGE)
+        } else if let Some(id) = self.first_receive(&what) {
             self.meet(id, &what, origin, pushed, missing, overlap);
             self.write(id, 0, m.payload);
             // The request first: word of free room can wait for it.
@@ -173,7 +180,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Dest::Receive(id)
         } else {
             let body = self.body(m.payload, pushed);
-            Dest::Message(self.keep(what, origin, body, pushed, missing, overlap))
+            let number = self.keep(what, origin, body, pushed, missing, overlap);
+            self.note_late(m.from, number);
+            Dest::Message(number)
         };
         if second > 0 {
             self.ops.lanes.expect(m.from, 1);
@@ -345,6 +354,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     message.pushes = message.pushes.saturating_sub(1);
                     if message.pushes == 0 {
                         self.move_body(number);
+                        self.hand_over();
                     }
                 }
             }

@@ -58,6 +58,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Some(peer) if !peer.dead => peer.dead = true,
             _ => return,
         }
+        self.closing.remove(&rank);
         self.lose(Some(rank), OpError::PeerDead);
         if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
@@ -204,7 +205,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
         }
         self.matcher = Matcher::new(self.config.secret);
-        self.messages = Slab::new();
+        self.closing.clear();
+        let messages = core::mem::replace(&mut self.messages, Slab::new());
+        for (_, message) in messages.iter() {
+            self.free_late(message.what.from, message.late);
+        }
         for rank in 0..self.config.size {
             if self.peers.all[rank as usize].is_some() {
                 self.peers.renew(rank);

@@ -89,7 +89,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    fn new_receive(
+    pub(crate) fn new_receive(
         &mut self,
         source: Option<u32>,
         tag: u64,
@@ -207,6 +207,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             met: None,
             claimed: false,
             lost: false,
+            late: 0,
         })
     }
 
@@ -247,7 +248,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let (what, origin, lost) = (message.what, message.origin, message.lost);
         let (pushes, overlap) = (message.pushes, message.overlap);
-        let pushed = message.body.len() as u64;
+        // Of a message that is being handed over the body comes in one.
+        let pushed = match origin {
+            Origin::Eager => what.total,
+            _ => message.body.len() as u64,
+        };
         message.met = Some(id);
         self.meet(id, &what, origin, pushed, pushes, overlap);
         if lost {
@@ -296,6 +301,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.keep_vector(message.body);
         self.freed = true;
         self.free_pushed(from, message.charge);
+        self.free_late(from, message.late);
     }
 
     /// Pushed bytes are no longer kept.

@@ -209,20 +209,25 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             match send.stage {
                 SendStage::Eager | SendStage::Answered => self.ops.end(id, Ok(())),
                 SendStage::Lost(why) => self.ops.end(id, Err(why)),
-                SendStage::Waiting | SendStage::Offered => {}
+                SendStage::Waiting | SendStage::Offered | SendStage::Unwanted => {}
             }
         }
     }
 
-    /// The receiver needs no more of an offered message.
-    pub(crate) fn answered(&mut self, from: u32, id: OpId) {
+    /// The receiver needs no more of an offered message. One that it did not want ends when
+    /// the receiver does, with the reason for that.
+    pub(crate) fn answered(&mut self, from: u32, id: OpId, wanted: bool) {
         if let Some(send) = self.ops.send(id)
             && send.to == from
             && send.stage == SendStage::Offered
         {
             send.stage = match self.is_over {
                 true => SendStage::Lost(OpError::Closed),
-                false => SendStage::Answered,
+                false if wanted => SendStage::Answered,
+                false => {
+                    send.stage = SendStage::Unwanted;
+                    return;
+                }
             };
             self.ops.set_awaits(id, NOBODY);
             self.end_send(id);

@@ -45,7 +45,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub(crate) fn end_receive(&mut self, id: OpId, result: Result<(), OpError>) {
         let published = self.ops.meeting(id).filter(|it| it.published != 0);
         let Some(meeting) = published else {
-            return self.ops.end(id, result);
+            return self.end_met(id, result);
         };
         meeting.ending = Some(result);
         // Nothing more of it is taken.
@@ -56,7 +56,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     pub(crate) fn has_withdrawn(&mut self, id: OpId) {
         if let Some(result) = self.ops.meeting(id).and_then(|meeting| meeting.ending) {
-            self.ops.end(id, result);
+            self.end_met(id, result);
         }
     }
 

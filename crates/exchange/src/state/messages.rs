@@ -35,6 +35,8 @@ pub(crate) struct Message {
     pub claimed: bool,
     /// Its sender died before it was complete.
     pub lost: bool,
+    /// Bytes of the memory for messages of closing senders that it takes.
+    pub late: u64,
 }
 
 impl Message {

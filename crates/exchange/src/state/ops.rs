@@ -7,8 +7,8 @@ use portolan_matching::ReceiveTicket;
 
 use super::{Lanes, Remote, Slab};
 use crate::values::{
-    Count, CounterId, LaneTerms, Located, NOBODY, Notify, OpError, OpId, Probed, QueueId, Range,
-    Sink,
+    Count, CounterId, LaneTerms, Located, NOBODY, NOWHERE, Notify, OpError, OpId, Probed, QueueId,
+    Range, Sink,
 };
 
 /// How far a send has come.
@@ -20,6 +20,8 @@ pub(crate) enum SendStage {
     Eager,
     /// It was offered: an answer ends it.
     Offered,
+    /// The receiver closes and does not want it: its end as a peer is to follow.
+    Unwanted,
     /// The receiver is done with it.
     Answered,
     /// The receiver is dead, or all is over.
@@ -216,6 +218,20 @@ pub(crate) struct Op<S, K> {
 }
 
 impl<S, K> Op<S, K> {
+    /// The rank that a message or an access goes to which has not ended, and of whose good end
+    /// nobody would hear.
+    pub fn unreported_to(&self) -> Option<u32> {
+        let heard = self.notify.queue != Some(NOWHERE) && !self.notify.only_errors;
+        if heard || self.ended.is_some() {
+            return None;
+        }
+        match &self.body {
+            Body::Send(send) if send.stage != SendStage::Unwanted => Some(send.to),
+            Body::Remote(remote) => Some(remote.to),
+            Body::Send(_) | Body::Message(_) | Body::Receive(_) => None,
+        }
+    }
+
     /// The sender's operation of a message of this rank that is being received, if it waits
     /// for an answer.
     pub fn offer_of(&self, rank: u32) -> Option<u64> {

@@ -5,7 +5,7 @@
 
 use alloc::collections::BTreeMap;
 
-use super::Meeting;
+use super::{Late, Meeting};
 use crate::values::OpId;
 
 /// Where several ranks are asked at once, this part of the window is for all of
@@ -25,15 +25,18 @@ pub(crate) struct Pulls {
     window: u64,
     /// Whose turn it is, if it is another's than that of the exchange that has it.
     pub turn: Option<u8>,
+    /// Where messages go that are pulled before a receive asks for them.
+    pub late: Late,
 }
 
 impl Pulls {
-    pub const fn new(window: u64) -> Self {
+    pub const fn new(window: u64, late_bytes: u64) -> Self {
         Self {
             waiting: BTreeMap::new(),
             outstanding: BTreeMap::new(),
             window,
             turn: None,
+            late: Late::new(late_bytes),
         }
     }
 

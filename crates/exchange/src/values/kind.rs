@@ -7,7 +7,7 @@
 //! | 2 | push | sender's operation | second push |
 //! | 3 | pull | sender's operation, offset, length, receiver's operation, key of the memory for it or 0 | |
 //! | 4 | pulled | receiver's operation, offset, bytes that were written there if there is no payload | the bytes |
-//! | 5 | done | sender's operation | |
+//! | 5 | done | sender's operation, 1 if the message is not wanted | |
 //! | 6 | credit | bytes that may be pushed since connect | |
 //! | 7 | put | key, salt, offset, initiator's operation or 0, flags, port and word of the signal if there is one | the bytes |
 //! | 8 | get | key, salt, offset, length of the whole get, initiator's operation, where in the get, flags and bytes of this request | |
@@ -43,7 +43,7 @@ pub enum Kind {
     Pull = 3,
     /// The part.
     Pulled = 4,
-    /// The receiver has, or does not want, what is missing of an offer.
+    /// The receiver has what is missing of an offer, or does not want it.
     Done = 5,
     /// More may be pushed.
     Credit = 6,
@@ -145,6 +145,9 @@ pub(crate) const OVERLAP: u64 = 1 << 63;
 pub(crate) const SHARES: u64 = 1 << 62;
 /// The bytes of its second push.
 pub(crate) const SECOND: u64 = (1 << 48) - 1;
+
+/// Of the word that ends an offer: the receiver closes, and has not received the message.
+pub(crate) const UNWANTED: u64 = 1;
 
 /// Of an access: it waits until the initiator's puts before it are there.
 pub(crate) const FENCE: u64 = 1 << 63;

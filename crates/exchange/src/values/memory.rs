@@ -1,5 +1,7 @@
 //! Memory of operations and regions, as the exchange sees it.
 
+use alloc::vec::Vec;
+
 /// Bytes that a message or a put is read from, in one piece or several.
 pub trait Source {
     /// How many.
@@ -51,4 +53,14 @@ pub trait Sink {
 
     /// The range as one slice; `None` if it lies in several pieces.
     fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]>;
+
+    /// Memory of the exchange's own, for a message that is fetched before its receive comes.
+    fn owned(bytes: Vec<u8>) -> Self
+    where
+        Self: Sized;
+
+    /// What [`Sink::owned`] was given, with what was written there.
+    fn into_owned(self) -> Vec<u8>
+    where
+        Self: Sized;
 }

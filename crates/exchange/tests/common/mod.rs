@@ -124,6 +124,14 @@ impl Sink for Pieces {
             _ => None,
         }
     }
+
+    fn owned(bytes: Vec<u8>) -> Self {
+        Self(vec![bytes])
+    }
+
+    fn into_owned(self) -> Vec<u8> {
+        self.0.concat()
+    }
 }
 
 /// A message on its way.

@@ -128,6 +128,7 @@ impl Run {
             pull_window: 1 + rng.below(2_000),
             pull_chunk: 1 + rng.below(700),
             share_min: rng.below(2_000),
+            late_bytes: [0, 8 << 10, 64 << 20][rng.below(3) as usize],
             ..Config::default()
         };
         let mut cluster = Cluster::new(size, &config, net);
@@ -589,6 +590,12 @@ fn run(seed: u64, deaths: bool) -> Seen {
             13 if deaths && alive.len() > 1 && run.rng.chance(10) => {
                 run.cluster.kill(rank);
                 mark_dead(&mut run, rank);
+            }
+            14 => {
+                // It goes on all the same: what it offers is only taken sooner.
+                let other = alive[run.rng.below(alive.len() as u64) as usize];
+                let stranger = run.rng.chance(50);
+                (run.cluster).with(rank, |x| x.peer_closes(other, stranger));
             }
             _ => {
                 run.carry();

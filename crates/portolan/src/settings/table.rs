@@ -142,6 +142,13 @@ pub const SETTINGS: &[Setting] = &[
         "longer matched messages of one sender that may wait here for a receive",
     ),
     row(
+        "late_bytes",
+        "67108864",
+        "bytes",
+        (0, 1 << 40),
+        "memory for matched messages that senders hand over when they close, before a receive asks for them: taken when used, an eighth at most for one sender, and for all that were not added",
+    ),
+    row(
         "pull_window",
         "524288",
         "bytes",

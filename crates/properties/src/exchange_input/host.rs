@@ -84,6 +84,18 @@ impl Sink for Bytes {
         let range = &mut self.bytes[at as usize..][..bytes];
         (!self.pieces).then_some(range)
     }
+
+    fn owned(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            of: Use::Anybody,
+            pieces: false,
+        }
+    }
+
+    fn into_owned(self) -> Vec<u8> {
+        self.bytes
+    }
 }
 
 /// Memory of regions: which bytes of it others have been permitted to touch.

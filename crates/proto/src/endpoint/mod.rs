@@ -112,6 +112,13 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         self.core.closes_owed == 0 && used.all(|c| c.listed == Listed::Free || c.is_settled())
     }
 
+    /// Peers that have stopped flows of ours.
+    pub fn stopped_by(&self) -> impl Iterator<Item = PeerId> {
+        let used = self.conns[..self.core.conns_used as usize].iter();
+        used.filter(|c| c.listed != Listed::Free && c.stops.are_stopped())
+            .map(|c| c.peer)
+    }
+
     /// Whether everything sent to anybody has left at least once. What was
     /// given up and is to leave again has not.
     #[must_use]

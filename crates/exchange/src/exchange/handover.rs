@@ -1,0 +1,196 @@
+//! Handover: what a sender still holds when it closes is pulled before a receive asks for
+//! it, so that a message that was accepted arrives though its receiver is late.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Exchange;
+use crate::state::{Op, Origin, ReceiveStage};
+use crate::values::{Kind, Memory, Notify, OVERHEAD, OpError, OpId, Sink, Source, UNWANTED};
+
+/// A sender that closes, and its messages that were not pulled yet, in matching order.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    /// Nobody has added it.
+    stranger: bool,
+    messages: VecDeque<u64>,
+}
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// The ranks for which this one holds messages or accesses that were accepted, and of
+    /// whose end nobody hears: before the end each is told that this rank closes. It answers
+    /// when it has the bytes, or does not want them.
+    #[must_use]
+    pub fn holds_for(&self) -> Vec<u32> {
+        let held = self
+            .ops
+            .slab
+            .iter()
+            .filter_map(|(_, op)| op.unreported_to());
+        let mut ranks: Vec<u32> = held.filter(|rank| *rank != self.config.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    /// Whether there still is such a message or access.
+    pub fn holds_any(&mut self) -> bool {
+        let me = self.config.rank;
+        let holds = |op: &Op<S, K>| op.unreported_to().is_some_and(|rank| rank != me);
+        // Asked again and again: the one that was found last mostly still is one.
+        if !(self.held.and_then(|id| self.ops.get(id))).is_some_and(holds) {
+            let found = self.ops.slab.iter().find(|(_, op)| holds(op));
+            self.held = found.map(|(id, _)| OpId(id));
+        }
+        self.held.is_some()
+    }
+
+    /// Whoever had this exchange begins to close it: messages that are offered and that no
+    /// receive has met are not wanted any more, and their senders need not wait.
+    pub fn refuse_offers(&mut self) {
+        self.is_refusing = true;
+        self.closing.clear();
+        let waiting = self.matcher.unexpected();
+        let waiting: Vec<_> = waiting
+            .map(|(ticket, _, number)| (ticket, *number))
+            .collect();
+        for (ticket, number) in waiting {
+            if self.refuse_message(number) {
+                self.matcher.claim_ticket(ticket);
+            }
+        }
+        let claimed = self.messages.iter().filter(|(_, message)| message.claimed);
+        for number in claimed.map(|(number, _)| number).collect::<Vec<_>>() {
+            self.refuse_message(number);
+        }
+    }
+
+    fn refuse_message(&mut self, number: u64) -> bool {
+        let Some(message) = self.messages.get(number) else {
+            return false;
+        };
+        let (Origin::Offer { op, .. }, None) = (message.origin, message.met) else {
+            return false;
+        };
+        let from = message.what.from;
+        self.say(from, Kind::Done, [op, UNWANTED]);
+        self.release_message(number);
+        true
+    }
+
+    /// A rank closes, and holds messages that no receive has met: they are pulled as far as
+    /// there is room. `stranger`: nobody has added it.
+    pub fn peer_closes(&mut self, rank: u32, stranger: bool) {
+        let lives = self.peers.get(rank).is_some_and(|peer| !peer.dead);
+        if !lives || self.is_over || self.is_refusing || self.closing.contains_key(&rank) {
+            return;
+        }
+        let mut waiting: Vec<_> = (self.matcher.unexpected())
+            .filter(|(_, envelope, _)| envelope.source == rank)
+            .map(|(ticket, _, number)| (ticket, *number))
+            .collect();
+        waiting.sort_unstable();
+        let claimed = self.messages.iter().filter(|(_, message)| message.claimed);
+        let messages = (claimed.filter(|(_, message)| message.what.from == rank))
+            .map(|(number, _)| number)
+            .chain(waiting.into_iter().map(|(_, number)| number))
+            .collect();
+        self.closing.insert(rank, Closing { stranger, messages });
+        self.hand_over();
+    }
+
+    /// A message is kept whose sender may be closing.
+    pub(crate) fn note_late(&mut self, from: u32, number: u64) {
+        if let Some(closing) = self.closing.get_mut(&from) {
+            closing.messages.push_back(number);
+            self.hand_over();
+        }
+    }
+
+    /// Has messages of closing senders pulled, as far as there is room.
+    pub(crate) fn hand_over(&mut self) {
+        if self.closing.is_empty() {
+            return;
+        }
+        let mut all = core::mem::take(&mut self.closing);
+        let mut waits = false;
+        for (rank, closing) in &mut all {
+            while let Some(&number) = closing.messages.front()
+                && self.fetch_early(*rank, closing.stranger, number)
+            {
+                closing.messages.pop_front();
+            }
+            waits |= !closing.messages.is_empty();
+        }
+        self.closing = all;
+        self.pulls.late.set_waiting(self.config.number, waits);
+    }
+
+    /// Begins to pull a message into memory of the exchange's own; false: not now. What
+    /// needs it no more counts as begun.
+    fn fetch_early(&mut self, from: u32, stranger: bool, number: u64) -> bool {
+        let Some(message) = self.messages.get_mut(number) else {
+            return true;
+        };
+        if message.met.is_some() || !matches!(message.origin, Origin::Offer { .. }) {
+            return true;
+        }
+        let (what, overlap) = (message.what, message.overlap);
+        let bytes = what.total.saturating_add(OVERHEAD);
+        if message.pushes > 0 || !self.pulls.late.take(from, stranger, bytes) {
+            return false;
+        }
+        let origin = core::mem::replace(&mut message.origin, Origin::Eager);
+        let mut body = core::mem::take(&mut message.body);
+        let pushed = body.len() as u64;
+        body.resize(what.total as usize, 0);
+        // To whoever receives it this is a push that is missing.
+        (message.pushes, message.late) = (1, bytes);
+        if let Some(peer) = self.peers.get(from) {
+            peer.offers -= 1;
+        }
+        self.freed = true;
+        let stage = ReceiveStage::Posted(None);
+        let id = self.new_receive(Some(from), what.tag, K::owned(body), Notify::NONE, stage);
+        self.handovers.insert(id, number);
+        self.meet(id, &what, origin, pushed, 0, overlap);
+        self.fetch_rest(id);
+        self.settle(id);
+        true
+    }
+
+    /// A receive that had met its message ends, or the handover of one.
+    pub(crate) fn end_met(&mut self, id: OpId, result: Result<(), OpError>) {
+        let handover = if self.handovers.is_empty() {
+            None
+        } else {
+            self.handovers.remove(&id)
+        };
+        self.ops.end(id, result);
+        let Some(number) = handover else { return };
+        let Some((_, Some(Memory::Sink(sink)))) = self.take(id) else {
+            return;
+        };
+        // One that was lost goes with its sender.
+        if result.is_ok()
+            && let Some(message) = self.messages.get_mut(number)
+        {
+            message.body = sink.into_owned();
+            message.pushes = 0;
+            self.move_body(number);
+        }
+    }
+
+    /// Room for messages of closing senders is free again.
+    pub(crate) fn free_late(&mut self, from: u32, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let number = self.config.number;
+        if let Some(other) = self.pulls.late.give_back(number, from, bytes) {
+            self.pulls.turn.get_or_insert(other);
+            self.freed = true;
+        }
+        self.hand_over();
+    }
+}

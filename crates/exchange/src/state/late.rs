@@ -1,0 +1,106 @@
+//! Memory for messages that closing senders hand over: taken when used, and bounded for each
+//! sender.
+
+use alloc::collections::BTreeMap;
+
+/// One sender may have this part of it, and so may all together that nobody has added.
+pub(crate) const LATE_SHARE: u64 = 8;
+
+/// What one sender has of it.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    bytes: u64,
+    stranger: bool,
+}
+
+/// One for all exchanges of an endpoint; it goes with the schedule of pulls.
+#[derive(Debug)]
+pub(crate) struct Late {
+    max: u64,
+    held: BTreeMap<u32, Held>,
+    /// Exchanges in which messages wait for room: a bit for each.
+    waiting: u16,
+}
+
+impl Late {
+    pub const fn new(max: u64) -> Self {
+        Self {
+            max,
+            held: BTreeMap::new(),
+            waiting: 0,
+        }
+    }
+
+    /// Takes room for so many bytes of a sender's, if there is any.
+    pub fn take(&mut self, from: u32, stranger: bool, bytes: u64) -> bool {
+        let (mut all, mut strangers, mut own) = (0, 0, 0);
+        for (rank, held) in &self.held {
+            all += held.bytes;
+            strangers += if held.stranger { held.bytes } else { 0 };
+            own += if *rank == from { held.bytes } else { 0 };
+        }
+        let share = self.max / LATE_SHARE;
+        let fits = own.saturating_add(bytes) <= share
+            && all.saturating_add(bytes) <= self.max
+            && !(stranger && strangers.saturating_add(bytes) > share);
+        if fits {
+            let held = self.held.entry(from).or_insert(Held { bytes: 0, stranger });
+            held.bytes += bytes;
+        }
+        fits
+    }
+
+    /// Gives room back; returns the exchange that waits for some, if it is another than
+    /// `exchange`.
+    pub fn give_back(&mut self, exchange: u8, from: u32, bytes: u64) -> Option<u8> {
+        if let Some(held) = self.held.get_mut(&from) {
+            held.bytes = held.bytes.saturating_sub(bytes);
+            if held.bytes == 0 {
+                self.held.remove(&from);
+            }
+        }
+        let others = self.waiting & !(1 << exchange);
+        (others != 0).then(|| others.trailing_zeros() as u8)
+    }
+
+    /// Whether messages of an exchange wait for room.
+    pub const fn set_waiting(&mut self, exchange: u8, waits: bool) {
+        let bit = 1 << exchange;
+        self.waiting = if waits {
+            self.waiting | bit
+        } else {
+            self.waiting & !bit
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_has_an_eighth_and_strangers_have_one_together() {
+        let mut late = Late::new(800);
+        assert!(late.take(1, false, 100));
+        assert!(!late.take(1, false, 1));
+        assert!(late.take(2, true, 60) && late.take(3, true, 40));
+        assert!(!late.take(4, true, 1));
+        assert_eq!(late.give_back(0, 2, 60), None);
+        assert!(late.take(4, true, 60));
+        for known in 5..11 {
+            assert!(late.take(known, false, 100));
+        }
+        assert!(!late.take(11, false, 1));
+    }
+
+    #[test]
+    fn who_waits_in_another_exchange_hears_of_room() {
+        let mut late = Late::new(80);
+        assert!(late.take(1, false, 10));
+        late.set_waiting(3, true);
+        assert_eq!(late.give_back(3, 1, 5), None);
+        assert_eq!(late.give_back(0, 1, 5), Some(3));
+        late.set_waiting(3, false);
+        assert_eq!(late.give_back(0, 1, 5), None);
+    }
+}

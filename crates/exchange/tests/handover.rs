@@ -1,0 +1,217 @@
+//! What a sender still holds when it closes: its receiver takes it before it asks for it.
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod common;
+
+use common::{Cluster, Net, Pieces};
+use portolan_exchange::{
+    Config, Notify, OpError, OpId, Push, QueueId, Selector, SendOptions, Statistics,
+};
+
+const BYTES: usize = 600;
+
+fn cluster(config: Config, direct: bool) -> Cluster {
+    let net = Net {
+        room: 1_000,
+        copied: 1 << 20,
+        direct,
+        push: Push {
+            whole: 3_000,
+            first: 100,
+            second: 50,
+            ..Push::DEFAULT
+        },
+        ..Net::default()
+    };
+    Cluster::new(3, &config, net)
+}
+
+fn carry(c: &mut Cluster) {
+    while let Some(way) = c.busy().first().copied() {
+        c.carry(way, 200, |_, _| {});
+    }
+}
+
+/// Of a send with these nobody hears, but where it fails.
+fn injected() -> SendOptions {
+    let notify = Notify {
+        queue: Some(QueueId(0)),
+        only_errors: true,
+        ..Notify::NONE
+    };
+    SendOptions {
+        notify,
+        ..SendOptions::default()
+    }
+}
+
+/// Rank 0 sends rank 1 so many messages, each of `bytes` times its number.
+fn inject(c: &mut Cluster, numbers: std::ops::Range<u8>, bytes: usize) {
+    for number in numbers {
+        let from = Pieces(vec![vec![number; bytes]]);
+        let sent = c.post_send(0, 1, number.into(), &injected(), from);
+        sent.expect("the rank is alive");
+    }
+}
+
+fn receive(c: &mut Cluster, selector: &Selector) -> OpId {
+    let into = Pieces(vec![vec![0; 20_000]]);
+    c.with(1, |x| x.post_receive(selector, into, Notify::NONE))
+}
+
+/// Its end, and of a good one the tag and the bytes.
+fn ended(c: &mut Cluster, op: OpId) -> Option<Result<(u64, Vec<u8>), OpError>> {
+    let (done, memory) = c.ranks[1].take(op).filter(|_| true)?;
+    let Some(portolan_exchange::Memory::Sink(sink)) = memory else {
+        panic!("no memory comes back");
+    };
+    let bytes = sink.bytes()[..done.bytes as usize].to_vec();
+    Some(done.result.map(|()| (done.tag, bytes)))
+}
+
+fn anything() -> Selector {
+    Selector::any(0).ignoring(u64::MAX)
+}
+
+fn closes(c: &mut Cluster) {
+    c.with(0, |x| x.refuse_offers());
+    c.with(1, |x| x.peer_closes(0, false));
+}
+
+fn holds(c: &mut Cluster) -> bool {
+    let found = c.ranks[0].holds_any();
+    assert_eq!(c.ranks[0].holds_for(), if found { vec![1] } else { vec![] });
+    found
+}
+
+#[test]
+fn what_is_held_comes_in_order_however_late_the_receiver_is() {
+    for direct in [false, true] {
+        let mut c = cluster(Config::default(), direct);
+        // Beyond the credit of whoever was never heard of, short ones and long ones.
+        inject(&mut c, 0..20, BYTES);
+        inject(&mut c, 20..25, 9_000);
+        carry(&mut c);
+        assert!(holds(&mut c));
+        closes(&mut c);
+        carry(&mut c);
+        assert!(!holds(&mut c));
+        c.kill(0);
+        for number in 0..25 {
+            let op = receive(&mut c, &anything());
+            let bytes = if number < 20 { BYTES } else { 9_000 };
+            let expected = (u64::from(number), vec![number; bytes]);
+            assert_eq!(ended(&mut c, op), Some(Ok(expected)));
+        }
+        // Then nothing more comes of it.
+        let op = receive(&mut c, &Selector::from(0, 7));
+        assert_eq!(ended(&mut c, op), Some(Err(OpError::PeerDead)));
+        assert_eq!(c.ranks[1].statistics(), Statistics::default());
+    }
+}
+
+#[test]
+fn a_receive_meets_a_message_on_its_way_and_claims_keep_theirs() {
+    let mut c = cluster(Config::default(), false);
+    inject(&mut c, 0..20, BYTES);
+    inject(&mut c, 20..23, 9_000);
+    carry(&mut c);
+    let (claimed, _) = c.ranks[1].claim(&Selector::any(21)).expect("it waits");
+    closes(&mut c);
+    // Some have begun to arrive.
+    for _ in 0..20 {
+        let way = c.busy()[0];
+        c.carry(way, 200, |_, _| {});
+    }
+    let early = receive(&mut c, &Selector::any(20));
+    let short = receive(&mut c, &Selector::any(3));
+    carry(&mut c);
+    assert!(!holds(&mut c));
+    assert_eq!(ended(&mut c, early), Some(Ok((20, vec![20; 9_000]))));
+    assert_eq!(ended(&mut c, short), Some(Ok((3, vec![3; BYTES]))));
+    c.kill(0);
+    let into = Pieces(vec![vec![0; 20_000]]);
+    let op = c.with(1, |x| x.receive_claimed(claimed, into, Notify::NONE));
+    assert_eq!(ended(&mut c, op), Some(Ok((21, vec![21; 9_000]))));
+    for number in [0, 1, 2, 4, 5, 6, 7, 8, 9, 10] {
+        let op = receive(&mut c, &anything());
+        let expected = (u64::from(number), vec![number; BYTES]);
+        assert_eq!(ended(&mut c, op), Some(Ok(expected)));
+    }
+}
+
+#[test]
+fn what_is_offered_after_the_word_is_taken_too() {
+    let mut c = cluster(Config::default(), false);
+    inject(&mut c, 0..20, BYTES);
+    // The word overtakes them.
+    closes(&mut c);
+    carry(&mut c);
+    assert!(!holds(&mut c));
+}
+
+#[test]
+fn beyond_the_memory_for_it_the_sender_waits_for_receives() {
+    let config = Config {
+        late_bytes: 8 * 3 * (BYTES as u64 + 128),
+        ..Config::default()
+    };
+    let mut c = cluster(config, false);
+    inject(&mut c, 0..20, BYTES);
+    closes(&mut c);
+    carry(&mut c);
+    let mut received = 0;
+    while holds(&mut c) {
+        let op = receive(&mut c, &anything());
+        carry(&mut c);
+        let expected = (u64::from(received), vec![received; BYTES]);
+        assert_eq!(ended(&mut c, op), Some(Ok(expected)));
+        received += 1;
+    }
+    // Five were pushed, and three are kept beside the last that was received.
+    assert!((10..18).contains(&received), "{received}");
+}
+
+#[test]
+fn of_two_that_close_at_once_neither_waits_for_the_other() {
+    let mut c = cluster(Config::default(), false);
+    inject(&mut c, 0..20, BYTES);
+    let plain = c.post_send(
+        0,
+        1,
+        9,
+        &SendOptions::default(),
+        Pieces(vec![vec![9; 20_000]]),
+    );
+    let plain = plain.expect("the rank is alive");
+    carry(&mut c);
+    c.with(1, |x| x.refuse_offers());
+    carry(&mut c);
+    assert!(!holds(&mut c));
+    // What comes later is not kept either.
+    inject(&mut c, 20..40, BYTES);
+    carry(&mut c);
+    assert!(!holds(&mut c));
+    // Whoever waits for the end of a send hears why it failed.
+    assert_eq!(c.ranks[0].is_done(plain), Some(false));
+    c.kill(1);
+    let (done, _) = c.ranks[0].take(plain).expect("it has ended");
+    assert_eq!(done.result, Err(OpError::PeerDead));
+}
+
+#[test]
+fn what_is_half_way_when_the_sender_dies_is_lost_and_nothing_else() {
+    let mut c = cluster(Config::default(), false);
+    inject(&mut c, 0..1, BYTES);
+    inject(&mut c, 1..2, 9_000);
+    carry(&mut c);
+    closes(&mut c);
+    let way = c.busy()[0];
+    c.carry(way, 200, |_, _| {});
+    c.kill(0);
+    let first = receive(&mut c, &anything());
+    assert_eq!(ended(&mut c, first), Some(Ok((0, vec![0; BYTES]))));
+    let second = receive(&mut c, &Selector::from(0, 1));
+    assert_eq!(ended(&mut c, second), Some(Err(OpError::PeerDead)));
+    assert_eq!(c.ranks[1].statistics(), Statistics::default());
+}
