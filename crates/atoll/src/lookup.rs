@@ -98,7 +98,7 @@ impl Lookups {
             lock(&of_answers).answer(m.arg(0), m.from, answer_of(m));
         });
         let answers = answers.on_error(move |_, event| {
-            if let Event::PeerDead { rank, why } = *event {
+            if let Event::PeerDead { rank, why, .. } = *event {
                 for (from, place) in lock(&of_deaths).open.values_mut() {
                     if *from == rank {
                         place.get_or_insert(Err(why.into()));

@@ -264,7 +264,7 @@ impl Core {
     /// A peer is dead: its messages that are not complete go, ours to it fail.
     pub(crate) fn mark_dead(&mut self, rank: u32, why: Death) {
         if let Some(left) = self.set_dead(rank, why) {
-            self.emit_to_all(Event::PeerDead { rank, why }, left);
+            self.emit_to_all(Event::dead(rank, why), left);
         }
     }
 

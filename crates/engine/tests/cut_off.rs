@@ -41,7 +41,11 @@ fn who_cannot_be_sent_to_is_cut_off_and_the_error_is_named() {
             rank: 1,
             failure: Some(failure),
         },
-        Event::PeerDead { rank: 1, why },
+        Event::PeerDead {
+            rank: 1,
+            why,
+            lost: 0,
+        },
     ] = told.lock().unwrap()[..]
     else {
         panic!("{:?}", told.lock().unwrap());
@@ -154,8 +158,25 @@ fn who_cannot_receive_gives_nobody_up_for_being_silent() {
             rank: 2,
             failure: Some(failure),
         };
-        assert_eq!(of(1), [Event::PeerDead { rank: 1, why }]);
-        assert_eq!(of(2), [silent, Event::PeerDead { rank: 2, why }]);
+        assert_eq!(
+            of(1),
+            [Event::PeerDead {
+                rank: 1,
+                why,
+                lost: 0
+            }]
+        );
+        assert_eq!(
+            of(2),
+            [
+                silent,
+                Event::PeerDead {
+                    rank: 2,
+                    why,
+                    lost: 0
+                }
+            ]
+        );
         let text = why.to_string();
         assert!(
             text.starts_with("packets cannot be received here: "),

@@ -387,6 +387,7 @@ fn a_dead_peer_ends_all_that_depends_on_it() {
         let dead = Event::PeerDead {
             rank: 1,
             why: Death::Ended,
+            lost: 0,
         };
         assert_eq!(told.lock().unwrap()[..], [dead]);
         assert_eq!(of_port.lock().unwrap()[..], [dead]);
@@ -473,7 +474,8 @@ fn closing_delivers_what_is_under_way_and_tells_the_peers() {
             told.lock().unwrap()[..],
             [Event::PeerDead {
                 rank: 0,
-                why: Death::Closed
+                why: Death::Closed,
+                lost: 0,
             }]
         );
     }
@@ -508,7 +510,8 @@ fn closing_refuses_messages_that_no_handler_took() {
             told.lock().unwrap()[1],
             Event::PeerDead {
                 rank: 1,
-                why: Death::Closed
+                why: Death::Closed,
+                lost: 0,
             }
         );
     }

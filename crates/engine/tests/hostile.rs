@@ -67,7 +67,7 @@ impl Host {
         let log: Arc<Mutex<Vec<(u32, Death)>>> = log;
         victim
             .on_error(move |_, event| {
-                if let Event::PeerDead { rank, why } = event {
+                if let Event::PeerDead { rank, why, .. } = event {
                     log.lock().unwrap().push((*rank, *why));
                 }
             })

@@ -103,6 +103,7 @@ fn whoever_waits_for_one_that_leaves_is_told() {
         let event = Event::PeerDead {
             rank: 1,
             why: Death::Closed,
+            lost: 0,
         };
         assert_eq!(*told.lock().unwrap(), [("space", event)]);
         assert_eq!(mine.death(1), Ok(Some(Death::Closed)));

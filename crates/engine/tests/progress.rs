@@ -478,7 +478,8 @@ fn a_death_ends_a_wait_that_sleeps() {
             *e,
             Event::PeerDead {
                 rank: 1,
-                why: Death::Closed
+                why: Death::Closed,
+                lost: 0,
             }
         );
         log.add();

@@ -213,6 +213,7 @@ fn a_rank_that_is_back_is_sent_to_and_met_at_barriers() {
     let dead = Event::PeerDead {
         rank: 2,
         why: Death::HostLost,
+        lost: 0,
     };
     assert_eq!(
         told.lock().unwrap()[..],

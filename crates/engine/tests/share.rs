@@ -188,7 +188,9 @@ fn send_on(e: &Space) {
 fn receive_for(e: &Space, memory: &Watched, time: Duration) -> OpId {
     let mut until = None;
     loop {
-        let op = post_receive(e, 5, memory.lend());
+        let selector = Selector::from(1, 5);
+        let op = e.post_receive(&selector, memory.lend(), Notify::default());
+        let op = op.unwrap();
         let left = until.map(|until: Instant| until.saturating_duration_since(Instant::now()));
         match e.wait_end(op, left) {
             Err(WaitError::TimedOut) => return op,

@@ -176,6 +176,8 @@ pub struct Exchange<S, K> {
     pub(crate) closing: BTreeMap<u32, Closing>,
     /// Messages that are pulled before a receive asks for them, by the operation that does.
     pub(crate) handovers: BTreeMap<OpId, u64>,
+    /// Receives from anybody whose message was lost with its sender: they stand again.
+    pub(crate) again: Vec<OpId>,
     /// See [`Exchange::holds_any`].
     pub(crate) held: Option<OpId>,
     /// Vectors for messages that are kept, to be used again.
@@ -212,6 +214,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             is_refusing: false,
             closing: BTreeMap::new(),
             handovers: BTreeMap::new(),
+            again: Vec::new(),
             held: None,
             spare: Vec::new(),
             freed: false,

@@ -55,6 +55,20 @@ impl<T> Entries<T> {
         Ticket { number, slot }
     }
 
+    /// Adds one at its place by `number`, which may be less than those of others with its key.
+    pub fn insert(&mut self, number: u64, key: Key, what: T) -> Ticket {
+        let younger = |it: &Entry<'_, T>| it.key == key && it.ticket.number > number;
+        let mut later: Vec<Ticket> = self.iter().filter(younger).map(|it| it.ticket).collect();
+        later.sort_unstable();
+        let remove = |ticket: Ticket| (ticket.slot, self.index.remove(ticket.slot));
+        let later: Vec<_> = later.into_iter().map(remove).collect();
+        let ticket = self.add(number, key, what);
+        for (slot, held) in later {
+            self.index.add(slot, key, held);
+        }
+        ticket
+    }
+
     /// What is in a slot.
     #[inline]
     pub fn get(&self, slot: u32) -> Option<Entry<'_, T>> {

@@ -65,5 +65,5 @@ mod unexpected;
 
 pub use envelope::{Envelope, Selector};
 pub use matcher::{Arrival, Forgotten, Match, Matcher, Post};
-pub use ticket::{MessageTicket, ReceiveTicket};
+pub use ticket::{MessageTicket, ReceivePlace, ReceiveTicket};
 pub use unexpected::SHAPES_MAX;

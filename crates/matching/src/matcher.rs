@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::envelope::{Envelope, Selector};
 use crate::posted::Posted;
-use crate::ticket::{MessageTicket, ReceiveTicket};
+use crate::ticket::{MessageTicket, ReceivePlace, ReceiveTicket, Ticket};
 use crate::unexpected::Unexpected;
 
 /// A receive and the message that it took. Both are the caller's again.
@@ -75,16 +75,47 @@ impl<R, M> Matcher<R, M> {
     /// A receive: it takes the message that arrived first of those that fit,
     /// or waits.
     pub fn post(&mut self, selector: Selector, receive: R) -> Post<R, M> {
-        if let Some((envelope, message)) = self.claim(&selector) {
-            return Post::Matched(Match {
+        let number = self.number();
+        self.post_by(&selector, receive, |posted, receive| {
+            posted.add(number, &selector, receive)
+        })
+    }
+
+    /// The place among all others of the receive that was posted last.
+    #[inline]
+    #[must_use]
+    pub const fn last_place(&self) -> ReceivePlace {
+        ReceivePlace(self.next)
+    }
+
+    /// A receive stands again at its place, though it had matched: as [`Matcher::post`], but
+    /// before those that were posted after it.
+    pub fn post_again(
+        &mut self,
+        place: ReceivePlace,
+        selector: Selector,
+        receive: R,
+    ) -> Post<R, M> {
+        self.post_by(&selector, receive, |posted, receive| {
+            posted.insert(place.0, &selector, receive)
+        })
+    }
+
+    #[inline]
+    fn post_by(
+        &mut self,
+        selector: &Selector,
+        receive: R,
+        wait: impl FnOnce(&mut Posted<R>, R) -> Ticket,
+    ) -> Post<R, M> {
+        match self.claim(selector) {
+            Some((envelope, message)) => Post::Matched(Match {
                 receive,
                 message,
                 envelope,
-            });
+            }),
+            None => Post::Posted(ReceiveTicket(wait(&mut self.posted, receive))),
         }
-        let number = self.number();
-        let ticket = self.posted.add(number, &selector, receive);
-        Post::Posted(ReceiveTicket(ticket))
     }
 
     /// A message: the receive that was posted first of those that it fits

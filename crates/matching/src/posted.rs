@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::entries::{Entries, Entry};
 use crate::envelope::{Envelope, Selector, Shape};
+use crate::index::Key;
 use crate::ticket::Ticket;
 
 /// A shape of which receives are posted.
@@ -46,10 +47,21 @@ impl<R> Posted<R> {
 
     /// Adds the last one.
     pub fn add(&mut self, number: u64, selector: &Selector, receive: R) -> Ticket {
+        let key = self.enter_for(selector);
+        self.entries.add(number, key, receive)
+    }
+
+    /// Adds one at its place by `number`.
+    pub fn insert(&mut self, number: u64, selector: &Selector, receive: R) -> Ticket {
+        let key = self.enter_for(selector);
+        self.entries.insert(number, key, receive)
+    }
+
+    /// One more receive with this selector; gives its key.
+    fn enter_for(&mut self, selector: &Selector) -> Key {
         let shape = Shape::of(selector);
         let lane = self.enter(shape);
-        let key = shape.wanted(lane, selector);
-        self.entries.add(number, key, receive)
+        shape.wanted(lane, selector)
     }
 
     /// One more receive of this shape; gives its lane.

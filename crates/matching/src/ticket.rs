@@ -17,3 +17,7 @@ pub struct ReceiveTicket(pub(crate) Ticket);
 /// after: never a later one. Those that arrived earlier are less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageTicket(pub(crate) Ticket);
+
+/// Where a receive stands among others: before those that are posted after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReceivePlace(pub(crate) u64);

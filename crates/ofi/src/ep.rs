@@ -58,8 +58,14 @@ unsafe impl Object for Ep {
     fn end(&self) -> Result<()> {
         if let Some(attachment) = self.attached.get() {
             self.detach(attachment);
-            // What could not be delivered in time is lost, and closed it is all the same.
-            let _ = attachment.endpoint.close();
+            // Closed it is all the same.
+            if let Err(portolan::WaitError::TimedOut) = attachment.endpoint.close() {
+                c_edge::tell(format_args!(
+                    "portolan: libfabric's endpoint is closed, though messages that it had accepted \
+                     may not have arrived within close_ms: their receivers do not answer, or have \
+                     no room for them (late_bytes) before they receive"
+                ));
+            }
         }
         Ok(())
     }
@@ -371,14 +377,24 @@ fn tell_signals(attachment: &Arc<Attachment>, rx: Option<&Queue>) -> Result<()> 
 fn tell_lost(attachment: &Arc<Attachment>, av: &Arc<Av>) -> Result<()> {
     let names = (Arc::downgrade(attachment), Arc::downgrade(av));
     let told = move |_: &mut portolan::Context<'_>, event: &portolan::Event| {
-        if let portolan::Event::PeerDead { rank, why } = *event
-            && why.is_own_finding()
+        if let portolan::Event::PeerDead { rank, why, lost } = *event
+            && (why.is_own_finding() || lost > 0)
             && let (Some(attachment), Some(av)) = (names.0.upgrade(), names.1.upgrade())
         {
             let place = av.place(attachment.name_of(rank));
             let place = place.map_or("unknown".to_owned(), |it| it.to_string());
+            let what = if why.is_own_finding() {
+                "is given up"
+            } else {
+                "is gone"
+            };
+            let lost = match lost {
+                0 => String::new(),
+                1 => "; a message of its is lost".to_owned(),
+                more => format!("; {more} messages of its are lost"),
+            };
             c_edge::tell(format_args!(
-                "portolan: libfabric's peer at {place} is given up: {why}"
+                "portolan: libfabric's peer at {place} {what}: {why}{lost}"
             ));
         }
     };

@@ -153,6 +153,8 @@ uint64_t portolan_arg(const portolan_message *message, uint32_t index);
  *  - for an ended process its exit code, or minus the signal that ended it; 0 if
  *    not known
  *  - for -EHOSTUNREACH because the kernel refuses packets here, that errno
+ * `lost` counts the matched messages of the peer that were offered here, or had begun to
+ * arrive, and are lost.
  * Of messages that it had not acknowledged, each was delivered at most once. */
 #define PORTOLAN_PEER_DEAD 3u
 /* Of the endpoint: `rank` has not answered the connection attempt for 3 s (setting
@@ -183,6 +185,7 @@ typedef struct portolan_event {
     int32_t status;
     uint64_t bytes;
     uint64_t room;
+    uint64_t lost;
 } portolan_event;
 
 /* Called with each message of a port. `user` is the binding's. */

@@ -243,7 +243,10 @@ fn a_killed_process_that_is_reached_by_udp_is_noticed_by_its_port() {
     ep.send(rank, PORT, &[1]).unwrap();
     until(&ep, || told.lock().unwrap().len() > 1);
     let why = Death::Silent;
-    assert_eq!(told.lock().unwrap()[1], Event::PeerDead { rank, why });
+    assert_eq!(
+        told.lock().unwrap()[1],
+        Event::PeerDead { rank, why, lost: 0 }
+    );
     assert!(killed.elapsed() < silence / 2, "{:?}", killed.elapsed());
 }
 

@@ -480,6 +480,7 @@ fn dies() {
         let wanted = Event::PeerDead {
             rank: 1,
             why: Death::Ended,
+            lost: 0,
         };
         assert_eq!(*event, wanted);
         log.store(true, Ordering::Relaxed);

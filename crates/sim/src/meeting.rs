@@ -630,7 +630,7 @@ impl Meeting {
         for event in told {
             self.trace.note(now, at, || format!("{event:?}"));
             match event {
-                Event::PeerDead { rank, why } => {
+                Event::PeerDead { rank, why, .. } => {
                     let Some(it) = node.peers.get_mut(&rank) else {
                         continue;
                     };

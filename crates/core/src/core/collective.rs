@@ -328,8 +328,7 @@ impl Core {
                 part.exchange.peer_left(rank);
                 self.work(on, space);
             }
-            let why = Death::Closed;
-            self.emit(space, Event::PeerDead { rank, why });
+            self.emit(space, Event::dead(rank, Death::Closed));
         }
     }
 

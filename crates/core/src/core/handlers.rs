@@ -197,7 +197,13 @@ impl Core {
 
     /// Runs error handlers.
     pub(crate) fn run_events(&mut self, on: &mut Onward<'_>) {
-        while let Some((space, event)) = self.events.pop_front() {
+        while let Some((space, mut event)) = self.events.pop_front() {
+            if let Event::PeerDead { rank, lost, .. } = &mut event
+                && let Some(part) = on.matched.part(space)
+            {
+                // By now the exchange has heard of it.
+                *lost = part.exchange.lost_of(*rank);
+            }
             let of_port = match event {
                 Event::TooLong { port: number, .. } => {
                     self.run_error_handler(on, PortId { space, number }, &event)

@@ -353,8 +353,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             };
             let Some(rank) = rank else { return };
             self.part_from(rank);
-            let why = Death::Nobody;
-            self.core.emit_to_all(Event::PeerDead { rank, why }, 0);
+            self.core.emit_to_all(Event::dead(rank, Death::Nobody), 0);
         }
     }
 

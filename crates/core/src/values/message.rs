@@ -88,6 +88,9 @@ pub enum Event {
         rank: u32,
         /// Why.
         why: Death,
+        /// Matched messages of its that were offered here or had begun to arrive in this
+        /// space, and are lost.
+        lost: u64,
     },
     /// Of the endpoint and of every bound port: a peer that had died was started
     /// again, is in the job and can be sent to. Nothing of its life before
@@ -109,6 +112,13 @@ pub enum Event {
         /// What the kernel refuses here, where that is why.
         failure: Option<Failure>,
     },
+}
+
+impl Event {
+    /// A peer has died; what is lost with it is counted until handlers are told.
+    pub(crate) const fn dead(rank: u32, why: Death) -> Self {
+        Self::PeerDead { rank, why, lost: 0 }
+    }
 }
 
 /// How a message is to be sent beside where and what. The default is a request

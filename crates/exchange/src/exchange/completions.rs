@@ -76,7 +76,7 @@ impl<S, K> Exchange<S, K> {
                 if let Some(slice) = receive.slice {
                     (named, at) = (slice.whole, slice.at);
                 }
-                let source = receive.source.unwrap_or(u32::MAX);
+                let source = receive.selector.source.unwrap_or(u32::MAX);
                 let whole = matches!(result, Ok(()) | Err(OpError::Truncated));
                 match &receive.stage {
                     ReceiveStage::Met(m) => {

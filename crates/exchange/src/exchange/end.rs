@@ -50,7 +50,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// A rank is dead. What has arrived of it in full stays; all else that
-    /// depends on it ends with [`OpError::PeerDead`]. Messages that are being
+    /// depends on it ends with [`OpError::PeerDead`], but a receive from anybody stands again at
+    /// its place. Messages that are being
     /// read from a send's memory were [`released`](Exchange::released) before,
     /// or will be.
     pub fn peer_died(&mut self, rank: u32) {
@@ -59,7 +60,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             _ => return,
         }
         self.closing.remove(&rank);
-        self.lose(Some(rank), OpError::PeerDead);
+        let mut lost = self.lose(Some(rank), OpError::PeerDead);
         if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
         }
@@ -68,7 +69,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.ops.end_posted(id, Err(OpError::PeerDead));
         }
         for number in forgotten.messages {
-            self.keep_or_lose(number);
+            lost += u64::from(!self.keep_or_lose(number));
         }
         let others: Vec<u64> = (self.messages.iter())
             .filter(|(_, m)| m.what.from == rank && (m.claimed || m.met.is_some()))
@@ -82,13 +83,19 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 self.release_message(number);
             } else {
                 message.lost = message.pushes > 0 || message.origin != Origin::Eager;
+                lost += u64::from(message.lost);
             }
         }
+        if let Some(peer) = self.peers.get(rank) {
+            peer.lost = lost;
+        }
+        self.stand_again();
         self.ask();
     }
 
-    /// Gives up what is under way to and from a rank, or to and from all.
-    fn lose(&mut self, whom: Option<u32>, why: OpError) {
+    /// Gives up what is under way to and from a rank, or to and from all; gives how many
+    /// messages had been met and had not come.
+    fn lose(&mut self, whom: Option<u32>, why: OpError) -> u64 {
         let lost = |rank: u32| whom.is_none_or(|it| it == rank);
         let met = self.peers.met().map(|(rank, _)| rank);
         for rank in met.filter(|rank| lost(*rank)).collect::<Vec<_>>() {
@@ -109,18 +116,20 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.drop_parts(|part| lost(part.from));
         self.drop_served(whom);
         self.targets.retain(|rank, _| !lost(*rank));
+        let mut messages = 0;
         for id in self.ops.all_live() {
-            self.end_with(whom, id, why);
+            messages += u64::from(self.end_with(whom, id, why));
         }
+        messages
     }
 
     /// Ends an operation, if it depends on a rank that is lost, or on any, once nobody reads
-    /// or writes its memory.
-    fn end_with(&mut self, whom: Option<u32>, id: OpId, why: OpError) {
+    /// or writes its memory; whether that was a receive with its message.
+    fn end_with(&mut self, whom: Option<u32>, id: OpId, why: OpError) -> bool {
         let lost = |rank: u32| whom.is_none_or(|it| it == rank);
         if let Some(send) = self.ops.send(id).filter(|send| lost(send.to)) {
             if whom.is_none() && send.may_be_copied() {
-                return;
+                return false;
             }
             send.stage = SendStage::Lost(why);
             self.ops.set_awaits(id, NOBODY);
@@ -143,21 +152,32 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             && meeting.ending.is_none()
         {
             self.pulls.forget(self.config.number, id, &meeting);
+            let is_receive = !self.handovers.contains_key(&id);
             self.end_receive(id, Err(why));
+            return is_receive;
         }
+        false
     }
 
-    /// An unexpected message of a dead sender: receivable if it is whole.
-    fn keep_or_lose(&mut self, number: u64) {
+    /// An unexpected message of a dead sender: receivable if it is whole, else it is lost.
+    fn keep_or_lose(&mut self, number: u64) -> bool {
         let Some(message) = self.messages.get(number) else {
-            return;
+            return true;
         };
-        if message.pushes == 0 && message.origin == Origin::Eager {
+        let whole = message.pushes == 0 && message.origin == Origin::Eager;
+        if whole {
             // What fits it would have taken it before.
             self.matcher.arrive(message.what.envelope(), number);
         } else {
             self.release_message(number);
         }
+        whole
+    }
+
+    /// Messages of a dead rank that were offered or had begun to arrive, and did not come.
+    #[must_use]
+    pub fn lost_of(&mut self, rank: u32) -> u64 {
+        self.peers.get(rank).map_or(0, |peer| peer.lost)
     }
 
     /// A rank that had died is back in a new life: nothing of the life before

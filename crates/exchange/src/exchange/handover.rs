@@ -4,6 +4,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use portolan_matching::Selector;
+
 use super::Exchange;
 use crate::state::{Op, Origin, ReceiveStage};
 use crate::values::{Kind, Memory, Notify, OVERHEAD, OpError, OpId, Sink, Source, UNWANTED};
@@ -151,7 +153,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         self.freed = true;
         let stage = ReceiveStage::Posted(None);
-        let id = self.new_receive(Some(from), what.tag, K::owned(body), Notify::NONE, stage);
+        let selector = Selector::from(from, what.tag);
+        let id = self.new_receive(selector, K::owned(body), Notify::NONE, stage);
         self.handovers.insert(id, number);
         self.meet(id, &what, origin, pushed, 0, overlap);
         self.fetch_rest(id);
@@ -166,6 +169,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         } else {
             self.handovers.remove(&id)
         };
+        if result == Err(OpError::PeerDead)
+            && (self.ops.receive(id))
+                .is_some_and(|it| it.selector.source.is_none() && it.slice.is_none())
+        {
+            self.again.push(id);
+            return;
+        }
         self.ops.end(id, result);
         let Some(number) = handover else { return };
         let Some((_, Some(Memory::Sink(sink)))) = self.take(id) else {

@@ -2,7 +2,7 @@
 //! here whole ends it without a look at any table. Of receives it is the
 //! first, for there was no other when it began.
 
-use portolan_matching::Selector;
+use portolan_matching::{ReceivePlace, Selector};
 
 use super::Exchange;
 use crate::state::{Body, Receive, ReceiveStage};
@@ -144,7 +144,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let receive = Receive {
             sink: Some(sink),
             slice: None,
-            source: selector.source,
+            selector,
+            place: ReceivePlace::default(),
             stage: ReceiveStage::Posted(None),
         };
         let body = Body::Receive(receive);

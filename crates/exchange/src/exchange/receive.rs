@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use portolan_matching::{Arrival, Post, Selector};
+use portolan_matching::{Arrival, Post, ReceivePlace, Selector};
 
 use super::Exchange;
 use crate::state::{
@@ -21,7 +21,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// those that wait or that come.
     pub fn post_receive(&mut self, selector: &Selector, sink: K, notify: Notify) -> OpId {
         let stage = ReceiveStage::Posted(None);
-        let id = self.new_receive(selector.source, selector.tag, sink, notify, stage);
+        let id = self.new_receive(*selector, sink, notify, stage);
         self.post(id, selector);
         id
     }
@@ -47,7 +47,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             open: 0,
             ending: None,
         });
-        let id = self.new_receive(selector.source, selector.tag, sink, notify, stage);
+        let id = self.new_receive(*selector, sink, notify, stage);
         while self.ops.has_room(id) {
             let Some((_, number)) = self.matcher.claim(selector) else {
                 self.post(id, selector);
@@ -64,7 +64,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// Has a receive take the first message that fits, or wait for it.
     fn post(&mut self, id: OpId, selector: &Selector) {
-        let ticket = match self.matcher.post(*selector, id) {
+        let posted = self.matcher.post(*selector, id);
+        if let Some(receive) = self.ops.receive(id) {
+            receive.place = self.matcher.last_place();
+        }
+        let ticket = match posted {
             Post::Matched(met) => return self.join(id, met.message),
             Post::Posted(ticket) => ticket,
         };
@@ -89,10 +93,32 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
+    /// Receives from anybody whose message was lost stand again at their places.
+    pub(crate) fn stand_again(&mut self) {
+        for id in core::mem::take(&mut self.again) {
+            let Some(receive) = self.ops.receive(id) else {
+                continue;
+            };
+            receive.stage = ReceiveStage::Posted(None);
+            let (selector, place) = (receive.selector, receive.place);
+            self.ops.set_awaits(id, NOBODY);
+            if let Some(op) = self.ops.get_mut(id) {
+                (op.tag, op.data) = (selector.tag, None);
+            }
+            match self.matcher.post_again(place, selector, id) {
+                Post::Matched(met) => self.join(id, met.message),
+                Post::Posted(ticket) => {
+                    if let Some(receive) = self.ops.receive(id) {
+                        receive.stage = ReceiveStage::Posted(Some(ticket));
+                    }
+                }
+            }
+        }
+    }
+
     pub(crate) fn new_receive(
         &mut self,
-        source: Option<u32>,
-        tag: u64,
+        selector: Selector,
         sink: K,
         notify: Notify,
         stage: ReceiveStage,
@@ -100,17 +126,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let receive = Receive {
             sink: Some(sink),
             slice: None,
-            source,
+            selector,
+            place: ReceivePlace::default(),
             stage,
         };
-        self.ops.insert(Body::Receive(receive), notify, tag, None)
+        (self.ops).insert(Body::Receive(receive), notify, selector.tag, None)
     }
 
     /// Whether an operation is a receive from anybody that has met no message.
     #[must_use]
     pub fn is_from_anybody(&mut self, id: OpId) -> bool {
         self.ops.receive(id).is_some_and(|receive| {
-            receive.source.is_none() && !matches!(receive.stage, ReceiveStage::Met(_))
+            receive.selector.source.is_none() && !matches!(receive.stage, ReceiveStage::Met(_))
         })
     }
 
@@ -145,7 +172,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .map(|m| (m.what.from, m.what.tag));
         let (from, tag) = what.unwrap_or((u32::MAX, 0));
         let stage = ReceiveStage::Posted(None);
-        let id = self.new_receive(Some(from), tag, sink, notify, stage);
+        let id = self.new_receive(Selector::from(from, tag), sink, notify, stage);
         self.join(id, claimed.0);
         id
     }

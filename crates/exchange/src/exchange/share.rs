@@ -57,6 +57,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub(crate) fn has_withdrawn(&mut self, id: OpId) {
         if let Some(result) = self.ops.meeting(id).and_then(|meeting| meeting.ending) {
             self.end_met(id, result);
+            self.stand_again();
         }
     }
 

@@ -22,7 +22,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     fn next_task(&mut self) -> Option<(u32, Waiting)> {
         loop {
             let (rank, what) = self.peers.first()?;
-            if self.is_due(what) {
+            if self.is_due(rank, what) {
                 return Some((rank, what));
             }
             self.peers.out.take();
@@ -30,7 +30,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     #[inline]
-    fn is_due(&mut self, what: Waiting) -> bool {
+    fn is_due(&mut self, rank: u32, what: Waiting) -> bool {
         match what {
             Waiting::Start(op) | Waiting::Second(op) => self.ops.send(op).is_some(),
             Waiting::Answer { op, .. } | Waiting::Write { op, .. } => self.ops.send(op).is_some(),
@@ -39,7 +39,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Waiting::Say(..) | Waiting::Signal { .. } => true,
             Waiting::Withdraw(id) => self.ops.meeting(id).is_some(),
             Waiting::Prepare(id) | Waiting::Publish { receive: id, .. } | Waiting::Fetch(id) => {
-                (self.ops.meeting(id)).is_some_and(|meeting| meeting.ending.is_none())
+                // A receive may have met a message of another rank since.
+                (self.ops.meeting(id)).is_some_and(|it| it.ending.is_none() && it.from == rank)
             }
         }
     }

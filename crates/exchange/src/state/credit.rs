@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     /// What is to be done with it.
     pub lines: Lines,
     pub dead: bool,
+    /// Messages that were lost when it died.
+    pub lost: u64,
 }
 
 impl Peer {
@@ -47,6 +49,7 @@ impl Peer {
         telling: 0,
         lines: Lines::NONE,
         dead: false,
+        lost: 0,
     };
 
     pub fn new() -> Box<Self> {

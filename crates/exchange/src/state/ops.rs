@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use portolan_matching::ReceiveTicket;
+use portolan_matching::{ReceivePlace, ReceiveTicket, Selector};
 
 use super::{Lanes, Remote, Slab};
 use crate::values::{
@@ -175,8 +175,10 @@ pub(crate) struct Receive<K> {
     pub sink: Option<K>,
     /// In its place, of one of many messages.
     pub slice: Option<Slice>,
-    /// Who it is from, if not from anybody.
-    pub source: Option<u32>,
+    /// What it is for.
+    pub selector: Selector,
+    /// Where it stands among others.
+    pub place: ReceivePlace,
     pub stage: ReceiveStage,
 }
 
@@ -401,7 +403,7 @@ impl<S, K> Ops<S, K> {
     {
         let (notify, tag) = self.get(whole).map(|op| (op.notify, op.tag))?;
         let receive = self.receive(whole)?;
-        let (length, source) = (receive.room(), receive.source);
+        let (length, selector) = (receive.room(), receive.selector);
         let many = self.many(whole)?;
         let (at, room) = (many.used, length - many.used);
         many.used += total.min(room);
@@ -409,7 +411,8 @@ impl<S, K> Ops<S, K> {
         let one = Receive {
             sink: None,
             slice: Some(Slice { whole, at, room }),
-            source,
+            selector,
+            place: ReceivePlace::default(),
             stage: ReceiveStage::Posted(None),
         };
         Some(self.insert(Body::Receive(one), notify, tag, None))

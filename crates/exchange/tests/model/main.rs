@@ -47,6 +47,8 @@ struct Program {
     claimed: Vec<(MessageId, usize)>,
     /// Receives of many messages.
     many: BTreeMap<OpId, Many>,
+    /// What each receive is for, and its place among all; one that stood was the first.
+    places: BTreeMap<OpId, (usize, Selector)>,
 }
 
 /// Where their ends are told: the first queue of each rank.
@@ -61,6 +63,8 @@ struct Run {
     on_the_way: BTreeMap<(u32, u32), Vec<usize>>,
     counts: Vec<u64>,
     completed: usize,
+    /// Where ranks die, receives from anybody meet only messages whose loss is known at once.
+    any_source: bool,
 }
 
 /// What a run has seen: operations that ended, parts that senders wrote.
@@ -74,7 +78,7 @@ fn fits(selector: &Selector, from: u32, tag: u64) -> bool {
 }
 
 impl Run {
-    fn new(seed: u64, size: u32) -> Self {
+    fn new(seed: u64, size: u32, deaths: bool) -> Self {
         let mut rng = Rng(seed);
         let pushes = [
             Push::default(),
@@ -120,6 +124,7 @@ impl Run {
             mixed: rng.chance(50).then(|| rng.clone()),
             ..Net::default()
         };
+        let any_source = !deaths || !net.shares;
         let config = Config {
             secret: [rng.next(), rng.next()],
             pushed_bytes: 8 << 10,
@@ -142,13 +147,14 @@ impl Run {
             on_the_way: BTreeMap::new(),
             counts: vec![0; size as usize],
             completed: 0,
+            any_source,
             rng,
         }
     }
 
     fn selector(&mut self, size: u32) -> Selector {
         let tag = self.rng.below(4);
-        let base = if self.rng.chance(60) {
+        let base = if self.rng.chance(60) || !self.any_source {
             Selector::from(self.rng.below(u64::from(size)) as u32, tag)
         } else {
             Selector::any(tag)
@@ -264,6 +270,8 @@ impl Run {
                 let index = program.unexpected.remove(at);
                 many.take(index, sent[index].total);
             }
+            let place = 1 + program.places.len();
+            program.places.insert(op, (place, selector));
             if many.takes_more() {
                 program.posted.push((op, selector));
             }
@@ -287,6 +295,12 @@ impl Run {
                 .with(rank, |x| x.post_receive(&selector, sink, Notify::default())),
         };
         program.room.insert(op, room);
+        let place = if op == INLINE {
+            0
+        } else {
+            1 + program.places.len()
+        };
+        program.places.insert(op, (place, selector));
         match program.unexpected.iter().position(fitting) {
             Some(at) => {
                 let index = program.unexpected.remove(at);
@@ -398,6 +412,9 @@ impl Run {
             Some(InlineReceive::Became(op)) => {
                 let room = program.room.remove(&INLINE).expect("it posted");
                 program.room.insert(op, room);
+                if let Some(place) = program.places.remove(&INLINE) {
+                    program.places.insert(op, place);
+                }
                 if let Some(index) = program.expected.remove(&INLINE) {
                     program.expected.insert(op, index);
                 }
@@ -479,6 +496,38 @@ impl Run {
         assert_eq!(sink.bytes()[..got], bytes_of(it.name, it.total)[..got]);
     }
 
+    /// A receive from anybody whose message was lost: it stands at its place, or has met
+    /// another one that waited.
+    fn stood_again(&mut self, rank: u32, dead: u32, place: usize, op: OpId) {
+        let program = &mut self.programs[rank as usize];
+        let (_, selector) = program.places[&op];
+        let x = &mut self.cluster.ranks[rank as usize];
+        program.expected.remove(&op);
+        if x.is_from_anybody(op) {
+            let after = |(other, _): &(OpId, Selector)| program.places[other].0 > place;
+            let at = program.posted.iter().position(after);
+            let at = at.unwrap_or(program.posted.len());
+            program.posted.insert(at, (op, selector));
+            return;
+        }
+        let ended = x.take(op);
+        let sent = &self.sent;
+        let is_it = |index: &usize| {
+            let it = &sent[*index];
+            let dead_and_whole = ended.as_ref().is_some_and(|(done, _)| {
+                (done.peer, done.tag, done.total, done.data)
+                    == (dead, it.tag, it.total as u64, it.data)
+            });
+            fits(&selector, it.name.0, it.tag) && (it.name.0 != dead || dead_and_whole)
+        };
+        let at = program.unexpected.iter().position(is_it);
+        let index = program.unexpected.remove(at.expect("it has met a message"));
+        program.expected.insert(op, index);
+        if let Some((done, memory)) = ended {
+            self.ended(rank, done, memory);
+        }
+    }
+
     fn alive(&self) -> Vec<u32> {
         let all = 0..self.programs.len() as u32;
         all.filter(|r| !self.cluster.net.dead.contains(r)).collect()
@@ -540,9 +589,31 @@ impl Run {
     }
 }
 
-/// Forgets what a death has made void in the reference.
-fn mark_dead(run: &mut Run, dead: u32) {
+/// Kills a rank, and forgets what that has made void in the reference.
+fn kill(run: &mut Run, dead: u32) {
+    // Receives from anybody that have met a message of its which is not here.
+    let mut open = BTreeMap::new();
     for rank in run.alive() {
+        run.look_at_the_standing(rank);
+        let (program, x) = (
+            &run.programs[rank as usize],
+            &run.cluster.ranks[rank as usize],
+        );
+        let met = program.expected.iter().filter(|(op, index)| {
+            let selector = program.places.get(op).map(|(_, selector)| *selector);
+            run.sent[**index].name.0 == dead
+                && selector.is_some_and(|it| it.source.is_none())
+                && x.is_done(**op) == Some(false)
+        });
+        let mut met: Vec<(usize, OpId)> = met.map(|(op, _)| (program.places[op].0, *op)).collect();
+        met.sort_unstable();
+        open.insert(rank, met);
+    }
+    run.cluster.kill(dead);
+    for rank in run.alive() {
+        for (place, op) in open.remove(&rank).unwrap_or_default() {
+            run.stood_again(rank, dead, place, op);
+        }
         let unexpected: Vec<usize> = std::mem::take(&mut run.programs[rank as usize].unexpected);
         // Whether a message of a dead rank stays depends on how far it had
         // come: the exchange says, the content is still checked.
@@ -575,7 +646,7 @@ fn mark_dead(run: &mut Run, dead: u32) {
 
 fn run(seed: u64, deaths: bool) -> Seen {
     let size = 2 + (seed % 3) as u32;
-    let mut run = Run::new(seed, size);
+    let mut run = Run::new(seed, size, deaths);
     let steps = 40 + run.rng.below(200);
     for _ in 0..steps {
         let alive = run.alive();
@@ -587,10 +658,7 @@ fn run(seed: u64, deaths: bool) -> Seen {
             10 => run.use_claimed(rank),
             11 => run.cancel(rank),
             12 => run.reap(rank),
-            13 if deaths && alive.len() > 1 && run.rng.chance(10) => {
-                run.cluster.kill(rank);
-                mark_dead(&mut run, rank);
-            }
+            13 if deaths && alive.len() > 1 && run.rng.chance(10) => kill(&mut run, rank),
             14 => {
                 // It goes on all the same: what it offers is only taken sooner.
                 let other = alive[run.rng.below(alive.len() as u64) as usize];

@@ -16,7 +16,7 @@ static void versions_and_texts(void)
     if (sizeof(void *) == 8) {
         CHECK(sizeof(portolan_options) == 40 && sizeof(portolan_binding) == 56);
         CHECK(sizeof(portolan_send_options) == 56 && sizeof(portolan_counters) == 136);
-        CHECK(sizeof(portolan_message) == 56 && sizeof(portolan_event) == 48);
+        CHECK(sizeof(portolan_message) == 56 && sizeof(portolan_event) == 56);
     }
     CHECK(portolan_version_number() == PORTOLAN_VERSION_NUMBER);
     snprintf(text, sizeof text, "%d.%d.%d", PORTOLAN_VERSION_MAJOR, PORTOLAN_VERSION_MINOR,

@@ -120,9 +120,10 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
             number: number.0,
             ..CEvent::default()
         },
-        Event::PeerDead { rank, why } => CEvent {
+        Event::PeerDead { rank, why, lost } => CEvent {
             kind: PEER_DEAD,
             rank,
+            lost,
             error: -Errno::from(why).0,
             status: match why {
                 Death::Exited(code) => code,

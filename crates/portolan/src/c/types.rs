@@ -375,6 +375,7 @@ pub(super) struct CEvent {
     pub status: i32,
     pub bytes: u64,
     pub room: u64,
+    pub lost: u64,
 }
 
 /// Kinds of events.
@@ -412,5 +413,5 @@ const _: () = assert!(
         && size_of::<CAccessOptions>() == 40
         && size_of::<CAtomic>() == 40
         && size_of::<CMessage>() == 56
-        && size_of::<CEvent>() == 48
+        && size_of::<CEvent>() == 56
 );

@@ -176,6 +176,7 @@ fn a_removed_peer_hears_of_it_and_may_come_again() {
     let removed = Event::PeerDead {
         rank: back,
         why: Death::Removed,
+        lost: 0,
     };
     until(&[&a, &b], || {
         has(&told_b, removed) && b.has_ended(asks).unwrap()
@@ -304,7 +305,7 @@ fn a_peer_that_closes_is_dead_and_its_number_is_given_again() {
             let closes = scope.spawn(move || a.close());
             let why = Death::Closed;
             until(&[&b], || {
-                has(&told, Event::PeerDead { rank, why }) && closes.is_finished()
+                has(&told, Event::PeerDead { rank, why, lost: 0 }) && closes.is_finished()
             });
             closes.join().unwrap().unwrap();
         });

@@ -489,7 +489,7 @@ impl Book {
             }
             // All spaces are told of these.
             Event::PeerDead { .. } if space != SpaceId::PROGRAM => {}
-            Event::PeerDead { rank, why } => {
+            Event::PeerDead { rank, why, .. } => {
                 let it = self.spoken_of(me, rank as usize);
                 self.lives[me].owed.retain(|owed| *owed != it);
                 let guess = matches!(why, Death::Silent | Death::NoAnswer);

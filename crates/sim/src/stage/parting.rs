@@ -1,13 +1,18 @@
 //! A space that all ranks open, meet in and leave again while they go on with all else. Each
-//! waits there for a message that never comes, and has sent one that nobody takes.
+//! waits there for a message that never comes, has sent one that nobody takes, and others of
+//! which it hears nothing more: these are received when their sender has left.
 
 use portolan_core::{BarrierCall, Gather, Group, Scatter, SendError, SpaceId};
-use portolan_exchange::{Notify, OpError, OpId, Selector, SendOptions, Statistics};
+use portolan_exchange::{Memory, Notify, OpError, OpId, Selector, SendOptions, Statistics};
 
 use super::rank::Rank;
 
 /// So long that it is offered.
 const BYTES: usize = 20_000;
+
+/// Messages that are received late, each so long: some find no room to be pushed.
+const LATE: u64 = 12;
+const LATE_BYTES: usize = 600;
 
 /// How far a rank has come there.
 #[derive(Debug, Default)]
@@ -17,6 +22,7 @@ pub enum Parting {
     Due,
     Meets(BarrierCall),
     Waits,
+    HandsOver,
     Leaves,
     Left,
 }
@@ -47,6 +53,12 @@ impl Rank {
             // Of two neighbours one leaves; the other one hears of it.
             Parting::Waits if self.rank.is_multiple_of(2) || self.parting_ended(0) => {
                 self.note(|| "leaves a space".into());
+                self.receive_late();
+                self.engine.core.refuse_space(space());
+                self.engine.say_closing(Some(space()));
+                Parting::HandsOver
+            }
+            Parting::HandsOver if !self.engine.holds_any(Some(space())) => {
                 self.engine.close_space(space());
                 Parting::Leaves
             }
@@ -93,9 +105,41 @@ impl Rank {
             Err((SendError::PeerDead { .. }, _)) => {}
             Err((e, _)) => panic!("{e:?}"),
         }
+        for number in 0..LATE {
+            let from = Gather::from(vec![number as u8; LATE_BYTES]);
+            let options = SendOptions::default();
+            if let Ok(op) = (self.engine).post_tagged(space(), before, number, &options, from) {
+                self.engine.exchange(space()).forget_end(op);
+            }
+        }
         let ranks: Vec<u32> = (0..size).collect();
         let group = Group::new(&ranks).within(space());
         (self.engine.core.begin_barrier(&group)).map_or(Parting::Waits, Parting::Meets)
+    }
+
+    /// Of a neighbour that has left in good order all is here, in order.
+    fn receive_late(&mut self) {
+        let next = (self.rank as u32 + 1) % self.engine.core.size;
+        let left = self.parting_ended(0) && self.engine.core.lanes.dead(next).is_none();
+        if !left || next as usize == self.rank {
+            return;
+        }
+        let late = Selector::from(next, 0).ignoring(u64::MAX);
+        for number in 0..LATE {
+            let exchange = self.engine.exchange(space());
+            let found = exchange.claim(&late);
+            let (message, what) = found.expect("what a rank sent before it left is here");
+            assert_eq!((what.tag, what.total), (number, LATE_BYTES as u64));
+            let into = Scatter::from(vec![0xff; LATE_BYTES]);
+            let op = exchange.receive_claimed(message, into, Notify::default());
+            let ended = exchange.take(op);
+            let Some((done, Some(Memory::Sink(into)))) = ended else {
+                panic!("message {number} of a rank that has left is not here whole");
+            };
+            assert_eq!(done.result, Ok(()));
+            let bytes = into.into_buffers().remove(0).into_vec();
+            assert_eq!(bytes, Some(vec![number as u8; LATE_BYTES]));
+        }
     }
 
     fn parting_ended(&mut self, at: usize) -> bool {

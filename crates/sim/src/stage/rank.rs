@@ -319,6 +319,7 @@ impl Rank {
     pub fn close(&mut self) {
         self.leave_barriers();
         self.engine.core.begin_close();
+        self.engine.say_closing(None);
         self.closing = Closing::Flushing;
     }
 
