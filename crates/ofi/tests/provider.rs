@@ -112,6 +112,11 @@ fn what_is_refused() {
 }
 
 #[test]
+fn what_a_closing_endpoint_has_accepted() {
+    runs("closing");
+}
+
+#[test]
 fn libfabric_lists_it() {
     let said = succeeds(with_provider("fi_info").args(["-p", "portolan"]));
     assert!(said.contains("provider: portolan"), "{said}");

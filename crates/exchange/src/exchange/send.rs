@@ -215,13 +215,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// The receiver needs no more of an offered message. One that it did not want ends when
-    /// the receiver does, with the reason for that.
+    /// the receiver does, with the reason for that. Where this rank closes, the bytes may have
+    /// been taken before a receive came, which a synchronous send does not count as its end.
     pub(crate) fn answered(&mut self, from: u32, id: OpId, wanted: bool) {
         if let Some(send) = self.ops.send(id)
             && send.to == from
             && send.stage == SendStage::Offered
         {
-            send.stage = match self.is_over {
+            send.stage = match self.is_over || self.is_refusing && send.sync {
                 true => SendStage::Lost(OpError::Closed),
                 false if wanted => SendStage::Answered,
                 false => {

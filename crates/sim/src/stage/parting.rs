@@ -10,8 +10,10 @@ use super::rank::Rank;
 /// So long that it is offered.
 const BYTES: usize = 20_000;
 
-/// Messages that are received late, each so long: some find no room to be pushed.
+/// Messages that are received late, each so long: some find no room to be pushed. Their tags
+/// differ from others' in this bit.
 const LATE: u64 = 12;
+const LATE_TAG: u64 = 1 << 32;
 const LATE_BYTES: usize = 600;
 
 /// How far a rank has come there.
@@ -108,7 +110,9 @@ impl Rank {
         for number in 0..LATE {
             let from = Gather::from(vec![number as u8; LATE_BYTES]);
             let options = SendOptions::default();
-            if let Ok(op) = (self.engine).post_tagged(space(), before, number, &options, from) {
+            if let Ok(op) =
+                (self.engine).post_tagged(space(), before, LATE_TAG | number, &options, from)
+            {
                 self.engine.exchange(space()).forget_end(op);
             }
         }
@@ -120,16 +124,18 @@ impl Rank {
     /// Of a neighbour that has left in good order all is here, in order.
     fn receive_late(&mut self) {
         let next = (self.rank as u32 + 1) % self.engine.core.size;
-        let left = self.parting_ended(0) && self.engine.core.lanes.dead(next).is_none();
+        let lives = self.engine.core.lanes.dead(next).is_none();
+        let left = lives && self.engine.core.restarts(next) == Ok(0) && self.parting_ended(0);
         if !left || next as usize == self.rank {
             return;
         }
-        let late = Selector::from(next, 0).ignoring(u64::MAX);
+        let late = Selector::from(next, LATE_TAG).ignoring(LATE_TAG - 1);
         for number in 0..LATE {
             let exchange = self.engine.exchange(space());
             let found = exchange.claim(&late);
             let (message, what) = found.expect("what a rank sent before it left is here");
-            assert_eq!((what.tag, what.total), (number, LATE_BYTES as u64));
+            let expected = (LATE_TAG | number, LATE_BYTES as u64);
+            assert_eq!((what.tag, what.total), expected);
             let into = Scatter::from(vec![0xff; LATE_BYTES]);
             let op = exchange.receive_claimed(message, into, Notify::default());
             let ended = exchange.take(op);
