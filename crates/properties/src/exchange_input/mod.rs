@@ -56,6 +56,8 @@ struct Run<'a> {
     wild: bool,
     /// A peer said that it has written to memory that it was published.
     lied: bool,
+    /// It has begun to close.
+    refuses: bool,
     dead: [bool; SIZE],
     /// Largest window of pulls so far, and longest part.
     window: u64,
@@ -131,6 +133,7 @@ impl<'a> Run<'a> {
             parts: Vec::new(),
             wild: false,
             lied: false,
+            refuses: false,
             dead: [false; SIZE],
         };
         run.register_all();
@@ -168,6 +171,16 @@ impl<'a> Run<'a> {
                     self.dead[from as usize] = false;
                     self.carrier.doomed[from as usize] = false;
                     self.carrier.heard[from as usize].clear();
+                }
+                96..128 => {
+                    let stranger = self.input.byte() & 1 != 0;
+                    self.exchange.peer_closes(from, stranger);
+                }
+                128..134 => {
+                    // The program receives nothing more.
+                    self.refuses = true;
+                    self.claimed.clear();
+                    self.exchange.refuse_offers();
                 }
                 _ => {
                     self.exchange.take_freed();
@@ -289,17 +302,23 @@ impl<'a> Run<'a> {
         // within the memory of the receive. Of a message that was kept zeros
         // are where nothing came.
         let either = |byte: &u8| *byte == FILL || of_peer(byte) || self.wild && *byte == 0;
+        // A receive from anybody may have been written in part by one that died.
+        let before = |byte: &u8| {
+            let lost =
+                matches!(sink.of, Use::Anybody) && (1..SIZE as u32).any(|it| *byte == mark(it));
+            *byte == FILL || lost || self.wild && *byte == 0
+        };
         let (got, rest) = sink.bytes.split_at(got);
         let fits = match done.result {
             Ok(()) | Err(OpError::Truncated) if self.wild => sink.bytes.iter().all(either),
             Ok(()) | Err(OpError::Truncated) => {
                 let came = got
                     .iter()
-                    .all(|byte| of_peer(byte) || self.lied && *byte == FILL);
-                came && rest.iter().all(|byte| *byte == FILL)
+                    .all(|byte| of_peer(byte) || self.lied && matches!(*byte, FILL | 0));
+                came && rest.iter().all(before)
             }
-            Err(OpError::Cancelled) => sink.bytes.iter().all(|byte| *byte == FILL),
-            Err(_) => sink.bytes.iter().all(either),
+            Err(OpError::Cancelled) => sink.bytes.iter().all(before),
+            Err(_) => sink.bytes.iter().all(|byte| either(byte) || before(byte)),
         };
         assert!(fits, "{done:?}: {got:x?}, {rest:x?}");
     }
