@@ -88,7 +88,7 @@ pub use out::{Credentials, NetTx, NewPeer, Out, ProtoTables};
 pub use shm::ShmLane;
 pub use values::{
     Buffer, Counters, Death, DeregisterError, Event, FLOWS_MAX, Failure, Message, Meta, Misuse,
-    PORTS_RESERVED, Payload, PortId, RegisterError, SPACES, SendError, SendOptions, Settings,
-    Source, SpaceId, WaitError,
+    PORTS_RESERVED, Payload, PortId, RegisterError, SPACES, Secrets, SendError, SendOptions,
+    Settings, Source, SpaceId, WaitError,
 };
 pub use waiting::Row as UnboundRow;

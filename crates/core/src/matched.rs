@@ -94,14 +94,11 @@ impl Part {
             queues: true,
             ..LaneTerms::default()
         };
-        // Peers choose tags; they do not know how ours are hashed. No two spaces name
-        // regions alike.
-        let seed = config.seed ^ space.salt();
         let mut exchange = Exchange::new(exchange::Config {
             rank: config.rank,
             size: config.size,
             number: space.index() as u8,
-            secret: [seed, config.life.rotate_left(32) ^ config.seed],
+            secret: config.secrets.tags,
             lanes: [host, network],
             ports: PORTS_RESERVED.into(),
             ..config.exchange

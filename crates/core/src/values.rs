@@ -16,5 +16,5 @@ pub use self::error::{
 pub use self::memory::{Buffer, Payload, Source, read_pieces};
 pub use self::message::{Event, Message, SendOptions};
 pub use self::port::{Charge, FlowOf, Meta, PORTS_RESERVED, PortId};
-pub use self::settings::Settings;
+pub use self::settings::{Secrets, Settings};
 pub use self::space::{FIRST_FLOW, FLOWS_ALL, FLOWS_MAX, SPACES, SpaceId};

@@ -26,7 +26,6 @@ fn opening(rank: u32, network: bool) -> Result<Opening, Error> {
         id: EndpointId(u64::from(rank) + 1),
         life: Life(u64::from(rank) + 100),
         secret: Some(Hidden::copy_of(&[7; 32])?.into()),
-        seed: u64::from(rank) + 1000,
         host: 1,
         helper: false,
         network,

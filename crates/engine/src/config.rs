@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_core::{Death, Restarted};
+use portolan_core::{Death, Restarted, Secrets};
 use portolan_exchange::Push;
 use portolan_link::udp::UdpConfig;
 use portolan_proto::congestion::Mode;
@@ -45,8 +45,9 @@ pub struct Config {
     pub agreement: Option<Agreement>,
     /// Cipher suite of the network lanes. Default AES-128-GCM.
     pub suite: SuiteId,
-    /// Fresh random bits for nonces and connection numbers. Default 0, likewise.
-    pub seed: u64,
+    /// What nobody else may guess, fresh from the kernel for this life. Default zeros,
+    /// likewise.
+    pub secrets: Secrets,
     /// Names the host: equal for endpoints of one kernel and network
     /// namespace. Default 0, none.
     pub host: u64,
@@ -141,7 +142,7 @@ impl Default for Config {
             secret: None,
             agreement: None,
             suite: SuiteId::AesGcm,
-            seed: 0,
+            secrets: Secrets::default(),
             host: 0,
             threads: Threads::Single,
             helper: true,

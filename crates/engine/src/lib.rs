@@ -63,7 +63,8 @@ pub use open::{MappedHostPort, Opening, OwnMemory, ShmAttachment};
 pub use portolan_core::{
     Binding, Buffer, Context, Counters, Death, DeregisterError, ErrorHandler, Event, FLOWS_MAX,
     Failure, Gather, Group, Handler, Message, Misuse, NewPeer, PORTS_RESERVED, Payload, Placement,
-    Placing, RegisterError, Restarted, Scatter, SendError, SendOptions, SpaceId, WaitError,
+    Placing, RegisterError, Restarted, Scatter, Secrets, SendError, SendOptions, SpaceId,
+    WaitError,
 };
 pub use portolan_exchange::{
     ATOMIC_BYTES, Action, Atomic, AtomicOp, AtomicType, BYTES_MAX as MESSAGE_BYTES_MAX, Completion,

@@ -451,8 +451,7 @@ fn settings(config: &Config, size: u32) -> Settings {
         rank: config.rank,
         size,
         standalone: config.proto.introduces,
-        life: config.life.0,
-        seed: config.seed,
+        secrets: config.secrets,
         unexpected_bytes: config.unexpected_bytes,
         unexpected_share: config.unexpected_share,
         queue_bytes: config.queue_bytes,
@@ -481,7 +480,7 @@ fn tables_of(proto: &portolan_proto::Config, config: &Config) -> Result<ProtoTab
             .as_deref()
             .map_or(&[0; 32], |secret| &**secret),
         agreement: agreement.map(|it| (&**it.private, it.mix.as_deref().map(|mix| &**mix))),
-        seed: config.seed,
+        random: &config.secrets.protocol,
     };
     Ok(ProtoTables::new(proto, &credentials)?)
 }

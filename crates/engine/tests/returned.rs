@@ -63,7 +63,7 @@ impl Job {
         config.rank = rank;
         config.id = EndpointId(100 + u64::from(rank));
         config.life = Life(life);
-        config.seed = life * 0x9e37_79b9;
+        config.secrets.protocol = [life as u8; 32];
         config.fixed_lives = true;
         Opening::new(config).unwrap()
     }

@@ -108,6 +108,16 @@ pub(crate) fn job_config(
     Ok(config)
 }
 
+/// What only this endpoint knows. Each is drawn by itself: none follows from another, or from
+/// what others are told.
+fn secrets() -> Result<engine::Secrets, OpenError> {
+    let word = || random().map(u64::from_ne_bytes);
+    Ok(engine::Secrets {
+        protocol: random()?,
+        tags: [word()?, word()?],
+    })
+}
+
 /// The engine's settings, but for who and where an endpoint is.
 pub(crate) fn engine_config(
     settings: &Settings,
@@ -115,7 +125,7 @@ pub(crate) fn engine_config(
 ) -> Result<engine::Config, OpenError> {
     let (push_shm, push_net) = pushes(settings)?;
     let mut config = engine::Config {
-        seed: u64::from_ne_bytes(random()?),
+        secrets: secrets()?,
         host: portolan_boot::host_identity().unwrap_or(0),
         threads,
         helper: settings.switch("helper")?,

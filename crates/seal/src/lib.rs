@@ -26,6 +26,7 @@ mod checksum;
 mod introduction;
 mod kdf;
 mod null;
+mod numbers;
 mod trace;
 
 pub use aead::{Aead, Aes128Gcm, AesGcm, ChaCha, ChaCha20Poly1305, KeyCell, Suite};
@@ -36,6 +37,7 @@ pub use any::{AnySeal, SuiteId, UnknownSuite};
 pub use checksum::Checksum;
 pub use kdf::derive;
 pub use null::Null;
+pub use numbers::random_number;
 pub use portolan_wire::TAG_BYTES;
 use zeroize::Zeroize;
 

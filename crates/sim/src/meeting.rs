@@ -23,7 +23,7 @@ use crate::cluster::Summary;
 use crate::link::{SharedNetwork, SimLinks};
 use crate::net::{Faults, Network};
 use crate::node::address;
-use crate::rng::{Rng, mix};
+use crate::rng::{Rng, mix, secrets_of};
 use crate::scenario::{NEAR, faults};
 use crate::stage::SimClock;
 use crate::trace::Trace;
@@ -206,12 +206,13 @@ impl Meeting {
             id: EndpointId(id),
             life: Life(number),
         };
+        let secrets = secrets_of(self.seed, life);
         let credentials = Credentials {
             me,
             suite: SuiteId::AesGcm,
             secret: &[0; 32],
             agreement: Some((&private, None)),
-            seed: mix(self.seed ^ life as u64),
+            random: &secrets.protocol,
         };
         let tables = ProtoTables::new(&config, &credentials).expect("there is memory");
         let links = SimLinks {
@@ -231,8 +232,7 @@ impl Meeting {
             rank: 0,
             size: 1,
             standalone: true,
-            life: number,
-            seed: mix(self.seed ^ life as u64),
+            secrets,
             unexpected_bytes: 256 << 10,
             unexpected_share: 64 << 10,
             queue_bytes: 256 << 10,

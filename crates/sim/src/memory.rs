@@ -1,5 +1,6 @@
 //! The memory of an endpoint, owned, so that it can be moved and compared.
 
+use crate::rng::bytes_of;
 use portolan_proto::{
     Config, Conn, Core, FrameMeta, Identity, Layout, Long, Path, PathSnapshot, Peer, PeerSnapshot,
     Tables,
@@ -36,7 +37,7 @@ impl Memory {
             longs: vec![Long::default(); layout.longs],
             frames: vec![0; layout.frame_bytes],
         };
-        memory.tables().init(config, me, secret, seed);
+        memory.tables().init(config, me, secret, &bytes_of(seed));
         memory
     }
 

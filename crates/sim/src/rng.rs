@@ -1,6 +1,8 @@
 //! Our own random numbers: xoshiro256++ (Blackman, Vigna), seeded by
 //! SplitMix64, so that a seed means the same run on every machine and release.
 
+use portolan_core::Secrets;
+
 /// One step of SplitMix64's output function: a good hash of one word.
 #[must_use]
 pub const fn mix(word: u64) -> u64 {
@@ -8,6 +10,26 @@ pub const fn mix(word: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// 32 random bytes that follow from a seed: they come from no stream, so that who needs them
+/// shifts nobody's draws.
+#[must_use]
+pub fn bytes_of(seed: u64) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (at, word) in (0_u64..).zip(bytes.chunks_exact_mut(8)) {
+        word.copy_from_slice(&mix(seed ^ mix(at)).to_le_bytes());
+    }
+    bytes
+}
+
+/// The secrets of a life, likewise.
+pub fn secrets_of(seed: u64, life: usize) -> Secrets {
+    let own = mix(seed ^ mix(life as u64));
+    Secrets {
+        protocol: bytes_of(own),
+        tags: [mix(own ^ 1), mix(own ^ 2)],
+    }
 }
 
 /// A generator; plain data.

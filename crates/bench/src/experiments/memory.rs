@@ -84,7 +84,6 @@ fn opening(id: u64, rank: u32, change: impl FnOnce(&mut Config)) -> Result<Openi
         id: EndpointId(id),
         life: Life(id + 100),
         secret: Some(secret.into()),
-        seed: id + 1000,
         host: 1,
         ..Config::default()
     };

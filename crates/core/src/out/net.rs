@@ -23,7 +23,7 @@ pub struct Credentials<'a> {
     /// Where keys are agreed on: the private key, and what all members have besides.
     pub agreement: Option<(&'a [u8; 32], Option<&'a [u8; 32]>)>,
     /// Fresh random bits for nonces and connection numbers.
-    pub seed: u64,
+    pub random: &'a [u8; 32],
 }
 
 /// The protocol's tables, in memory that a fork wipes.
@@ -96,7 +96,7 @@ impl ProtoTables {
             seal: Paired::new(cells, own, pairs),
         };
         let Credentials {
-            me, secret, seed, ..
+            me, secret, random, ..
         } = *credentials;
         let at_once = if config.introduces {
             PEERS_AT_ONCE
@@ -107,7 +107,7 @@ impl ProtoTables {
         tables.conns.grow(layout.conns, proto::Conn::default);
         tables.paths.grow(layout.paths, proto::Path::default);
         let (mut own, _) = tables.split();
-        own.init(config, me, secret, seed);
+        own.init(config, me, secret, random);
         Ok(tables)
     }
 

@@ -2,6 +2,22 @@
 
 use portolan_exchange::Push;
 
+/// Random bits that nobody else may guess. Each is a draw of its own, for one use: what others
+/// see of one use tells them nothing of another.
+#[derive(Clone, Copy, Default)]
+pub struct Secrets {
+    /// Nonces of the handshake and connection numbers come from it.
+    pub protocol: [u8; 32],
+    /// Keys the hash of the tags that peers choose.
+    pub tags: [u64; 2],
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrets(..)")
+    }
+}
+
 /// Settings, fixed while the engine lives. What each means, and what suits, stands with
 /// the endpoint's own configuration.
 #[derive(Clone, Debug)]
@@ -12,10 +28,8 @@ pub struct Settings {
     pub size: u32,
     /// There is no job: peers come and go.
     pub standalone: bool,
-    /// Fresh random bits for this incarnation.
-    pub life: u64,
-    /// Fresh random bits for what others are not to guess.
-    pub seed: u64,
+    /// What nobody else may guess.
+    pub secrets: Secrets,
     /// Memory for messages to ports that are not bound yet, bytes.
     pub unexpected_bytes: usize,
     /// What one sender may take of it, bytes.

@@ -100,7 +100,7 @@ pub fn opening(by: By, rank: u32, config: &Config) -> Opening {
     config.rank = rank;
     config.id = EndpointId(100 + u64::from(rank));
     config.life = Life(0x1234_5678 + u64::from(rank));
-    config.seed = 0x9e37_79b9 + 77 * u64::from(rank);
+    config.secrets.protocol = [1 + rank as u8; 32];
     config.network = by == By::Udp;
     config.udp.disabled.cma |= by == By::Ring;
     Opening::new(config).unwrap()

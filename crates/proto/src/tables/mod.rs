@@ -14,6 +14,7 @@ mod refusals;
 mod stops;
 mod tokens;
 
+use portolan_seal::random_number;
 use portolan_wire::{EndpointId, Life};
 
 use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
@@ -139,7 +140,9 @@ pub struct Core {
     /// Our networks, by number; the first may be unknown.
     pub(crate) networks: [LocalNetwork; PATHS_MAX],
     pub(crate) secret: SecretCell,
-    pub(crate) random: u64,
+    /// Key of the random numbers, and how many were drawn.
+    pub(crate) random_key: SecretCell,
+    pub(crate) drawn: u64,
     /// Numbers that somebody has or had.
     pub(crate) peer_count: u32,
     /// Of these, those that are free, in the order in which they are given again.
@@ -247,7 +250,8 @@ impl Default for Core {
             packet_max: 0,
             networks: [LocalNetwork::default(); PATHS_MAX],
             secret: SecretCell([0; 32]),
-            random: 1,
+            random_key: SecretCell([0; 32]),
+            drawn: 0,
             peer_count: 0,
             free_peers: List::EMPTY,
             free_peer_count: 0,
@@ -290,13 +294,11 @@ impl Default for Core {
 }
 
 impl Core {
-    /// The next random number, never 0 (splitmix64 over the caller's seed).
+    /// The next random number, never 0. Peers see some as nonces, and learn nothing of the
+    /// others from them.
     pub(crate) fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)).max(1)
+        self.drawn += 1;
+        random_number(&self.random_key.0, self.drawn).max(1)
     }
 }
 
@@ -384,14 +386,14 @@ pub struct Tables<'m> {
 }
 
 impl Tables<'_> {
-    /// Makes an endpoint of default entries. `seed` must be fresh random bits:
-    /// connection numbers and handshake nonces come from it. `secret` is what all
-    /// members share: the tables keep a copy, and must not be dumped.
+    /// Makes an endpoint of default entries. `secret` is what all members share. `random` must
+    /// be fresh random bits that nothing else uses: connection numbers and handshake nonces
+    /// come from them. The tables keep copies of both, and must not be dumped.
     ///
     /// # Panics
     /// If the tables are not of [`Layout::of`] the configuration, or it is out
     /// of range: both are the caller's own doing.
-    pub fn init(&mut self, config: &Config, me: Identity, secret: &[u8; 32], seed: u64) {
+    pub fn init(&mut self, config: &Config, me: Identity, secret: &[u8; 32], random: &[u8; 32]) {
         let layout = Layout::of(config);
         assert!(self.peers.len() <= layout.peers);
         assert_eq!(self.parked.len(), layout.parked);
@@ -406,12 +408,12 @@ impl Tables<'_> {
             config: *config,
             me,
             packet_max: config.packet_max,
-            random: seed,
             connect_number: config.first_packet,
             ..Core::default()
         };
         // In its place at once: a `Core` on the stack would leave it there.
         self.core.secret.0 = *secret;
+        self.core.random_key.0 = *random;
         self.conns.fill(Conn::default());
         self.paths.fill(Path::default());
         self.meta.fill(FrameMeta::default());
@@ -439,21 +441,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_numbers_are_those_of_splitmix64() {
+    fn who_has_seen_a_nonce_computes_no_other() {
         let mut core = Core {
-            random: 1_234_567,
+            random_key: SecretCell([7; 32]),
             ..Core::default()
         };
-        // As its reference implementation gives them for this seed.
-        for expected in [
-            6_457_827_717_110_365_317,
-            3_203_168_211_198_807_973,
-            9_817_491_932_198_370_423,
-            4_593_380_528_125_082_431,
-            16_408_922_859_458_223_821,
-        ] {
-            assert_eq!(core.random(), expected);
+        let mut drawn: std::vec::Vec<u64> = (0..1_000).map(|_| core.random()).collect();
+        // Of a generator whose output is its state, mixed by steps that have an inverse, one
+        // number gives all that follow.
+        let undo = |z: u64, shift: u32| (1..=64 / shift).fold(z, |all, i| all ^ z >> (shift * i));
+        for two in drawn.windows(2) {
+            let mut state = undo(two[0], 31);
+            state = undo(state.wrapping_mul(0x3196_42b2_d24d_8ec3), 27);
+            state = undo(state.wrapping_mul(0x96de_1b17_3f11_9089), 30);
+            let mut next = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            next = (next ^ (next >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            next = (next ^ (next >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            assert_ne!(next ^ (next >> 31), two[1]);
         }
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 1_000);
     }
 
     #[test]

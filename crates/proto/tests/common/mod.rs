@@ -160,7 +160,9 @@ impl Node {
             id: EndpointId(id),
             life: Life(life),
         };
-        node.tables().0.init(config, me, &[5; 32], id * 77 + life);
+        let mut random = [0; 32];
+        random[..8].copy_from_slice(&(id * 77 + life).to_le_bytes());
+        node.tables().0.init(config, me, &[5; 32], &random);
         node
     }
 

@@ -10,6 +10,7 @@ use super::book::LifeId;
 use super::plan::Plan;
 use crate::link::SimLinks;
 use crate::node::{address, set_networks};
+use crate::rng::secrets_of;
 
 /// The address of a life of a rank.
 pub fn address_of(rank: usize, life: LifeId) -> Address {
@@ -28,8 +29,7 @@ pub fn settings(plan: &Plan, rank: usize, life: LifeId) -> Settings {
         rank: rank as u32,
         size: plan.hosts.len() as u32,
         standalone: false,
-        life: life as u64,
-        seed: plan.seed,
+        secrets: secrets_of(plan.seed, life),
         unexpected_bytes: 4 * plan.queue_share,
         unexpected_share: plan.queue_share,
         queue_bytes: 4 * plan.queue_share,
@@ -81,7 +81,7 @@ pub fn net_lane(
         suite: SuiteId::AesGcm,
         secret: &[5; 32],
         agreement: None,
-        seed: plan.seed ^ (life as u64 + 1) << 32,
+        random: &secrets_of(plan.seed, life).protocol,
     };
     let mut tables = ProtoTables::new(&config, &credentials).expect("there is memory");
     let mut view = tables.view();
