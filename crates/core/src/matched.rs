@@ -99,6 +99,7 @@ impl Part {
             size: config.size,
             number: space.index() as u8,
             secret: config.secrets.tags,
+            region_secret: config.secrets.regions,
             lanes: [host, network],
             ports: PORTS_RESERVED.into(),
             ..config.exchange

@@ -625,3 +625,21 @@ fn lent_memory_is_read_where_it_lies() {
     b.deregister(id).unwrap();
     assert_eq!(memory[8], 42);
 }
+
+#[test]
+fn endpoints_of_equal_lives_share_no_key() {
+    let mut all = std::collections::BTreeSet::new();
+    for secret in [1, 2] {
+        let mut config = config();
+        config.secrets.regions = [secret; 32];
+        let (_a, b) = pair(By::Udp, &config);
+        let space = b.space(portolan_engine::SpaceId::OTHERS[0]).unwrap();
+        for e in [&b, &space] {
+            for _ in 0..500 {
+                let bytes = region(e, 8, Rights::Get).1.to_bytes();
+                all.extend(bytes.chunks(8).map(<[u8]>::to_vec));
+            }
+        }
+    }
+    assert_eq!(all.len(), 2 * 2 * 500 * 2);
+}

@@ -27,7 +27,7 @@ pub use self::send::{BYTES_MAX, SendOptions, SendRefused};
 pub use self::share::SHARE_MIN;
 use crate::state::{
     Dest, IncastDetector, LATE_SHARE, Message, Ops, Part, Peers, Pulls, Regions, Room, Served,
-    Slab, TargetState, Waiting,
+    Slab, TargetState, Waiting, Words,
 };
 use crate::values::{Kind, Lane, LaneTerms, OpId, PUSHED_MIN, Push, Sink, Source};
 
@@ -41,9 +41,12 @@ pub struct Config {
     /// Which of several exchanges of an endpoint that share a schedule of pulls this is.
     /// Default 0.
     pub number: u8,
-    /// Keys the hash of tags, and what tells regions apart that have the same key
-    /// one after another: random, unknown to peers.
+    /// Keys the hash of tags: random, unknown to peers.
     pub secret: [u64; 2],
+    /// Keys and salts of regions come from it, and those of memory that senders write to:
+    /// random, and used for nothing else but exchanges of other numbers. Whoever guesses it
+    /// reaches all regions.
+    pub region_secret: [u8; 32],
     /// Pushed bytes that are kept until a receive asks for them, in all. Each
     /// sender has [`PUSHED_MIN`] of its own, whatever this says. Default 4 MiB.
     pub pushed_bytes: u64,
@@ -85,6 +88,7 @@ impl Default for Config {
             size: 1,
             number: 0,
             secret: [0; 2],
+            region_secret: [0; 32],
             pushed_bytes: 4 << 20,
             pushed_share: None,
             offers_max: 1 << 20,
@@ -205,7 +209,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             incast: IncastDetector::new(),
             second_pushes: BTreeMap::new(),
             pulls: Pulls::new(config.pull_window.max(2), config.late_bytes),
-            regions: Regions::new(config.regions_max, config.secret[0] ^ config.secret[1]),
+            regions: Regions::new(
+                config.regions_max,
+                Words::new(&config.region_secret, config.number),
+            ),
             served: Slab::new(),
             targets: BTreeMap::new(),
             held_up: false,

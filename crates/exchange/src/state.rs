@@ -12,6 +12,7 @@ mod regions;
 mod remote;
 mod served;
 mod slab;
+mod words;
 
 pub(crate) use self::credit::{IncastDetector, Peer, Peers, Room};
 pub(crate) use self::lanes::Lanes;
@@ -26,3 +27,4 @@ pub(crate) use self::regions::{Region, Regions, Shared, Spot};
 pub(crate) use self::remote::{Remote, RemoteStage, RmaOp, TargetState, of_status, to_status};
 pub(crate) use self::served::{Arriving, Served, Told};
 pub(crate) use self::slab::Slab;
+pub(crate) use self::words::Words;

@@ -26,7 +26,6 @@ pub use self::message::{MessageId, Probed};
 pub use self::op::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
 pub(crate) use self::op::{NOBODY, NOWHERE};
 pub use self::place::{Place, PutEnd, PutOptions, Signal};
-pub(crate) use self::region::mixed;
 pub use self::region::{DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Rights};
 pub(crate) use self::task::Args;
 pub use self::task::{Did, Outgoing, Payload, Range, Task, Where};

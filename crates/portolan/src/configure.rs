@@ -115,6 +115,7 @@ fn secrets() -> Result<engine::Secrets, OpenError> {
     Ok(engine::Secrets {
         protocol: random()?,
         tags: [word()?, word()?],
+        regions: random()?,
     })
 }
 
@@ -170,6 +171,19 @@ mod tests {
         assert_eq!(exchange_config(&settings), Ok(default.exchange));
         let (shm, net) = pushes(&settings).unwrap();
         assert_eq!((shm, net), (default.push_shm, default.push_net));
+    }
+
+    #[test]
+    fn secrets_are_draws_of_their_own() {
+        let all = [secrets().unwrap(), secrets().unwrap()];
+        let words: std::collections::BTreeSet<Vec<u8>> = (all.iter())
+            .flat_map(|it| {
+                let tags = it.tags.map(u64::to_ne_bytes);
+                [&it.protocol[..], &it.regions, tags.as_flattened()].map(<[u8]>::to_vec)
+            })
+            .flat_map(|bytes| bytes.chunks(8).map(<[u8]>::to_vec).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(words.len(), 2 * (4 + 4 + 2));
     }
 
     #[test]

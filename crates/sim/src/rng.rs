@@ -29,6 +29,7 @@ pub fn secrets_of(seed: u64, life: usize) -> Secrets {
     Secrets {
         protocol: bytes_of(own),
         tags: [mix(own ^ 1), mix(own ^ 2)],
+        regions: bytes_of(mix(own ^ 3)),
     }
 }
 

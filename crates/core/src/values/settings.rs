@@ -10,6 +10,8 @@ pub struct Secrets {
     pub protocol: [u8; 32],
     /// Keys the hash of the tags that peers choose.
     pub tags: [u64; 2],
+    /// Keys and salts of regions come from it.
+    pub regions: [u8; 32],
 }
 
 impl std::fmt::Debug for Secrets {

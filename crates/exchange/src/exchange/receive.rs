@@ -389,7 +389,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if address == 0 || address.checked_add(meeting.want).is_none() {
             self.pull_rest(id);
         } else if both {
-            let key = self.regions.salt();
+            let key = self.regions.words.draw();
             (self.peers).push(from, Waiting::Publish { receive: id, key });
         } else {
             self.peers.push(from, Waiting::Fetch(id));

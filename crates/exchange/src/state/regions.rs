@@ -2,8 +2,8 @@
 
 use alloc::collections::BTreeMap;
 
-use super::Slab;
-use crate::values::{OpError, RegionId, RegisterRefused, RemoteKey, Rights, mixed};
+use super::{Slab, Words};
+use crate::values::{OpError, RegionId, RegisterRefused, RemoteKey, Rights};
 
 #[derive(Debug)]
 pub(crate) struct Shared<K> {
@@ -44,20 +44,19 @@ pub(crate) struct Regions<K> {
     /// Those that admit accesses, by key.
     pub keys: BTreeMap<u64, u64>,
     pub max: usize,
-    pub secret: u64,
-    pub made: u64,
+    /// Keys and salts come from it.
+    pub words: Words,
     pub forbidden: bool,
 }
 
 impl<K> Regions<K> {
-    pub const fn new(max: u32, secret: u64) -> Self {
+    pub fn new(max: u32, words: Words) -> Self {
         Self {
             memories: Slab::new(),
             regions: Slab::new(),
             keys: BTreeMap::new(),
             max: max as usize,
-            secret,
-            made: 0,
+            words,
             forbidden: false,
         }
     }
@@ -71,17 +70,6 @@ impl<K> Regions<K> {
         all.map(|(_, region)| u64::from(region.uses)).sum()
     }
 
-    /// Never 0, and never twice.
-    pub fn salt(&mut self) -> u64 {
-        loop {
-            self.made += 1;
-            let salt = mixed(self.secret.wrapping_add(self.made));
-            if salt != 0 {
-                return salt;
-            }
-        }
-    }
-
     /// A region's key and salt, or why there is none.
     pub fn new_key(&mut self, key: Option<u64>) -> Result<RemoteKey, RegisterRefused> {
         if self.forbidden {
@@ -90,18 +78,18 @@ impl<K> Regions<K> {
         if self.regions.len() >= self.max {
             return Err(RegisterRefused::Full);
         }
-        let salt = self.salt();
+        let taken = |key| self.keys.contains_key(&key);
         let key = match key {
-            Some(key) if self.keys.contains_key(&key) => return Err(RegisterRefused::KeyTaken),
+            Some(key) if taken(key) => return Err(RegisterRefused::KeyTaken),
             Some(key) => key,
-            None => {
-                let mut key = !salt;
-                while self.keys.contains_key(&key) {
-                    key = key.wrapping_add(1);
+            None => loop {
+                let key = self.words.draw();
+                if !taken(key) {
+                    break key;
                 }
-                key
-            }
+            },
         };
+        let salt = self.words.draw();
         Ok(RemoteKey { key, salt })
     }
 

@@ -130,7 +130,7 @@ pub struct Opened<'a, K> {
 }
 
 /// `SplitMix64`'s last step: different numbers stay different.
-pub(crate) const fn mixed(mut z: u64) -> u64 {
+const fn mixed(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
