@@ -67,10 +67,10 @@ pub use portolan_core::{
     WaitError,
 };
 pub use portolan_exchange::{
-    ATOMIC_BYTES, Action, Atomic, AtomicOp, AtomicType, BYTES_MAX as MESSAGE_BYTES_MAX, Completion,
-    Config as ExchangeConfig, Count, CounterId, Memory, MessageId, Notify, OpError, OpId,
-    PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions, QueueId, RegionId, RemoteKey, Rights,
-    SHARE_MIN, Selector, SendOptions as TaggedOptions, Signal, Statistics,
+    ATOMIC_BYTES, Action, Admission, Atomic, AtomicOp, AtomicType, BYTES_MAX as MESSAGE_BYTES_MAX,
+    Completion, Config as ExchangeConfig, Count, CounterId, Memory, MessageId, Notify, OpError,
+    OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions, QueueId, RegionId, RemoteKey,
+    Rights, SHARE_MIN, Salt, Selector, SendOptions as TaggedOptions, Signal, Statistics,
 };
 pub use portolan_link::xdp::{
     HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,

@@ -8,7 +8,7 @@ use std::thread;
 use common::{ALL, By, PATIENCE, config, helped, job, pair, pattern, run};
 use portolan_engine::{
     Action, Binding, Buffer, Config, DeregisterError, Ended, Memory, Misuse, Notify, OpError, OpId,
-    Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError, Signal, Space,
+    Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, Salt, SendError, Signal, Space,
     Statistics,
 };
 
@@ -624,6 +624,32 @@ fn lent_memory_is_read_where_it_lies() {
     end(&[&a, &b], &a, put);
     b.deregister(id).unwrap();
     assert_eq!(memory[8], 42);
+}
+
+#[test]
+fn a_salt_that_is_demanded_is_asked_of_each_lane() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        for (salt, any) in [
+            (Salt::Demanded, Err(OpError::BadKey)),
+            (Salt::Any, Ok(())),
+            (Salt::Default, Ok(())),
+        ] {
+            let id = b.register(vec![0; 64], Some(1), Rights::Both.with(salt));
+            let id = id.unwrap();
+            let key = b.remote_key(id).unwrap().unwrap();
+            for (key, result) in [(RemoteKey::any(1), any), (key, Ok(()))] {
+                let get = a.post_get(1, place(key, 0), vec![0; 8], Notify::NONE);
+                let ended = end(&[&a, &b], &a, get.unwrap());
+                assert_eq!(ended.completion.result, result, "{by:?} {salt:?}");
+                // Atomic operations are the target's to check on every lane.
+                let add = a.post_fetch_add(1, place(key, 0), 1, Notify::NONE);
+                let ended = end(&[&a, &b], &a, add.unwrap());
+                assert_eq!(ended.completion.result, result, "{by:?} {salt:?}");
+            }
+            b.deregister(id).unwrap();
+        }
+    }
 }
 
 #[test]

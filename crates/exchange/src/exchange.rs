@@ -69,6 +69,9 @@ pub struct Config {
     /// sender waits: both copy if so many bytes are missing, 128 at least.
     /// Default [`SHARE_MIN`].
     pub share_min: u64,
+    /// Whether regions demand their salt whose registration leaves that open
+    /// ([`Salt::Default`](crate::Salt::Default)). Default false.
+    pub demand_salt: bool,
     /// Regions that may be registered at once. Default 65,536.
     pub regions_max: u32,
     /// One-sided accesses of one rank to this one's memory that may be under
@@ -97,6 +100,7 @@ impl Default for Config {
             lanes: [LaneTerms::default(); 2],
             ports: 1 << 16,
             share_min: SHARE_MIN,
+            demand_salt: false,
             regions_max: 1 << 16,
             accesses_max: 1 << 10,
             late_bytes: 64 << 20,
@@ -211,6 +215,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             pulls: Pulls::new(config.pull_window.max(2), config.late_bytes),
             regions: Regions::new(
                 config.regions_max,
+                config.demand_salt,
                 Words::new(&config.region_secret, config.number),
             ),
             served: Slab::new(),

@@ -80,9 +80,9 @@ pub use exchange::{
 };
 pub use portolan_matching::Selector;
 pub use values::{
-    ATOMIC_BYTES, Action, Atomic, AtomicOp, AtomicType, Completion, Count, CounterId,
+    ATOMIC_BYTES, Action, Admission, Atomic, AtomicOp, AtomicType, Completion, Count, CounterId,
     DeregisterRefused, Did, Incoming, KINDS, Kind, Lane, LaneTerms, Located, Memory, MessageId,
     Notify, OpError, OpId, Opened, Outgoing, PUSHED_MIN, Payload, Place, Probed, Push, PutEnd,
-    PutOptions, QueueId, Range, RegionId, RegisterRefused, RemoteKey, Rights, Signal, Sink, Source,
-    Stream, Task, Took, Where,
+    PutOptions, QueueId, Range, RegionId, RegisterRefused, RemoteKey, Rights, Salt, Signal, Sink,
+    Source, Stream, Task, Took, Where,
 };

@@ -26,6 +26,8 @@ pub use self::message::{MessageId, Probed};
 pub use self::op::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
 pub(crate) use self::op::{NOBODY, NOWHERE};
 pub use self::place::{Place, PutEnd, PutOptions, Signal};
-pub use self::region::{DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Rights};
+pub use self::region::{
+    Admission, DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Rights, Salt,
+};
 pub(crate) use self::task::Args;
 pub use self::task::{Did, Outgoing, Payload, Range, Task, Where};

@@ -6,8 +6,8 @@ mod common;
 use common::{Cluster, Net, Pieces};
 use portolan_exchange::{
     Action, Completion, Config, DeregisterRefused, Incoming, Kind, Memory, Notify, OpError, OpId,
-    Place, PutEnd, PutOptions, RegionId, RegisterRefused, RemoteKey, Rights, Selector, SendOptions,
-    SendRefused, Signal, Statistics, Stream, Took,
+    Place, PutEnd, PutOptions, RegionId, RegisterRefused, RemoteKey, Rights, Salt, Selector,
+    SendOptions, SendRefused, Signal, Statistics, Stream, Took,
 };
 
 const NONE: Notify = Notify::NONE;
@@ -100,6 +100,51 @@ fn a_key_is_told_in_16_bytes_and_a_stale_one_reaches_nothing() {
         assert_eq!(take(&mut c, 0, op).result, Ok(()));
     }
     assert_eq!(bytes(&c, 1, id), [2; 8]);
+}
+
+#[test]
+fn a_region_that_demands_its_salt_is_reached_by_nothing_less() {
+    // What the program says counts, and where it says nothing, what the exchange was told.
+    for (salt, demand_salt, any) in [
+        (Salt::Any, true, Ok(())),
+        (Salt::Default, false, Ok(())),
+        (Salt::Default, true, Err(OpError::BadKey)),
+        (Salt::Demanded, false, Err(OpError::BadKey)),
+    ] {
+        let config = Config {
+            demand_salt,
+            ..Config::default()
+        };
+        let mut c = Cluster::new(2, &config, roomy());
+        let x = &mut c.ranks[1];
+        let admission = Rights::Both.with(salt);
+        let memory = Pieces(vec![vec![0; 8]]);
+        let first = x.register(memory, Some(7), admission).unwrap();
+        let again = x.register_again(first, 0, 8, Some(8), admission).unwrap();
+        // On other terms it is another region, for which there must be another key.
+        let same = x.register_again(first, 0, 8, Some(7), admission);
+        assert_eq!(same, Ok(first));
+        let opposite = match any {
+            Ok(()) => Salt::Demanded,
+            Err(_) => Salt::Any,
+        };
+        let other = x.register_again(first, 0, 8, Some(7), Rights::Both.with(opposite));
+        assert_eq!(other, Err(RegisterRefused::KeyTaken));
+        for id in [first, again] {
+            let whole = c.ranks[1].remote_key(id).unwrap();
+            let mut wrong = whole.to_bytes();
+            wrong[15] ^= 1;
+            for (key, expected) in [
+                (RemoteKey::any(whole.key()), any),
+                (RemoteKey::from_bytes(wrong), Err(OpError::BadKey)),
+                (whole, Ok(())),
+            ] {
+                let op = put(&mut c, 0, 1, at(key, 0), &[1; 8], &PutOptions::default());
+                carry(&mut c);
+                assert_eq!(take(&mut c, 0, op).result, expected, "{salt:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -15,7 +15,8 @@
  * Key, rights and bounds of every access are checked before anything is touched:
  * by the target or, on one host, by the initiator in the target's table. The
  * error of the operation's completion is
- * -ENOKEY       the target has no region under this key, or no longer
+ * -ENOKEY       the target has no region under this key, or no longer, or the region
+ *               demands its salt and the key has none (PORTOLAN_REGION_SALT)
  * -EACCES       the region's rights do not allow the access, or one-sided access
  *               is forbidden at the target
  * -ERANGE       the access does not lie in the region, or nothing is mapped there
@@ -49,11 +50,12 @@ extern "C" {
 #define PORTOLAN_MAY_GET 1u
 #define PORTOLAN_MAY_PUT 2u
 
-/* Flags of a region, at most one, or the first and the last. */
+/* Flags of a region. PORTOLAN_CACHED goes with neither PORTOLAN_KEY nor
+ * PORTOLAN_ADDRESS_SPACE, PORTOLAN_REGION_SALT not with PORTOLAN_REGION_ANY. */
 /* The region's key is `key` of the options, not one that the library chooses. */
 #define PORTOLAN_KEY 1u
 /* For memory in one piece that is used again and again. A region of the same
- * memory and rights that was registered with this flag is found again, also after
+ * memory and rights that was registered with the same flags is found again, also after
  * it was deregistered. So its key must be sent to others only once. The region
  * stays open, and the memory lent, until portolan_forget_memory() has returned or
  * the library needs its place. Of the deregistered regions, the last ones stay,
@@ -67,10 +69,20 @@ extern "C" {
  * has the key can access any memory of this process, as the rights say. */
 #define PORTOLAN_ADDRESS_SPACE 4u
 
+/* A remote key has two halves of 64 bits: the region's key, and a salt that is
+ * always random. With PORTOLAN_REGION_SALT an access must show both, so only who was
+ * given the remote key reaches the region. With PORTOLAN_REGION_ANY the key will do,
+ * as portolan_remote_key_any() makes it. Default: PORTOLAN_REGION_SALT at an endpoint
+ * outside of a job, since anybody who knows its address may guess a key such as 1;
+ * PORTOLAN_REGION_ANY in a job, whose members trust each other. */
+#define PORTOLAN_REGION_SALT 8u
+#define PORTOLAN_REGION_ANY 16u
+
 /* How memory is registered. */
 typedef struct portolan_region_options {
     uint32_t size;
-    /* PORTOLAN_KEY, PORTOLAN_CACHED, PORTOLAN_ADDRESS_SPACE or 0. */
+    /* PORTOLAN_KEY, PORTOLAN_CACHED, PORTOLAN_ADDRESS_SPACE, PORTOLAN_REGION_SALT,
+     * PORTOLAN_REGION_ANY, or 0. */
     uint32_t flags;
     /* PORTOLAN_MAY_*: what others may do. Default: 0, nothing. */
     uint32_t rights;
@@ -122,7 +134,8 @@ int portolan_region_key(portolan_endpoint *endpoint, uint64_t region, portolan_r
 
 /* Makes a remote key that names whichever region has the key `number` at the time
  * of the access. For programs that agree on keys beforehand (PORTOLAN_KEY) and do
- * not exchange them. Does nothing if `key` is null. */
+ * not exchange them. Regions that demand their salt are not reached by it (-ENOKEY): see
+ * PORTOLAN_REGION_SALT. Does nothing if `key` is null. */
 void portolan_remote_key_any(uint64_t number, portolan_remote_key *key);
 
 /* Reads a region of this rank itself while others may change it. `to` must not lie
@@ -151,13 +164,13 @@ int portolan_forget_memory(portolan_endpoint *endpoint, const void *memory, size
 int portolan_forbid_onesided(portolan_endpoint *endpoint);
 
 /* Registers memory of the region `of` once more: `bytes` bytes from `offset` on,
- * all of it or a part. Rights and key come from `options` (none but PORTOLAN_KEY);
- * null, and `*region`, are as in portolan_register(). The two regions may be
+ * all of it or a part. Rights and key come from `options` (neither PORTOLAN_CACHED nor
+ * PORTOLAN_ADDRESS_SPACE); null, and `*region`, are as in portolan_register(). The two regions may be
  * deregistered in any order. The memory is lent until the last of its regions was
  * deregistered.
  *
- * If a region of this memory has the same key (PORTOLAN_KEY), extent and rights,
- * `*region` is that region. It then admits accesses until it was deregistered as
+ * If a region of this memory has the same key (PORTOLAN_KEY), extent and rights, and
+ * demands its salt or does not as this one, `*region` is that region. It then admits accesses until it was deregistered as
  * often as it was registered.
  * -ENOENT  `of` is not open
  * -ERANGE  the bytes do not lie in it

@@ -137,12 +137,12 @@ pub use open::{Config, Endpoint, OpenError};
 #[doc(hidden)]
 pub use portolan_engine::copy_beyond;
 pub use portolan_engine::{
-    ADDRESS_BYTES, ARGS_MAX, ATOMIC_BYTES, Action, AddPeerError, Arrival, Atomic, AtomicOp,
-    AtomicType, Binding, Buffer, CALLS, Completion, Context, Count, CounterId, Counters, Death,
-    DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather, Group, Handler,
+    ADDRESS_BYTES, ARGS_MAX, ATOMIC_BYTES, Action, AddPeerError, Admission, Arrival, Atomic,
+    AtomicOp, AtomicType, Binding, Buffer, CALLS, Completion, Context, Count, CounterId, Counters,
+    Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather, Group, Handler,
     MESSAGE_BYTES_MAX, Memory, Message, MessageId, MessageNo, Misuse, Notify, OpError, OpId,
     Operation, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Placement, Placing, Priority, Probed,
-    Push, PutEnd, PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter,
+    Push, PutEnd, PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Salt, Scatter,
     Selector, SendError, SendOptions, Signal, SpaceId, Statistics, TaggedOptions, Threads,
     WaitError,
 };

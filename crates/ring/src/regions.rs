@@ -8,7 +8,7 @@
 //! | buckets | the salts of eight slots |
 //!
 //! A state is 0 or, from the lowest bit: two bits of [`Permission`], one that says
-//! that the slot is published, and the slot's generation.
+//! that the slot is published, one that its salt must be known, and the slot's generation.
 //!
 //! A key may stand in either of two buckets, and an entry never moves: a look
 //! reads 16 slots at most, usually the first line of one bucket.
@@ -41,7 +41,8 @@ const LENGTH: usize = 3;
 
 const RIGHTS: u64 = 3;
 const PUBLISHED: u64 = 1 << 2;
-const GENERATION_ONE: u64 = 1 << 3;
+const SALTED: u64 = 1 << 3;
+const GENERATION_ONE: u64 = 1 << 4;
 
 /// In a user's word: it copies.
 const IN_USE: u64 = 1 << 63;
@@ -109,7 +110,8 @@ impl Terms {
 }
 
 /// By what others name a region: any 64 bits, and a salt that tells regions apart which
-/// have the same key one after another. Salt 0: whatever region has the key.
+/// have the same key one after another. Salt 0: whatever region has the key, unless it
+/// [demands its salt](Region::demands_salt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionKey {
     /// The key.
@@ -135,6 +137,8 @@ pub struct Region {
     pub length: u64,
     /// What others may do.
     pub rights: Permission,
+    /// Whoever names it by salt 0 does not find it.
+    pub demands_salt: bool,
 }
 
 /// Size of a table. All its users must agree on it.
@@ -244,6 +248,7 @@ impl<'m> RegionTable<'m> {
             start: word(START),
             length: word(LENGTH),
             rights: Permission::of(state),
+            demands_salt: state & SALTED != 0,
         }
     }
 
@@ -281,7 +286,11 @@ impl<'m> UseWord<'m> {
                 continue;
             }
             let region = table.entry(slot, state);
-            if salt != 0 && region.key.salt != salt {
+            let is_meant = match salt {
+                0 => !region.demands_salt,
+                salt => region.key.salt == salt,
+            };
+            if !is_meant {
                 continue;
             }
             self.0.store(use_of(owner, slot), Ordering::Relaxed);

@@ -527,6 +527,7 @@ fn region(key: u64, start: u64) -> Region {
         start,
         length: start,
         rights: Permission::Both,
+        demands_salt: false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Memory that others may access: registered, shown to the processes of this host, taken
 //! back.
 
-use portolan_exchange::{DeregisterRefused, RegionId, RegisterRefused, Rights};
+use portolan_exchange::{Admission, DeregisterRefused, RegionId, RegisterRefused};
 
 use super::Engine;
 use crate::environment::{Clock, Network};
@@ -15,11 +15,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         space: SpaceId,
         memory: Scatter,
         key: Option<u64>,
-        rights: Rights,
+        admission: Admission,
     ) -> Result<RegionId, (RegisterRefused, Scatter)> {
         let mut memory = memory;
         loop {
-            match self.exchange(space).register(memory, key, rights) {
+            match self.exchange(space).register(memory, key, admission) {
                 Ok(id) => {
                     self.show_region(space, id);
                     return Ok(id);
@@ -38,12 +38,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
         start: u64,
         bytes: u64,
         key: Option<u64>,
-        rights: Rights,
+        admission: Admission,
     ) -> Result<RegionId, RegisterRefused> {
         let id = loop {
             match self
                 .exchange(space)
-                .register_again(of, start, bytes, key, rights)
+                .register_again(of, start, bytes, key, admission)
             {
                 Ok(id) => break id,
                 Err(RegisterRefused::Full) if self.make_place(space) => {}
@@ -121,7 +121,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(id) = self.matched.of(space).cache.find(&extent) {
             return Ok(id);
         }
-        let registered = self.register_region(space, memory, None, extent.rights);
+        let registered = self.register_region(space, memory, None, extent.admission);
         let id = registered.map_err(|(error, _)| error)?;
         self.matched.of(space).cache.insert(extent, id);
         Ok(id)

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use portolan_exchange::{RegionId, Rights};
+use portolan_exchange::{Admission, RegionId};
 
 /// Memory, and what others may do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,8 +12,8 @@ pub struct Extent {
     pub start: usize,
     /// Its length.
     pub bytes: usize,
-    /// What others may do.
-    pub rights: Rights,
+    /// On what terms others reach it.
+    pub admission: Admission,
 }
 
 impl Extent {
@@ -170,13 +170,15 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use portolan_exchange::{Rights, Salt};
+
     use super::*;
 
     const fn at(start: usize, bytes: usize) -> Extent {
         Extent {
             start,
             bytes,
-            rights: Rights::Both,
+            admission: Rights::Both.with(Salt::Default),
         }
     }
 
@@ -202,11 +204,13 @@ mod tests {
         let mut cache = filled(2, 4);
         assert_eq!(cache.find(&at(0, 100)), Some(RegionId(0)));
         assert_eq!(cache.find(&at(0, 99)), None);
-        let get = Extent {
-            rights: Rights::Get,
-            ..at(0, 100)
-        };
-        assert_eq!(cache.find(&get), None);
+        for admission in [Rights::Get.into(), Rights::Both.with(Salt::Any)] {
+            let other = Extent {
+                admission,
+                ..at(0, 100)
+            };
+            assert_eq!(cache.find(&other), None);
+        }
         for i in [0, 1, 2] {
             assert_eq!(cache.release(RegionId(i)), Released::Kept);
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_exchange::{RegionId, Rights, Sink as _};
-use portolan_link::shm::{Exposed, Permission, RegionId as Entry, ShmPort, Terms};
+use portolan_link::shm::{Exposed, Naming, Permission, RegionId as Entry, ShmPort, Terms};
 
 use super::{Exchange, Matched, Part, in_table};
 use crate::out::{Out, withdraw};
@@ -145,7 +145,11 @@ fn publish(
     id: RegionId,
 ) -> Option<Entry> {
     let opened = exchange.opened(id)?;
-    let (key, rights) = (in_table(space, &opened.key), shared(opened.rights));
+    let rights = shared(opened.rights);
+    let naming = Naming {
+        key: in_table(space, &opened.key),
+        demands_salt: opened.demands_salt,
+    };
     let bytes = usize::try_from(opened.bytes).ok()?;
     let start = if opened.memory.is_address_space() {
         opened.start
@@ -157,5 +161,5 @@ fn publish(
     // time; the references to it that the exchange makes live for one copy of
     // bytes, from which nothing is concluded.
     let memory = unsafe { Exposed::new(start, opened.bytes) };
-    link.outlet().publish(key, memory, rights).ok()
+    link.outlet().publish(naming, memory, rights).ok()
 }

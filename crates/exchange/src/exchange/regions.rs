@@ -3,13 +3,13 @@
 use super::Exchange;
 use crate::state::{Region, Shared};
 use crate::values::{
-    DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Rights, Sink, Source,
+    Admission, DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Sink, Source,
 };
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Lets other ranks reach into memory, by a key that the program chooses,
-    /// or that is chosen for it (`None`). Accesses name bytes by their offset
-    /// from the memory's first.
+    /// or that is chosen for it (`None`), and on terms of the program's. Accesses name bytes
+    /// by their offset from the memory's first.
     ///
     /// # Errors
     /// [`RegisterRefused`], with the memory: [`RegisterRefused::Forbidden`],
@@ -18,7 +18,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         &mut self,
         memory: K,
         key: Option<u64>,
-        rights: Rights,
+        admission: impl Into<Admission>,
     ) -> Result<RegionId, (RegisterRefused, K)> {
         let key = match self.regions.new_key(key) {
             Ok(key) => key,
@@ -26,12 +26,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let bytes = memory.len();
         let memory = (self.regions.memories).insert(Shared { memory, regions: 1 });
-        Ok(self.regions.open(key, rights, memory, 0, bytes))
+        let admission = admission.into();
+        Ok(self.regions.open(key, admission, memory, 0, bytes))
     }
 
     /// Registers memory of a region again: all of it or a part, `bytes` bytes from
-    /// `start` of that region on, with a key and rights of its own. With the key, the
-    /// extent and the rights of a region of this memory it is that region, which has
+    /// `start` of that region on, with a key and terms of its own. With the key, the
+    /// extent and the terms of a region of this memory it is that region, which has
     /// then to be deregistered once more.
     ///
     /// # Errors
@@ -42,18 +43,20 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         start: u64,
         bytes: u64,
         key: Option<u64>,
-        rights: Rights,
+        admission: impl Into<Admission>,
     ) -> Result<RegionId, RegisterRefused> {
+        let admission = admission.into();
         let all = &mut self.regions;
         let of = *all.opened(of).ok_or(RegisterRefused::NoSuchRegion)?;
         if start.checked_add(bytes).is_none_or(|end| end > of.bytes) {
             return Err(RegisterRefused::OutOfBounds);
         }
         let start = of.start + start;
+        let demands_salt = all.demands(admission.salt);
         if let Some(number) = key.and_then(|key| all.keys.get(&key).copied())
             && let Some(there) = all.regions.get_mut(number)
-            && (there.memory, there.start, there.bytes, there.rights)
-                == (of.memory, start, bytes, rights)
+            && (there.memory, there.start, there.bytes) == (of.memory, start, bytes)
+            && (there.rights, there.demands_salt) == (admission.rights, demands_salt)
         {
             if all.forbidden {
                 return Err(RegisterRefused::Forbidden);
@@ -65,7 +68,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Some(shared) = all.memories.get_mut(of.memory) {
             shared.regions += 1;
         }
-        Ok(all.open(key, rights, of.memory, start, bytes))
+        Ok(all.open(key, admission, of.memory, start, bytes))
     }
 
     /// What others name a region by; `None` if it is not open.
@@ -79,6 +82,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Region {
             key,
             rights,
+            demands_salt,
             memory,
             start,
             bytes,
@@ -89,6 +93,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Some(Opened {
             key,
             rights,
+            demands_salt,
             memory: &mut memory.memory,
             start,
             bytes,

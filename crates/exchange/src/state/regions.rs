@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 
 use super::{Slab, Words};
-use crate::values::{OpError, RegionId, RegisterRefused, RemoteKey, Rights};
+use crate::values::{Admission, OpError, RegionId, RegisterRefused, RemoteKey, Rights, Salt};
 
 #[derive(Debug)]
 pub(crate) struct Shared<K> {
@@ -16,6 +16,8 @@ pub(crate) struct Shared<K> {
 pub(crate) struct Region {
     pub key: RemoteKey,
     pub rights: Rights,
+    /// Salt 0 does not name it.
+    pub demands_salt: bool,
     pub memory: u64,
     /// Where it begins in the memory, and its bytes.
     pub start: u64,
@@ -47,10 +49,12 @@ pub(crate) struct Regions<K> {
     /// Keys and salts come from it.
     pub words: Words,
     pub forbidden: bool,
+    /// What [`Salt::Default`] stands for.
+    pub demand_salt: bool,
 }
 
 impl<K> Regions<K> {
-    pub fn new(max: u32, words: Words) -> Self {
+    pub fn new(max: u32, demand_salt: bool, words: Words) -> Self {
         Self {
             memories: Slab::new(),
             regions: Slab::new(),
@@ -58,6 +62,7 @@ impl<K> Regions<K> {
             max: max as usize,
             words,
             forbidden: false,
+            demand_salt,
         }
     }
 
@@ -96,14 +101,15 @@ impl<K> Regions<K> {
     pub fn open(
         &mut self,
         key: RemoteKey,
-        rights: Rights,
+        admission: Admission,
         memory: u64,
         start: u64,
         bytes: u64,
     ) -> RegionId {
         let number = self.regions.insert(Region {
             key,
-            rights,
+            rights: admission.rights,
+            demands_salt: self.demands(admission.salt),
             memory,
             start,
             bytes,
@@ -113,6 +119,15 @@ impl<K> Regions<K> {
         });
         self.keys.insert(key.key, number);
         RegionId(number)
+    }
+
+    /// Whether regions that are registered so demand their salt.
+    pub const fn demands(&self, salt: Salt) -> bool {
+        match salt {
+            Salt::Default => self.demand_salt,
+            Salt::Demanded => true,
+            Salt::Any => false,
+        }
     }
 
     pub fn opened(&self, RegionId(number): RegionId) -> Option<&Region> {
@@ -141,7 +156,11 @@ impl<K> Regions<K> {
         }
         let number = *self.keys.get(&key.key).ok_or(OpError::BadKey)?;
         let region = self.regions.get(number).ok_or(OpError::BadKey)?;
-        if key.salt != 0 && key.salt != region.key.salt {
+        let is_meant = match key.salt {
+            0 => !region.demands_salt,
+            salt => salt == region.key.salt,
+        };
+        if !is_meant {
             return Err(OpError::BadKey);
         }
         if !region.rights.allow(rights) {

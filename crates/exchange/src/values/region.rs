@@ -28,8 +28,45 @@ impl Rights {
         matches!(self, Self::Put | Self::Both)
     }
 
+    /// These rights, for those who show the salt or not, as it says.
+    #[must_use]
+    pub const fn with(self, salt: Salt) -> Admission {
+        Admission { rights: self, salt }
+    }
+
     pub(crate) const fn allow(self, asked: Self) -> bool {
         (self.allow_get() || !asked.allow_get()) && (self.allow_put() || !asked.allow_put())
+    }
+}
+
+/// Whether accesses must show a region's salt, the half of its [`RemoteKey`] that is always
+/// random.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Salt {
+    /// As the endpoint has it: [`Self::Demanded`] outside of a job, where strangers may come,
+    /// and [`Self::Any`] within.
+    #[default]
+    Default,
+    /// They must: only who was given the remote key reaches the region.
+    Demanded,
+    /// The key alone will do ([`RemoteKey::any`]): whoever can reach this endpoint may guess
+    /// it, if the program chose it.
+    Any,
+}
+
+/// On what terms others reach a region: what they may do, and what they must know.
+/// [`Rights`] alone stand for these and [`Salt::Default`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Admission {
+    /// What they may do.
+    pub rights: Rights,
+    /// Whether they must show the salt.
+    pub salt: Salt,
+}
+
+impl From<Rights> for Admission {
+    fn from(rights: Rights) -> Self {
+        rights.with(Salt::Default)
     }
 }
 
@@ -50,7 +87,8 @@ pub struct RemoteKey {
 impl RemoteKey {
     /// Whatever region is registered under a key at the moment of the access:
     /// for programs that agree on keys beforehand and tell each other none. A
-    /// region that took the key over from another is reached by it too.
+    /// region that took the key over from another is reached by it too, one that
+    /// [demands its salt](Salt::Demanded) is not.
     #[must_use]
     pub const fn any(key: u64) -> Self {
         Self { key, salt: 0 }
@@ -118,6 +156,8 @@ pub struct Opened<'a, K> {
     pub key: RemoteKey,
     /// What they may do.
     pub rights: Rights,
+    /// Whether they must show its salt.
+    pub demands_salt: bool,
     /// The memory that it lies in...
     pub memory: &'a mut K,
     /// ...where it begins there...

@@ -221,7 +221,7 @@ static void numbers(void)
 {
     portolan_region_options options;
     portolan_remote_key key;
-    uint64_t region = 0, word[2] = {0, 0}, read[2], seen = 0, now, i;
+    uint64_t region = 0, word[2] = {0, 0}, read[2], seen = 0, now, i, op;
 
     /* Agreed beforehand: nobody is told. */
     portolan_remote_key_any(4711, &key);
@@ -253,7 +253,16 @@ static void numbers(void)
         GIVES(0, portolan_region_read(endpoint, region, 0, read, sizeof read));
         CHECK(read[0] == 300 && read[1] == i);
         GIVES(0, portolan_deregister(endpoint, region));
+        options.flags = PORTOLAN_KEY | PORTOLAN_REGION_SALT;
+        GIVES(0, portolan_register(endpoint, word, sizeof word, &options, &region));
     }
+    barrier();
+    /* The same key, and now it is not enough. */
+    GIVES(0, portolan_post_fetch_add(endpoint, 0, &key, 0, 1, NULL, &op));
+    CHECK(end_of(op).error == -ENOKEY);
+    barrier();
+    if (me == 0)
+        GIVES(0, portolan_deregister(endpoint, region));
     quiet();
 }
 

@@ -94,6 +94,11 @@ static void wrong_arguments(void)
     GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
     bad.flags |= PORTOLAN_KEY;
     GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
+    bad = options;
+    bad.flags = PORTOLAN_REGION_SALT | PORTOLAN_REGION_ANY;
+    GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
+    bad.flags = 32;
+    GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
     bad.flags = PORTOLAN_CACHED;
     bad.key = 0;
     pieces[1].iov_base = memory + 1;

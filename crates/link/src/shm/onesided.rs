@@ -103,6 +103,24 @@ impl From<CopyError> for OneSidedError {
     }
 }
 
+/// How others name a region that is published.
+#[derive(Clone, Copy, Debug)]
+pub struct Naming {
+    /// Its key and salt.
+    pub key: RegionKey,
+    /// Whether the key alone, with salt 0, does not name it.
+    pub demands_salt: bool,
+}
+
+impl From<u64> for Naming {
+    fn from(key: u64) -> Self {
+        Self {
+            key: key.into(),
+            demands_salt: false,
+        }
+    }
+}
+
 /// What a port needs for it: its own regions, and leave for its copies.
 #[derive(Debug)]
 pub(super) struct OneSided {
@@ -230,7 +248,7 @@ impl Cma {
 }
 
 impl Outlet<'_> {
-    /// Lets the other processes of the host reach `memory` by `key`, which
+    /// Lets the other processes of the host reach `memory` by a key, which
     /// may be that of a region withdrawn before, even with a copy of it still
     /// under way. Nothing says that they do.
     ///
@@ -238,15 +256,17 @@ impl Outlet<'_> {
     /// [`PublishError`]; nothing has changed.
     pub fn publish(
         &mut self,
-        key: impl Into<RegionKey>,
+        naming: impl Into<Naming>,
         memory: Exposed,
         rights: Permission,
     ) -> Result<RegionId, PublishError> {
+        let Naming { key, demands_salt } = naming.into();
         self.onesided.regions.publish(Region {
-            key: key.into(),
+            key,
             start: memory.start(),
             length: memory.bytes(),
             rights,
+            demands_salt,
         })
     }
 

@@ -39,7 +39,7 @@ pub const ENDPOINTS_MAX: u16 = 4_096;
 
 /// "portolan", little-endian.
 const MAGIC: u64 = 0x6e61_6c6f_7472_6f70;
-const VERSION: u64 = 7;
+const VERSION: u64 = 8;
 const HEADER_LINES: usize = 3;
 const LINE_WORDS: u16 = 8;
 

@@ -7,12 +7,12 @@ use super::matched::{check_rank, one, told};
 use super::pieces::{Piece, gather, pieces, scatter};
 use super::types::{
     ADDRESS_SPACE, CACHED, CAccessOptions, CAtomic, CRegionOptions, LOCAL, MAY_GET, MAY_PUT,
-    SIGNAL, WITH_KEY, read,
+    REGION_ANY, REGION_SALT, SIGNAL, WITH_KEY, read,
 };
 use super::{Slot, endpoint};
 use crate::{
-    Atomic, AtomicOp, AtomicType, Endpoint, Notify, PORTS_RESERVED, Place, PutEnd, PutOptions,
-    RegionId, RemoteKey, Rights, Signal,
+    Admission, Atomic, AtomicOp, AtomicType, Endpoint, Notify, PORTS_RESERVED, Place, PutEnd,
+    PutOptions, RegionId, RemoteKey, Rights, Salt, Signal,
 };
 
 /// A [`RemoteKey`] as C has it.
@@ -32,13 +32,19 @@ enum Which {
 
 /// # Safety
 /// `options` is null or what the header says.
-unsafe fn region_options(options: *const CRegionOptions) -> Result<(Which, Rights), Errno> {
+unsafe fn region_options(options: *const CRegionOptions) -> Result<(Which, Admission), Errno> {
     if options.is_null() {
-        return Ok((Which::New(None), Rights::None));
+        return Ok((Which::New(None), Rights::None.into()));
     }
     // SAFETY: see above.
     let c = unsafe { read(options) }?;
-    let which = match c.flags {
+    let salt = match c.flags & (REGION_SALT | REGION_ANY) {
+        0 => Salt::Default,
+        REGION_SALT => Salt::Demanded,
+        REGION_ANY => Salt::Any,
+        _ => return Err(EINVAL),
+    };
+    let which = match c.flags & !(REGION_SALT | REGION_ANY) {
         0 => Which::New(None),
         WITH_KEY => Which::New(Some(c.key)),
         CACHED => Which::Cached,
@@ -56,7 +62,7 @@ unsafe fn region_options(options: *const CRegionOptions) -> Result<(Which, Right
         both if both == MAY_GET | MAY_PUT => Rights::Both,
         _ => return Err(EINVAL),
     };
-    Ok((which, rights))
+    Ok((which, rights.with(salt)))
 }
 
 /// # Safety
@@ -173,19 +179,19 @@ interface! {
         region: *mut u64,
     ) -> c_int {
         region = Slot::begun(region, 0), endpoint = endpoint(handle),
-        (which, rights) = region_options(o), pieces = pieces(memory, count),
+        (which, admission) = region_options(o), pieces = pieces(memory, count),
         memory = scatter(memory, count);
         let RegionId(id) = match (which, pieces) {
             (Which::New(key), _) => {
-                (endpoint.register(memory, key, rights)).map_err(|(e, _)| e)?
+                (endpoint.register(memory, key, admission)).map_err(|(e, _)| e)?
             }
             (Which::Cached, [Piece { start, bytes }]) => {
                 // SAFETY: the caller lends the memory until it was forgotten.
-                unsafe { endpoint.register_cached(start.cast(), *bytes, rights) }?
+                unsafe { endpoint.register_cached(start.cast(), *bytes, admission) }?
             }
             (Which::AddressSpace(key), [Piece { start, bytes: 0 }]) if start.is_null() => {
                 // SAFETY: the caller lets whoever has the key do with its memory as it says.
-                unsafe { endpoint.register_address_space(key, rights) }?
+                unsafe { endpoint.register_address_space(key, admission) }?
             }
             (Which::Cached | Which::AddressSpace(_), _) => return Err(EINVAL),
         };
@@ -256,12 +262,12 @@ interface! {
         region: *mut u64,
     ) -> c_int {
         region = Slot::begun(region, 0), endpoint = endpoint(handle),
-        (which, rights) = region_options(o);
+        (which, admission) = region_options(o);
         let Which::New(key) = which else {
             return Err(EINVAL);
         };
         let length = length as u64;
-        let again = endpoint.register_again(RegionId(of), offset, length, key, rights)?;
+        let again = endpoint.register_again(RegionId(of), offset, length, key, admission)?;
         region.store(again.0);
     }
 }

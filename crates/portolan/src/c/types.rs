@@ -309,6 +309,8 @@ pub(super) struct CRegionOptions {
 pub(super) const WITH_KEY: u32 = 1;
 pub(super) const CACHED: u32 = 2;
 pub(super) const ADDRESS_SPACE: u32 = 4;
+pub(super) const REGION_SALT: u32 = 8;
+pub(super) const REGION_ANY: u32 = 16;
 /// Rights.
 pub(super) const MAY_GET: u32 = 1;
 pub(super) const MAY_PUT: u32 = 2;

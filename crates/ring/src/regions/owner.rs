@@ -1,8 +1,8 @@
 //! The owner's side of a table of memory regions.
 
 use super::{
-    GENERATION_ONE, KEY, LENGTH, PUBLISHED, RIGHTS, Region, RegionKey, RegionTable, SLOTS, START,
-    STATE, Terms, use_of,
+    GENERATION_ONE, KEY, LENGTH, PUBLISHED, RIGHTS, Region, RegionKey, RegionTable, SALTED, SLOTS,
+    START, STATE, Terms, use_of,
 };
 use crate::atomic::{AtomicU64, Ordering, fence};
 
@@ -106,8 +106,9 @@ impl<'m> RegionOwner<'m> {
             .free_slot(key)
             .filter(|_| self.taken < layout.regions)
             .ok_or(PublishError::Full(layout.regions))?;
-        let generation = (self.states[slot] & !(RIGHTS | PUBLISHED)) + GENERATION_ONE;
-        let state = generation | PUBLISHED | region.rights as u64;
+        let generation = (self.states[slot] & !(RIGHTS | PUBLISHED | SALTED)) + GENERATION_ONE;
+        let salted = if region.demands_salt { SALTED } else { 0 };
+        let state = generation | salted | PUBLISHED | region.rights as u64;
         // Behind the fence in which the slot's last entry was withdrawn: a
         // user that sees any of this sees that that one is gone.
         for (which, value) in [(KEY, key), (START, region.start), (LENGTH, region.length)] {

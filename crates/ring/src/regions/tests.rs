@@ -30,6 +30,7 @@ fn region(key: u64) -> Region {
         start: key ^ 0x5555,
         length: 10,
         rights: Permission::Get,
+        demands_salt: false,
     }
 }
 
@@ -74,6 +75,7 @@ fn what_is_published_is_found_until_it_is_withdrawn() {
         start: 0,
         length: u64::MAX,
         rights: Permission::Both,
+        demands_salt: false,
     };
     owner.publish(whole).unwrap();
     assert_eq!(found(&host.table(), 0), Some(whole));
@@ -106,6 +108,32 @@ fn a_salt_tells_regions_of_one_key_apart() {
     for (salt, expected) in [(0, true), (1, false), (2, true)] {
         let held = user.hold(3, &table, salted(salt)).map(|it| it.region());
         assert_eq!(held, expected.then_some(with(2)));
+    }
+}
+
+#[test]
+fn a_region_that_demands_its_salt_is_found_by_nothing_less() {
+    let host = Host::new(8);
+    let mut owner = host.owner();
+    let table = host.table();
+    let word = AtomicU64::new(0);
+    let mut user = UseWord::new(&word);
+    let mut found = |salt| user.hold(3, &table, RegionKey { key: 7, salt }).is_some();
+    for rights in [Permission::None, Permission::Both] {
+        // The slot's next region is as it says itself.
+        for demands_salt in [true, false] {
+            let key = RegionKey { key: 7, salt: 5 };
+            let region = Region {
+                key,
+                rights,
+                demands_salt,
+                ..region(7)
+            };
+            let id = owner.publish(region).unwrap();
+            assert_eq!([0, 5, 6].map(&mut found), [!demands_salt, true, false]);
+            withdraw(&mut owner, id).unwrap();
+            assert_eq!([0, 5, 6].map(&mut found), [false; 3]);
+        }
     }
 }
 

@@ -139,7 +139,8 @@ impl Rank {
         let shm = shm.map(|(link, near)| ShmLane::new(link, &near, plan.copy_min, 1 << 20));
         let mut engine = Engine::new(core, matched, Some(net), shm, clock.clone());
         let region = Scatter::from(vec![0; REGION]);
-        let region = engine.register_region(SpaceId::PROGRAM, region, Some(KEY), Rights::Both);
+        let region =
+            engine.register_region(SpaceId::PROGRAM, region, Some(KEY), Rights::Both.into());
         let mut made = Self {
             rank,
             life,

@@ -6,7 +6,7 @@ use portolan_core::{
     SendError, SpaceId, WaitError, address_space,
 };
 use portolan_exchange::{
-    Atomic, DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId, RemoteKey, Rights,
+    Admission, Atomic, DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId, RemoteKey,
     SendRefused,
 };
 use portolan_link::memory::reaches_own;
@@ -24,7 +24,8 @@ const LOOK_NS_MAX: u64 = 64_000_000;
 
 impl Space {
     /// Lets other ranks reach into memory, with a key of the program's or, for
-    /// `None`, one that is chosen; by default they may do nothing with it. What
+    /// `None`, one that is chosen, on these terms: [`Rights`](crate::Rights), or an
+    /// [`Admission`] that says also whether the key alone names the region. What
     /// names it to them is its [`Space::remote_key`], which the program gives
     /// them. It works also while the program makes no calls, by the helper
     /// thread.
@@ -38,14 +39,14 @@ impl Space {
         &self,
         memory: impl Into<Scatter>,
         key: Option<u64>,
-        rights: Rights,
+        admission: impl Into<Admission>,
     ) -> Result<RegionId, (RegisterError, Scatter)> {
         let memory = memory.into();
         let mut s = match self.enter_open() {
             Ok(s) => s,
             Err(m) => return Err((m.into(), memory)),
         };
-        s.register_region(self.id, memory, key, rights)
+        s.register_region(self.id, memory, key, admission.into())
             .map_err(|(refused, memory)| (refused.into(), memory))
     }
 
@@ -65,7 +66,7 @@ impl Space {
     pub unsafe fn register_address_space(
         &self,
         key: Option<u64>,
-        rights: Rights,
+        admission: impl Into<Admission>,
     ) -> Result<RegionId, RegisterError> {
         let mut s = self.enter_open()?;
         if !s.cma || !reaches_own() {
@@ -73,14 +74,14 @@ impl Space {
         }
         // SAFETY: promised by the caller.
         let all = unsafe { address_space() };
-        let registered = s.register_region(self.id, all, key, rights);
+        let registered = s.register_region(self.id, all, key, admission.into());
         registered.map_err(|(refused, _)| refused.into())
     }
 
     /// Registers memory of a region once more: all of it or a part, `bytes` bytes
-    /// from `start` of that region on, with a key (`None`: some) and rights of its
+    /// from `start` of that region on, with a key (`None`: some) and terms of its
     /// own. The memory comes back with the last of its regions. With the key, the
-    /// extent and the rights of a region of this memory it is that region, which
+    /// extent and the terms of a region of this memory it is that region, which
     /// has then to be deregistered once more.
     ///
     /// # Errors
@@ -91,14 +92,15 @@ impl Space {
         start: u64,
         bytes: u64,
         key: Option<u64>,
-        rights: Rights,
+        admission: impl Into<Admission>,
     ) -> Result<RegionId, RegisterError> {
         let mut s = self.enter_open()?;
-        Ok(s.register_again(self.id, of, start, bytes, key, rights)?)
+        let admission = admission.into();
+        Ok(s.register_again(self.id, of, start, bytes, key, admission)?)
     }
 
-    /// Registers memory that the program uses again and again: a registration with
-    /// the same rights is found where there is one, also when it was ended. Others
+    /// Registers memory that the program uses again and again: a registration on
+    /// the same terms is found where there is one, also when it was ended. Others
     /// need be told the remote key only once. [`Space::deregister`] leaves the
     /// region open until its place is needed: of those that the program has
     /// ended [`Config::regions_cached`](crate::Config::regions_cached) stay, the
@@ -117,12 +119,13 @@ impl Space {
         &self,
         start: *mut u8,
         bytes: usize,
-        rights: Rights,
+        admission: impl Into<Admission>,
     ) -> Result<RegionId, RegisterError> {
         let mut s = self.enter_open()?;
+        let admission = admission.into();
         if bytes == 0 {
             // Whatever `start` is: there is nothing to be found again.
-            let nothing = s.register_region(self.id, Vec::new().into(), None, rights);
+            let nothing = s.register_region(self.id, Vec::new().into(), None, admission);
             return nothing.map_err(|(refused, _)| refused.into());
         }
         // SAFETY: promised by the caller.
@@ -130,7 +133,7 @@ impl Space {
         let extent = Extent {
             start: start.addr(),
             bytes,
-            rights,
+            admission,
         };
         Ok(s.register_cached(self.id, memory, extent)?)
     }
