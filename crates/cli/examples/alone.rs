@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use portolan::{
-    ADDRESS_BYTES, Config, Endpoint, Memory, Notify, Place, PutOptions, RemoteKey, Rights,
+    ADDRESS_BYTES, Config, Endpoint, Memory, Notify, Place, PutOptions, RemoteKey, Rights, Salt,
     Selector, TaggedOptions, WaitError,
 };
 
@@ -38,7 +38,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 
 fn serve(ep: &Endpoint) -> Result<(), Box<dyn Error>> {
     let memory = vec![0_u8; LONGEST];
-    let region = ep.register(memory, Some(REGION), Rights::Both);
+    let region = ep.register(memory, Some(REGION), Rights::Both.with(Salt::Any));
     region.map_err(|(e, _)| e)?;
     let hex: String = ep.address().iter().map(|b| format!("{b:02x}")).collect();
     println!("address {hex}");

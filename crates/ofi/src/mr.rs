@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 
 use portolan::c_edge::{self, Piece};
-use portolan::{RegionId, RegisterError, Rights};
+use portolan::{RegionId, RegisterError, Rights, Salt};
 
 use crate::abi::{self, Fid, FidMr};
 use crate::attachment::Attachment;
@@ -47,16 +47,17 @@ impl Region {
         if self.rights == Rights::None {
             return Ok(());
         }
-        let key = Some(self.key);
+        // Programs know keys of 64 bits, and no salt.
+        let (key, admission) = (Some(self.key), self.rights.with(Salt::Any));
         if self.is_address_space() {
             // SAFETY: the program has said that others may reach into all of its memory.
-            let region = unsafe { attachment.endpoint.register_address_space(key, self.rights) };
+            let region = unsafe { attachment.endpoint.register_address_space(key, admission) };
             lock(&self.opened).push((Arc::clone(attachment), region.map_err(refused)?));
             return Ok(());
         }
         // SAFETY: the program has lent the memory until it closes the region.
         let memory = unsafe { c_edge::scatter(self.pieces.as_ptr(), self.pieces.len()) }?;
-        let region = attachment.endpoint.register(memory, key, self.rights);
+        let region = attachment.endpoint.register(memory, key, admission);
         let region = region.map_err(|(why, _)| refused(why))?;
         lock(&self.opened).push((Arc::clone(attachment), region));
         Ok(())
