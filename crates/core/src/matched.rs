@@ -98,6 +98,8 @@ impl Part {
             rank: config.rank,
             size: config.size,
             number: space.index() as u8,
+            // Strangers may come: a key that the program chose is guessed soon.
+            demand_salt: config.standalone,
             secret: config.secrets.tags,
             region_secret: config.secrets.regions,
             lanes: [host, network],

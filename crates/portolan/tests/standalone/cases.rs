@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use portolan::{
     AddPeerError, Binding, Config, Death, Ended, Endpoint, Event, Gather, Memory, Misuse, Notify,
-    OpError, OpId, Place, PutOptions, Rights, Selector, SendError, SendOptions, TaggedOptions,
+    OpError, OpId, Place, PutOptions, RemoteKey, Rights, Salt, Selector, SendError, SendOptions, TaggedOptions,
     Threads, WaitError,
 };
 
@@ -154,6 +154,62 @@ fn messages_of_all_kinds_go_between_strangers() {
     };
     let expected = [[7; 8], [9; 8], [9; 8]].concat();
     assert_eq!(memory.into_buffers()[0].as_slice(), expected);
+}
+
+/// What a stranger that was given no key may try: keys that a program chooses, and those that
+/// followed from the address once. A life was turned and mixed with a count.
+fn guesses(address: &[u8; 64], registered: u64) -> Vec<RemoteKey> {
+    let key = portolan_engine::KeyAddress::parse(address).unwrap().key;
+    let (_, life) = portolan_seal::identity(&key);
+    let mixed = |mut z: u64| {
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let salts = (1..=registered + 8).map(|n| mixed(life.rotate_left(32).wrapping_add(n)));
+    let both = |key: u64, salt: u64| {
+        RemoteKey::from_bytes((u128::from(salt) << 64 | u128::from(key)).to_le_bytes())
+    };
+    salts
+        .flat_map(|salt| [both(!salt, salt), both(!salt, 0), both(0, salt), both(1, salt)])
+        .chain((0..4).map(RemoteKey::any))
+        .collect()
+}
+
+#[test]
+fn a_strangers_guesses_of_keys_are_refused() {
+    let (a, b, there, _) = met();
+    let both = [&a, &b];
+    let register = |key, admission| {
+        let region = b.register(vec![7_u8; 64], key, admission);
+        b.remote_key(region.map_err(|(e, _)| e).unwrap()).unwrap().unwrap()
+    };
+    let rights = Rights::Both;
+    let own = [None, Some(0), Some(1), None].map(|key| register(key, rights.into()));
+    let result = |key: RemoteKey| {
+        let place = Place { key, offset: 0 };
+        let get = a.post_get(there, place, vec![0_u8; 64], Notify::NONE);
+        let ended = end_of(&both, &a, get.map_err(|(e, _)| e).unwrap());
+        let put = a.post_put(there, place, vec![7_u8; 64], &PutOptions::default());
+        let put = end_of(&both, &a, put.map_err(|(e, _): (_, Gather)| e).unwrap());
+        let add = a.post_fetch_add(there, place, 0, Notify::NONE).unwrap();
+        let add = end_of(&both, &a, add);
+        let results = [ended, put, add].map(|it| it.completion.result);
+        assert!(results.iter().all(|it| *it == results[0]), "{results:?}");
+        results[0]
+    };
+    for key in guesses(&b.address(), own.len() as u64) {
+        assert_eq!(result(key), Err(OpError::BadKey), "{key:?}");
+    }
+    for key in own {
+        assert_eq!(result(RemoteKey::any(key.key())), Err(OpError::BadKey));
+        assert_eq!(result(key), Ok(()));
+    }
+    // Unless the program wants it so.
+    register(Some(2), rights.with(Salt::Any));
+    assert_eq!(result(RemoteKey::any(2)), Ok(()));
+    let key = RemoteKey::any(register(None, rights.with(Salt::Any)).key());
+    assert_eq!(result(key), Ok(()));
 }
 
 #[test]
