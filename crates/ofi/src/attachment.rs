@@ -138,7 +138,8 @@ impl Attachment {
         Ok(())
     }
 
-    /// Forgets a name, and its peer where `other` is no further one of it.
+    /// Forgets a name; its peer is called `other` from now on. A removal changes this table
+    /// alone: where the peer has no other name it still reaches this endpoint.
     pub fn remove(&self, name: u32, other: Option<u32>) {
         let Some(peer) = self.peers.get(name.into()) else {
             return;
@@ -149,7 +150,7 @@ impl Attachment {
         }
         if other.is_none() && peer != self.endpoint.rank() {
             // One that has died may be gone already.
-            let _ = self.endpoint.remove_peer(peer);
+            let _ = self.endpoint.release_peer(peer);
         }
     }
 

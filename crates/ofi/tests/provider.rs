@@ -83,10 +83,16 @@ fn build(name: &str) -> PathBuf {
 
 /// Over shared memory and over the network.
 fn runs(name: &str) {
+    runs_with(name, []);
+}
+
+/// The same, with these settings.
+fn runs_with<const N: usize>(name: &str, settings: [(&str, &str); N]) {
     let program = build(name);
     for link in ["auto", "udp"] {
         let mut command = with_provider(&program);
-        let said = succeeds(command.env("PORTOLAN_LINK", link));
+        command.envs(settings).env("PORTOLAN_LINK", link);
+        let said = succeeds(&mut command);
         assert_eq!(said, format!("{name}: all is well\n"));
     }
 }
@@ -104,6 +110,13 @@ fn one_sided_memory() {
 #[test]
 fn completions_and_counters() {
     runs("waiting");
+}
+
+/// Whoever was removed goes on, also where strangers are refused.
+#[test]
+fn removed_peers() {
+    runs("removal");
+    runs_with("removal", [("PORTOLAN_UNKNOWN_PEERS", "refuse")]);
 }
 
 #[test]

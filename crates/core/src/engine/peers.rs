@@ -232,16 +232,38 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Some(added?.0 + 1)
     }
 
+    /// Somebody must have this number.
+    fn check_peer(&self, rank: u32) -> Result<(), Misuse> {
+        match self.core.lanes.get(rank) {
+            Some(Lane::Net(_) | Lane::Unmet(_) | Lane::Meeting(_) | Lane::Shm(_)) => Ok(()),
+            Some(Lane::Dead(why)) if why != Death::Nobody => Ok(()),
+            _ => Err(Misuse::BadRank),
+        }
+    }
+
+    /// The program has no name for a peer any more. The peer hears nothing of that, and what
+    /// goes on with it goes on. From now on it is a stranger: it makes room for others where
+    /// they need it.
+    ///
+    /// # Errors
+    /// [`Misuse::BadRank`]: nobody has this number.
+    pub fn release_peer(&mut self, rank: u32) -> Result<(), Misuse> {
+        self.check_peer(rank)?;
+        if let Some(net) = &mut self.net {
+            net.tables().view().set_stranger(peer_of(rank));
+        }
+        if self.core.lanes.dead(rank).is_some() {
+            self.has_departed(rank);
+        }
+        Ok(())
+    }
+
     /// The program has no more to do with a peer: operations with it end.
     ///
     /// # Errors
     /// [`Misuse::BadRank`]: nobody has this number.
     pub fn remove_peer(&mut self, rank: u32) -> Result<(), Misuse> {
-        match self.core.lanes.get(rank) {
-            Some(Lane::Net(_) | Lane::Unmet(_) | Lane::Meeting(_) | Lane::Shm(_)) => {}
-            Some(Lane::Dead(why)) if why != Death::Nobody => {}
-            _ => return Err(Misuse::BadRank),
-        }
+        self.check_peer(rank)?;
         self.part_from(rank);
         // One that was dead has departed: but its last words may still be repeated.
         self.core.lanes.set_removed(rank);
@@ -343,8 +365,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
             }
             // Of those by the network and those of this host in turns.
             let by_network = |it: &mut Self| {
+                let lanes = &it.core.lanes;
+                // A call to one that is being met may be answered yet.
+                let may_go = |peer: PeerId| {
+                    matches!(lanes.get(peer.0 + 1), Some(Lane::Net(_) | Lane::Unmet(_)))
+                };
                 let view = it.net.as_mut()?.tables().view();
-                view.quietest_stranger().map(|peer| peer.0 + 1)
+                view.quietest_stranger(may_go).map(|peer| peer.0 + 1)
             };
             let rank = if at % 2 == 0 {
                 by_network(self).or_else(|| self.quietest_near())

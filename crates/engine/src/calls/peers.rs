@@ -3,7 +3,7 @@
 use portolan_core::Misuse;
 use portolan_wire::KeyAddress;
 
-use crate::space::Space;
+use crate::space::{Guard, Space};
 
 /// Why a peer was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,17 +57,40 @@ impl Space {
     /// # Errors
     /// [`Misuse::BadRank`]: nobody has the number. [`Misuse::InJob`].
     pub fn remove_peer(&self, peer: u32) -> Result<(), Misuse> {
-        if !self.inner.standalone {
-            return Err(Misuse::InJob);
-        }
-        let mut s = self.enter_open()?;
-        if peer == self.rank() {
-            return Err(Misuse::BadRank);
-        }
+        let mut s = self.enter_for_peer(peer)?;
         s.stop_calling(peer);
         let removed = s.engine.remove_peer(peer);
         s.after();
         s.end();
         removed
+    }
+
+    /// Takes back that a peer was [added](Self::add), and changes nothing else: what it sends
+    /// still comes, operations with it go on, and added again it has the number that it had.
+    /// Until then it is as one that has introduced itself: where places are short it makes room
+    /// for another, and its number may become another's.
+    ///
+    /// For interfaces whose tables of addresses are their own.
+    ///
+    /// # Errors
+    /// [`Misuse::BadRank`]: nobody has the number. [`Misuse::InJob`].
+    #[doc(hidden)]
+    pub fn release_peer(&self, peer: u32) -> Result<(), Misuse> {
+        let mut s = self.enter_for_peer(peer)?;
+        let released = s.engine.release_peer(peer);
+        s.end();
+        released
+    }
+
+    /// For a call about a peer that was added: none may be in a job, nor about oneself.
+    fn enter_for_peer(&self, peer: u32) -> Result<Guard<'_>, Misuse> {
+        if !self.inner.standalone {
+            return Err(Misuse::InJob);
+        }
+        let s = self.enter_open()?;
+        if peer == self.rank() {
+            return Err(Misuse::BadRank);
+        }
+        Ok(s)
     }
 }

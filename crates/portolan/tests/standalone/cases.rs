@@ -423,6 +423,79 @@ fn strangers_make_room_for_each_other() {
 }
 
 #[test]
+fn a_released_peer_goes_on() {
+    // Who was added once is no stranger that may be refused.
+    let a = open_with(Config::default().set("unknown_peers", "refuse"));
+    let b = open();
+    let (heard_a, heard_b) = (listen(&a), listen(&b));
+    let (told_a, told_b) = (watch(&a), watch(&b));
+    let there = a.add_peer(&b.address()).unwrap();
+    a.release_peer(there).unwrap();
+    let back = b.add_peer(&a.address()).unwrap();
+    for round in 1..=3 {
+        b.send(back, PORT, &[1]).unwrap();
+        until(&[&a, &b], || heard_a.count.load(Ordering::Relaxed) == round);
+        assert_eq!(heard_a.from.load(Ordering::Relaxed), there);
+        assert_eq!(a.add_peer(&b.address()), Ok(there), "its number is kept");
+        a.send(there, PORT, &[1]).unwrap();
+        a.release_peer(there).unwrap();
+        until(&[&a, &b], || heard_b.count.load(Ordering::Relaxed) == round);
+    }
+    for told in [told_a, told_b] {
+        let of_peers = |it: &Event| matches!(it, Event::PeerDead { .. } | Event::PeerCome { .. });
+        assert!(!told.lock().unwrap().iter().any(of_peers));
+    }
+    for nobody in [0, 77] {
+        assert_eq!(a.release_peer(nobody), Err(Misuse::BadRank));
+    }
+}
+
+#[test]
+fn released_peers_make_room() {
+    let hub = open_with(Config::default().set("peers_max", 4));
+    let heard = listen(&hub);
+    let add = |ep: &Endpoint| {
+        let mut added = None;
+        // Who has to make room hears of it first.
+        until(&[&hub], || {
+            added = hub.add_peer(&ep.address()).ok();
+            added.is_some()
+        });
+        added.unwrap()
+    };
+    let speak = |ep: &Endpoint| {
+        let before = heard.count.load(Ordering::Relaxed);
+        let there = ep.add_peer(&hub.address()).unwrap();
+        ep.send(there, PORT, &[1]).unwrap();
+        until(&[ep, &hub], || {
+            heard.count.load(Ordering::Relaxed) > before
+        });
+    };
+    let mut all = Vec::new();
+    for n in 0..16 {
+        let ep = open();
+        let rank = add(&ep);
+        // With every second of them nothing has ever gone either way.
+        if n % 2 == 0 {
+            speak(&ep);
+        }
+        hub.release_peer(rank).unwrap();
+        all.push(ep);
+    }
+    // A dead one needs not even be asked to go.
+    let dead = open();
+    let rank = add(&dead);
+    speak(&dead);
+    let told = watch(&hub);
+    drop(dead);
+    let why = Death::Closed;
+    until(&[&hub], || has(&told, Event::PeerDead { rank, why }));
+    hub.release_peer(rank).unwrap();
+    let nobody = Err(Misuse::BadRank);
+    until(&[&hub], || hub.release_peer(rank) == nobody);
+}
+
+#[test]
 fn a_later_address_of_the_same_peer_counts() {
     let (a, b) = (open(), open());
     let heard = listen(&b);

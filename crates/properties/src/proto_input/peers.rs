@@ -55,7 +55,7 @@ impl Run<'_> {
             }
             (7, Some(Standing::Known)) => {
                 let strangers = self.with(i, |e, _, now| {
-                    [e.silent_stranger(now), e.quietest_stranger()]
+                    [e.silent_stranger(now), e.quietest_stranger(|_| true)]
                 });
                 for peer in strangers.into_iter().flatten() {
                     assert!(self.record.has(i, peer));

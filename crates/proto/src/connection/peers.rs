@@ -116,7 +116,8 @@ impl<S: Seal> Endpoint<'_, S> {
         live.or_else(dead).map(PeerId::new)
     }
 
-    /// Whether a peer has introduced itself and was not added since.
+    /// Whether a peer is a stranger: it has introduced itself and was not added since, or the
+    /// caller has no name for it any more.
     #[must_use]
     pub fn is_stranger(&self, peer: PeerId) -> bool {
         self.peers
@@ -131,13 +132,21 @@ impl<S: Seal> Endpoint<'_, S> {
         self.most_silent(now, |p| p.bits.stranger() && !p.bits.parting())
     }
 
-    /// The peer that has introduced itself, was not added, and was quiet longest.
+    /// Of the peers that `may_go`, the stranger that was quiet longest. One that has come and
+    /// waits to be [welcome](Self::welcome) stays.
     #[must_use]
-    pub fn quietest_stranger(&self) -> Option<PeerId> {
+    pub fn quietest_stranger(&self, may_go: impl Fn(PeerId) -> bool) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
         let all = (0..).map(PeerId).zip(known);
-        let strangers =
-            all.filter(|(_, p)| p.bits.stranger() && !p.bits.parting() && p.state == PeerState::Up);
+        let is_there = |state| {
+            matches!(
+                state,
+                PeerState::New | PeerState::Connecting | PeerState::Up
+            )
+        };
+        let strangers = all.filter(|(peer, p)| {
+            p.bits.stranger() && !p.bits.parting() && is_there(p.state) && may_go(*peer)
+        });
         let used = |p: &Peer| self.conns.get(p.conn.index()).map_or(0, |c| c.used_at);
         let quietest = strangers.min_by_key(|(_, p)| used(p));
         quietest.map(|(peer, _)| peer)
@@ -149,7 +158,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.config.strangers && !self.core.closing
     }
 
-    /// A peer was recorded that has introduced itself to the caller.
+    /// A peer was recorded that has introduced itself to the caller, or the caller has no name
+    /// for one any more that it had added.
     pub fn set_stranger(&mut self, peer: PeerId) {
         self.peers[peer].bits.set_stranger(true);
     }
