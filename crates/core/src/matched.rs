@@ -179,6 +179,9 @@ impl Matched {
             return;
         }
         let mut part = Box::new(Part::new(config, lanes, space));
+        for rank in (0..config.size).filter(|rank| self.own.exchange.knows(*rank)) {
+            part.exchange.set_known(rank, true);
+        }
         if self.own.published.forbidden {
             part.forbid();
         }

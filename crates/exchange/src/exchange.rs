@@ -74,6 +74,8 @@ pub struct Config {
     pub demand_salt: bool,
     /// Regions that may be registered at once. Default 65,536.
     pub regions_max: u32,
+    /// Only ranks that are [known](Exchange::set_known) reach regions. Default false.
+    pub regions_for_known: bool,
     /// One-sided accesses of one rank to this one's memory that may be under
     /// way: puts that arrive in parts, answers that have not left. At least
     /// 1. Default 1,024.
@@ -102,6 +104,7 @@ impl Default for Config {
             share_min: SHARE_MIN,
             demand_salt: false,
             regions_max: 1 << 16,
+            regions_for_known: false,
             accesses_max: 1 << 10,
             late_bytes: 64 << 20,
         }
@@ -282,6 +285,25 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// it is said, that is [`Lane::Host`].
     pub fn set_lane(&mut self, rank: u32, lane: Lane) {
         self.ops.lanes.set(rank, lane);
+    }
+
+    /// Whether the program knows a rank: until it is said, it does not. Where regions are for
+    /// such alone ([`Config::regions_for_known`]), accesses of others end with
+    /// [`crate::OpError::NotPermitted`].
+    pub fn set_known(&mut self, rank: u32, known: bool) {
+        self.ops.lanes.set_known(rank, known);
+    }
+
+    /// Whether the program knows a rank.
+    #[must_use]
+    pub fn knows(&self, rank: u32) -> bool {
+        self.ops.lanes.knows(rank)
+    }
+
+    /// Whether a rank may reach regions, if it has the key and the region the rights.
+    #[must_use]
+    pub fn may_reach(&self, rank: u32) -> bool {
+        !self.config.regions_for_known || rank == self.config.rank || self.knows(rank)
     }
 
     /// How messages to and from a rank travel.

@@ -226,7 +226,8 @@ impl Ep {
     }
 
     fn config(&self) -> Config {
-        let mut config = Config::default().threads(self.domain.threads);
+        let config = Config::default().threads(self.domain.threads);
+        let mut config = config.regions_for_added();
         if let Some(place) = self.place {
             if !place.ip().is_unspecified() {
                 config = config.set("interface", place.ip());

@@ -119,6 +119,13 @@ fn removed_peers() {
     runs_with("removal", [("PORTOLAN_UNKNOWN_PEERS", "refuse")]);
 }
 
+/// Who was never inserted reaches no memory, unless the setting lifts that.
+#[test]
+fn memory_is_for_peers_that_were_inserted() {
+    runs("strangers");
+    runs_with("strangers", [("PORTOLAN_REGION_PEERS", "any")]);
+}
+
 #[test]
 fn what_is_refused() {
     runs("misuse");

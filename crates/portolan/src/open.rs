@@ -34,6 +34,8 @@ use crate::tuned::Link;
 pub struct Config {
     /// Which threads may call the endpoint. Default [`Threads::Single`].
     pub threads: Threads,
+    /// What the setting `region_peers` means where nobody sets it.
+    pub(crate) regions_for_added: bool,
     settings: Vec<(String, String)>,
 }
 
@@ -50,6 +52,15 @@ impl Config {
     /// Those of this call.
     pub(crate) fn settings(&self) -> &[(String, String)] {
         &self.settings
+    }
+
+    /// For interfaces whose programs choose all keys, which can be guessed: unless the setting
+    /// `region_peers` says otherwise, regions are for peers that were added once.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn regions_for_added(mut self) -> Self {
+        self.regions_for_added = true;
+        self
     }
 
     /// Sets which threads may call the endpoint. Default [`Threads::Single`].

@@ -29,6 +29,10 @@ const LINK: [(&str, LinkChoice); 3] = [
     ("udp", LinkChoice::Udp),
 ];
 
+/// Values of the setting `region_peers`: whether regions are for peers that were added once.
+const REGION_PEERS: [(&str, Option<bool>); 3] =
+    [("auto", None), ("any", Some(false)), ("added", Some(true))];
+
 static CHECKED: Once = Once::new();
 
 impl Endpoint {
@@ -64,6 +68,9 @@ impl Endpoint {
         let host_port = host_port::outside(link, &settings, &engine_config, own.as_ref())?;
         let network = host_port.as_ref().map_or(Link::Udp, |_| Link::Xdp);
         adopt_tuned(&mut settings, &[network], &mut engine_config)?;
+        engine_config.exchange.regions_for_known = settings
+            .choice("region_peers", &REGION_PEERS)?
+            .unwrap_or(config.regions_for_added);
         let keys = Keys::make(&settings)?;
         keys.enter(&mut engine_config);
         let (opening, lease) = match host_port {

@@ -64,11 +64,9 @@ impl Core {
                 Where::Region(place) => {
                     let key = in_table(space, &place.key);
                     let at = Place::Offset(place.offset);
-                    let did = self.directly(out, from, |outlet, index| {
+                    self.reach(out, from, |outlet, index| {
                         of.with_slices(|into| outlet.get(index, key, at, into))
-                    });
-                    self.counters.direct += u64::from(did == Did::Done);
-                    did
+                    })
                 }
                 Where::Published(_) => Did::NotPossible,
             },
@@ -87,11 +85,9 @@ impl Core {
                 Where::Region(place) => {
                     let key = in_table(space, &place.key);
                     let at = Place::Offset(place.offset);
-                    let did = self.directly(out, to, |outlet, index| {
+                    self.reach(out, to, |outlet, index| {
                         of.with_slices(|from| outlet.put(index, key, at, from))
-                    });
-                    self.counters.direct += u64::from(did == Did::Done);
-                    did
+                    })
                 }
                 Where::Address(_) => Did::NotPossible,
             },
@@ -201,6 +197,24 @@ impl Core {
             Took::NotNow => Did::NoRoom,
             _ => Did::Done,
         }
+    }
+
+    /// Accesses a region of a process of this host. One that has barred us from its regions
+    /// is asked by a message, and answers what it thinks of us then.
+    fn reach<'a>(
+        &mut self,
+        out: &mut Out<'a>,
+        rank: u32,
+        access: impl FnOnce(&mut Outlet<'a>, u16) -> Result<(), OneSidedError>,
+    ) -> Did {
+        let did = self.directly(out, rank, |outlet, index| {
+            if outlet.is_barred(index) {
+                return Err(OneSidedError::Elsewhere);
+            }
+            access(outlet, index)
+        });
+        self.counters.direct += u64::from(did == Did::Done);
+        did
     }
 
     /// Accesses memory of a process of this host, by its index there.

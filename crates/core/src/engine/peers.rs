@@ -57,11 +57,32 @@ impl<N: Network, C: Clock> Engine<N, C> {
             if self.core.lanes.dead(rank).is_some() {
                 self.begin_rank(rank, near, ADDED);
             }
+            self.set_known(rank, true);
             return Some(rank);
         }
         let rank = self.record_peer(it)?;
         self.begin_rank(rank, near, ADDED);
+        self.set_known(rank, true);
         Some(rank)
+    }
+
+    /// Whether the program has ever added whoever has a number. It stays so until the number
+    /// is given back.
+    fn set_known(&mut self, rank: u32, known: bool) {
+        for part in self.matched.all_mut() {
+            part.exchange.set_known(rank, known);
+        }
+        if let Some(index) = self.shm.as_ref().and_then(|shm| shm.index_of(rank)) {
+            self.tell_reach(rank, index);
+        }
+    }
+
+    /// One of this host learns whether it may reach into our memory itself.
+    fn tell_reach(&mut self, rank: u32, index: u16) {
+        let may = self.matched.own.exchange.may_reach(rank);
+        if let Some(shm) = &mut self.shm {
+            shm.link.outlet().set_barred(index, !may);
+        }
     }
 
     /// One of this host wants to share memory: gives its number, if it may send, and whether
@@ -142,7 +163,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         us: u16,
     ) -> Result<(), SegmentError> {
         let shm = self.shm.as_mut().ok_or(SegmentError::NoIndex(index))?;
-        shm.link.connect(index, its, us)
+        shm.link.connect(index, its, us)?;
+        if let Some(rank) = shm.ranks().get(usize::from(index)).copied() {
+            self.tell_reach(rank, index);
+        }
+        Ok(())
     }
 
     /// It will never know what it is called: nothing comes from it.
@@ -395,6 +420,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     fn free_number(&mut self, rank: u32) {
         self.core.lanes.set_removed(rank);
+        self.set_known(rank, false);
         if let Some(net) = &mut self.net {
             net.tables().view().free_peer(peer_of(rank));
         }

@@ -19,11 +19,13 @@ use crate::values::{
 /// that large in the half that this is in.
 const LENT_REGION: u64 = 1 << 31;
 
-fn key_of(words: &Words<'_>) -> RemoteKey {
-    RemoteKey {
+fn place_of(words: &Words<'_>) -> Place {
+    let key = RemoteKey {
         key: words.or_zero(0),
         salt: words.or_zero(1),
-    }
+    };
+    let offset = words.or_zero(2);
+    Place { key, offset }
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -46,6 +48,20 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.held_up = false;
     }
 
+    /// Where a rank's access to `bytes` bytes at a place goes that asks for these rights.
+    fn spot_for(
+        &self,
+        from: u32,
+        place: &Place,
+        bytes: u64,
+        rights: Rights,
+    ) -> Result<Spot, OpError> {
+        if !self.may_reach(from) {
+            return Err(OpError::NotPermitted);
+        }
+        (self.regions).check(place.key, place.offset, bytes, rights)
+    }
+
     fn result(&mut self, to: u32, op: u64, result: Result<(), OpError>) {
         self.say(to, Kind::Result, [op, to_status(result)]);
     }
@@ -61,8 +77,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             port: u32::try_from(words.or_zero(5)).unwrap_or(u32::MAX),
             word: words.or_zero(6),
         });
-        let spot = (self.regions).check(key_of(&words), words.or_zero(2), bytes, Rights::Put);
-        let spot = match spot {
+        let spot = match self.spot_for(m.from, &place_of(&words), bytes, Rights::Put) {
             Err(why) => return self.refuse_put(m, op, why),
             Ok(_) if signal.is_some_and(|it| !self.has_port(it.port)) => {
                 return self.refuse_put(m, op, OpError::NoPort);
@@ -161,7 +176,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     pub(crate) fn arrive_get(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
-        let [offset, total, op, at, bytes] = [2, 3, 4, 5, 6].map(|i| words.or_zero(i));
+        let [total, op, at, bytes] = [3, 4, 5, 6].map(|i| words.or_zero(i));
         let (fence, bytes) = (bytes & FENCE != 0, bytes & !FENCE);
         if bytes > BYTES_MAX || at.checked_add(bytes).is_none_or(|end| end > total) {
             return Took::Refused;
@@ -169,7 +184,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !self.admits(m.from, fence) {
             return Took::NotNow;
         }
-        match (self.regions).check(key_of(&words), offset, total, Rights::Get) {
+        match self.spot_for(m.from, &place_of(&words), total, Rights::Get) {
             Err(why) => self.result(m.from, op, Err(why)),
             Ok(mut spot) => {
                 spot.at += at;
@@ -286,7 +301,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     pub(crate) fn arrive_atomic(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
-        let [offset, op, flags] = [2, 3, 4].map(|i| words.or_zero(i));
+        let [op, flags] = [3, 4].map(|i| words.or_zero(i));
         let Some(what) = AtomicKind::of_bits(flags) else {
             return Took::Refused;
         };
@@ -296,11 +311,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !self.admits(m.from, flags & FENCE != 0) {
             return Took::NotNow;
         }
-        let place = Place {
-            key: key_of(&words),
-            offset,
-        };
-        match self.change(&place, &what, m.payload) {
+        match self.change(m.from, &place_of(&words), &what, m.payload) {
             Ok(found) if what.fetching => {
                 self.serve(m.from, Kind::Result, [op, 0], Told::Bytes(found));
             }
@@ -316,12 +327,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Executes an atomic operation; gives what was there.
     fn change(
         &mut self,
+        from: u32,
         place: &Place,
         what: &AtomicKind,
         values: &[u8],
     ) -> Result<Vec<u8>, OpError> {
         let bytes = what.bytes() as u64;
-        let spot = (self.regions).check(place.key, place.offset, bytes, what.rights())?;
+        let spot = self.spot_for(from, place, bytes, what.rights())?;
         if !place.offset.is_multiple_of(what.alignment()) {
             return Err(OpError::Unaligned);
         }
@@ -396,7 +408,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             RmaOp::Flush(_) => Ok(()),
             RmaOp::Atomic(what, _) => {
                 let values = core::mem::take(&mut remote.values);
-                let found = self.change(&place, &what, &values);
+                let found = self.change(me, &place, &what, &values);
                 self.keep_vector(values);
                 found.map(|found| {
                     if let Some(remote) = self.ops.remote(id).filter(|_| what.fetching) {

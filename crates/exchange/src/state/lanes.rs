@@ -11,6 +11,8 @@ struct Rank {
     awaited: u32,
     /// In `news`.
     listed: bool,
+    /// The program knows it.
+    known: bool,
 }
 
 /// All of them, by rank.
@@ -46,6 +48,16 @@ impl Lanes {
             }
             it.lane = lane;
         }
+    }
+
+    pub fn set_known(&mut self, rank: u32, known: bool) {
+        if let Some(it) = self.ranks.get_mut(rank as usize) {
+            it.known = known;
+        }
+    }
+
+    pub fn knows(&self, rank: u32) -> bool {
+        (self.ranks.get(rank as usize)).is_some_and(|it| it.known)
     }
 
     pub fn pushes(&self) -> [Push; 2] {

@@ -64,6 +64,18 @@ impl Outlet<'_> {
             .set_stopped(self.map, peer, priority, flow, stopped);
     }
 
+    /// Bars a peer from our regions: it is to ask by messages. As all that stands in shared
+    /// memory it is the peer that keeps to it.
+    pub fn set_barred(&mut self, peer: u16, barred: bool) {
+        self.out.set_barred(self.map, peer, barred);
+    }
+
+    /// Whether a peer has barred us from its regions.
+    #[must_use]
+    pub fn is_barred(&self, peer: u16) -> bool {
+        self.out.is_barred(peer)
+    }
+
     /// Memory that was lent to a peer, for it to copy from, is ours again. The peer sees that
     /// when it has copied.
     pub fn leave(&mut self, peer: u16) {

@@ -106,9 +106,12 @@ impl Peer {
 /// In that word: the sender is left for good.
 const LEFT: u64 = 1 << 63;
 
+/// In that word: the sender is to reach for no region itself.
+const BARRED: u64 = 1 << 31;
+
 /// Of a flow in the word of its sender; none where there is no such flow.
 const fn stop_bit(priority: Priority, flow: u16) -> u64 {
-    (flow < 32) as u64 * (1 << (flow % 32 + 32 * priority.index() as u16))
+    (flow < 31) as u64 * (1 << (flow % 32 + 32 * priority.index() as u16))
 }
 
 /// The sending half of a port.
@@ -325,6 +328,20 @@ impl Outgoing {
         }
     }
 
+    /// As [`Outlet::set_barred`](super::Outlet::set_barred).
+    pub fn set_barred(&mut self, map: &Map, peer: u16, barred: bool) {
+        if let Some(it) = self.peer(peer) {
+            it.stopped = it.stopped & !BARRED | if barred { BARRED } else { 0 };
+            self.publish_stops(map, peer);
+        }
+    }
+
+    /// As [`Outlet::is_barred`](super::Outlet::is_barred).
+    pub fn is_barred(&self, peer: u16) -> bool {
+        let it = self.peers.get(usize::from(peer)).and_then(Option::as_ref);
+        it.is_some_and(|it| it.stops.load(Acquire) & BARRED != 0)
+    }
+
     /// Nothing of ours is a peer's any more that was lent to it.
     pub fn leave(&mut self, map: &Map, peer: u16) {
         if let Some(it) = self.peer(peer) {
@@ -354,7 +371,8 @@ impl Outgoing {
     fn publish_stops(&mut self, map: &Map, peer: u16) {
         let stopped = self.peer(peer).map_or(0, |it| it.stopped);
         map.stops(self.index, peer).store(stopped, Release);
-        let any = self.peers.iter().flatten().any(|peer| peer.stopped != 0);
+        let stops = |peer: &Peer| peer.stopped & !BARRED != 0;
+        let any = self.peers.iter().flatten().any(stops);
         // Behind the word: who sees this sees that one too.
         map.set_stopping(self.index, any);
     }

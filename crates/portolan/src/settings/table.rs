@@ -240,6 +240,13 @@ pub const SETTINGS: &[Setting] = &[
         "without a launcher: what happens to peers that introduce themselves and were not added",
     ),
     row(
+        "region_peers",
+        "auto",
+        "auto, any or added",
+        TEXT,
+        "without a launcher: who reaches registered memory: any peer, or those that were added once; auto is any, through libfabric added",
+    ),
+    row(
         "silence_ms",
         "3000",
         "ms",
