@@ -3,6 +3,10 @@
 
 mod common;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use common::figures::{bench, bench_as_asked, bench_for, check_rows, figures, set, texts};
 use common::{TestLab, say};
 
@@ -76,4 +80,10 @@ fn endpoints_without_a_launcher_connect_between_hosts() {
         set(&["portolan-xdp", "portolan-standalone"])
     );
     assert_eq!(texts(&json, "rows", "link"), set(&["xdp"]));
+    // What a host's service pins lies in that host, and goes with it.
+    for host in 0..2 {
+        let network = fs::metadata(format!("/run/netns/ptl-{}-h{host}", lab.0)).unwrap();
+        let pins = format!("/sys/fs/bpf/portolan/net-{}", network.ino());
+        assert!(!Path::new(&pins).exists(), "{pins}");
+    }
 }

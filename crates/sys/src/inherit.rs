@@ -79,6 +79,18 @@ pub fn unshare_mount_and_uts() -> io::Result<()> {
     Ok(())
 }
 
+/// Gives the calling thread a working folder and a root of its own, which are those that it
+/// had: without that it cannot join a mount namespace.
+///
+/// # Errors
+/// The kernel's.
+pub fn unshare_folder() -> io::Result<()> {
+    // SAFETY: the descriptor table stays shared (no `FILES`), which is all
+    // that the function asks for.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
+    Ok(())
+}
+
 /// Gives the calling thread an empty network of its own. For tests.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread::Builder;
 
+use portolan_sys::inherit::unshare_folder;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::{Lab, namespace_file, store};
@@ -19,7 +20,7 @@ impl Lab {
         store::need_root()
     }
 
-    /// Moves this process, which must have one thread, into a host. It keeps
+    /// Moves the calling thread into a host, and with it what it starts from then on. It keeps
     /// its working folder.
     ///
     /// # Errors
@@ -29,6 +30,8 @@ impl Lab {
         let uts = open(&self.uts_file(host))?;
         let mounts = open(&self.mount_file(host))?;
         let folder = std::env::current_dir();
+        // Who shares root and folder with other threads may not change its mounts.
+        unshare_folder().map_err(Failure::io("taking a working folder of this thread's own"))?;
         for (file, kind) in [
             (network, LinkNameSpaceType::Network),
             (uts, LinkNameSpaceType::HostNameAndNISDomainName),
@@ -46,12 +49,16 @@ impl Lab {
         Ok(())
     }
 
-    /// Runs `act` on a thread of its own within the network of a host.
+    /// Runs `act` on a thread of its own within a host: with its mounts too, so that a service
+    /// that is started there leaves its files and its pins with the host.
     ///
     /// # Errors
     /// As [`Lab::enter`], and those of `act`.
     pub fn in_host<T: Send>(&self, host: u32, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        in_namespace(&self.host_namespace(host), act)
+        on_a_thread(|| {
+            self.enter(host)?;
+            act()
+        })
     }
 
     /// Runs `act` on a thread of its own within the switch's network.
@@ -75,12 +82,15 @@ pub(super) fn in_namespace<T: Send>(
     namespace: &str,
     act: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
+    on_a_thread(|| {
+        enter_network(namespace)?;
+        act()
+    })
+}
+
+fn on_a_thread<T: Send>(act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
-        let work = || {
-            enter_network(namespace)?;
-            act()
-        };
-        let thread = Builder::new().spawn_scoped(scope, work);
+        let thread = Builder::new().spawn_scoped(scope, act);
         thread
             .map_err(Failure::io("starting a thread"))?
             .join()

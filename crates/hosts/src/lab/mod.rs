@@ -39,13 +39,11 @@ mod wires;
 
 use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use portolan_boot::node::NODE_SOCKET;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
-use crate::file::FOLDER;
 use crate::print::counted;
 #[cfg(test)]
 pub use built::Built;
@@ -352,12 +350,6 @@ impl Lab {
     /// The host's own /run/portolan, as it is seen from outside.
     fn run_folder(&self, host: u32) -> PathBuf {
         self.folder().join(format!("h{host}.run"))
-    }
-
-    /// Where the node service of a host listens, as it is seen from outside.
-    pub fn node_socket(&self, host: u32) -> PathBuf {
-        let socket = Path::new(NODE_SOCKET).strip_prefix(FOLDER);
-        self.run_folder(host).join(socket.expect("below it"))
     }
 }
 

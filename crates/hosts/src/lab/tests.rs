@@ -215,3 +215,25 @@ fn what_a_killed_bench_left_is_repaired() {
     drop(Offload::off(lab).unwrap());
     assert_eq!(offload(lab), before);
 }
+
+/// What is started in a host pins, mounts and writes there, and not on this machine.
+#[test]
+fn what_runs_in_a_host_has_its_mounts() {
+    let built = Built::up("t-unit-in");
+    let lab = &built.0;
+    let namespaces = || {
+        ["net", "mnt", "uts"].map(|kind| {
+            let file = format!("/proc/thread-self/ns/{kind}");
+            std::fs::read_link(file).unwrap()
+        })
+    };
+    let [own, other] = [(); 2].map(|()| lab.in_host(0, || Ok(namespaces())).unwrap());
+    assert_eq!(own, other, "a host has one of each");
+    for (its, ours) in own.iter().zip(namespaces()) {
+        assert_ne!(*its, ours);
+    }
+    // A program too, and this process's other threads stay where they are.
+    let asked = || tool::run("readlink", &["/proc/self/ns/mnt"], &[]);
+    let said = lab.in_host(0, asked).unwrap();
+    assert_eq!(said.trim(), own[1].to_str().unwrap());
+}

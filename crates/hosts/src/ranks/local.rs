@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 
 use portolan_boot::HostPort;
 use portolan_boot::launch::{Place, SharedMemory, Wanted};
-use portolan_boot::node::{group_of, node_socket};
+use portolan_boot::node::{NODE_SOCKET, group_of, node_socket};
 use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::features::Disabled;
 
@@ -182,8 +182,7 @@ fn open_on(
     match lab {
         None => open(&node_socket()),
         Some(lab) => {
-            let socket = lab.node_socket(host);
-            let opened = lab.in_host(host, || Ok(open(&socket)));
+            let opened = lab.in_host(host, || Ok(open(Path::new(NODE_SOCKET))));
             opened.unwrap_or_else(|failure| {
                 let why = failure.to_string();
                 let each = wanted.iter();
