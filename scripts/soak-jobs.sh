@@ -9,6 +9,8 @@ set -euo pipefail
 portolan=$1/portolan ring=$1/examples/ring
 mpi=$(realpath "$(dirname "$0")/../crates/ofi/tests/mpi.py")
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# What a job that fails prints shows then who was given up, when, and why.
+export PORTOLAN_LOG=info
 jobs=${2:-1000} RANDOM=${3:-1}
 source "$(dirname "$0")/soak-mark.sh"
 killed=0 failed=0

@@ -249,6 +249,8 @@ impl Core {
     #[cold]
     pub(crate) fn suspect(&mut self, rank: u32, why: Death) {
         if self.suspected(rank).is_none() {
+            // Calls to it fail before its death is told.
+            log::info!("rank {}: rank {rank} seems gone: {why}", self.rank);
             self.findings.push(Finding::Suspect(rank, why));
         }
     }
