@@ -489,7 +489,7 @@ fn released_peers_make_room() {
     let told = watch(&hub);
     drop(dead);
     let why = Death::Closed;
-    until(&[&hub], || has(&told, Event::PeerDead { rank, why }));
+    until(&[&hub], || has(&told, Event::PeerDead { rank, why, lost: 0 }));
     hub.release_peer(rank).unwrap();
     let nobody = Err(Misuse::BadRank);
     until(&[&hub], || hub.release_peer(rank) == nobody);
