@@ -223,7 +223,11 @@ impl Core {
             } else if let Event::PeerSilent { rank, failure } = event {
                 self.tell_silence(space, rank, failure);
             }
-            if matches!(event, Event::PeerDead { .. } | Event::PeerBack { .. }) {
+            let of_peer = matches!(
+                event,
+                Event::PeerDead { .. } | Event::PeerBack { .. } | Event::PeerCome { .. }
+            );
+            if of_peer {
                 let ports = self.ports.with_error_handler();
                 for port in ports.into_iter().filter(|port| port.space == space) {
                     self.run_error_handler(on, port, &event);

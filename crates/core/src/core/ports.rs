@@ -42,8 +42,8 @@ pub struct Binding {
     /// Called once for each message, one at a time, within the program's own
     /// calls. Without one, messages are only written to the buffer and counted.
     pub handler: Option<Handler>,
-    /// Called with [`Event::TooLong`] of this port, [`Event::PeerDead`] and
-    /// [`Event::PeerBack`].
+    /// Called with [`Event::TooLong`] of this port, [`Event::PeerDead`],
+    /// [`Event::PeerBack`] and [`Event::PeerCome`].
     pub error_handler: Option<ErrorHandler>,
     /// Lets the helper thread run the handlers too, when the program makes no
     /// calls. Default off.

@@ -195,6 +195,7 @@ static void strangers_are_let_in(void)
     at_b.endpoint = b;
     portolan_binding_init(&binding);
     binding.handler = calls_the_endpoint;
+    binding.error_handler = note;
     binding.user = &at_b;
     GIVES(0, portolan_bind(b, 1, &binding));
     GIVES(0, portolan_on_error(b, note, &told));
@@ -205,6 +206,7 @@ static void strangers_are_let_in(void)
     CHECK(at_a.from == there && at_a.bytes == 4 && memcmp(at_a.text, "ahoy", 4) == 0);
     back = at_b.from;
     CHECK(told.events == 1 && told.event.kind == PORTOLAN_PEER_COME && told.event.rank == back);
+    CHECK(at_b.events == 1 && at_b.event.kind == PORTOLAN_PEER_COME && at_b.event.rank == back);
     /* The caller says by what: PORTOLAN_LINK is udp, or nothing is said. */
     CHECK(portolan_lane(a, there, lane, sizeof lane) > 0);
     CHECK(strncmp(lane, getenv("PORTOLAN_LINK") != NULL ? "udp" : "shm", 3) == 0);

@@ -213,6 +213,23 @@ fn a_strangers_guesses_of_keys_are_refused() {
 }
 
 #[test]
+fn ports_with_an_error_handler_hear_who_comes() {
+    let (a, b) = (open(), open());
+    let (told, heard) = (watch(&b), listen(&b));
+    let at_port = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&at_port);
+    let other = Binding::default().on_error(move |_, event| to.lock().unwrap().push(*event));
+    b.bind(PORT + 1, other).unwrap();
+    let there = a.add_peer(&b.address()).unwrap();
+    a.send(there, PORT, &[1]).unwrap();
+    until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
+    let rank = heard.from.load(Ordering::Relaxed);
+    for told in [told, at_port] {
+        assert_eq!(*told.lock().unwrap(), [Event::PeerCome { rank }]);
+    }
+}
+
+#[test]
 fn a_removed_peer_hears_of_it_and_may_come_again() {
     let (a, b, there, back) = met();
     let (told_a, told_b) = (watch(&a), watch(&b));
