@@ -6,7 +6,7 @@ mod broadcast;
 use std::sync::Arc;
 
 pub use self::barriers::{Barriers, Epoch, ROUNDS};
-pub use self::broadcast::{Broadcast, broadcast_meta};
+pub use self::broadcast::{Broadcast, broadcast_head_bytes, broadcast_meta};
 use crate::values::SpaceId;
 
 /// Some ranks of the job, in an order that all of them agree on.

@@ -80,7 +80,7 @@ pub use core::{
 };
 pub use engine::{Engine, NotNear};
 pub use environment::{Clock, Network, Tracer};
-pub use groups::Group;
+pub use groups::{Group, broadcast_head_bytes};
 pub use lanes::{Lane, LaneCount, Lanes, Restarted};
 pub use matched::{Exchange, Extent, Gather, Matched, Released, Scatter, address_space};
 pub use net::{NetLane, PACKET_MIN};

@@ -560,7 +560,9 @@ static inline void portolan_send_options_init(portolan_send_options *options)
  * -EACCES     the port is PORTOLAN_PORTS or above
  * -ERANGE     the flow is PORTOLAN_FLOWS or above
  * -E2BIG      more than PORTOLAN_ARGS_MAX argument words
- * -EMSGSIZE   longer than any message can be (2^38 bytes)
+ * -EMSGSIZE   longer than any message can be (2^38 bytes); to a port of this rank
+ *             itself that is not bound, also: longer than the memory for such
+ *             messages can ever hold
  * -ESHUTDOWN  the endpoint is being closed
  * and if the receiver is dead, which is final:
  * -EPIPE      it closed its endpoint. Calls that do not send to ports: or this

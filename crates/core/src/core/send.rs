@@ -116,10 +116,12 @@ impl Core {
                     sent => sent.map_err(|e| self.map(rank, e)),
                 }
             }
+            None => Err(Misuse::BadRank.into()),
+            // `send_copy` refuses what shared memory and the network would.
+            Some(_) if payload.len() as u64 > BYTES_MAX => Err(SendError::TooLong),
             Some(Lane::Myself) => self.send_self(port, o, payload),
             Some(Lane::Unmet(_) | Lane::Meeting(_)) => Err(self.must_meet(rank)),
             Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
-            None => Err(Misuse::BadRank.into()),
         }
     }
 
@@ -149,12 +151,10 @@ impl Core {
         if !self.ops.charge(o.flow_to(rank), bytes) {
             return Err(SendError::NoCredit);
         }
-        let mut copy = Vec::new();
-        if copy.try_reserve_exact(bytes).is_err() {
+        let Some(copy) = copy_of(payload) else {
             self.ops.uncharge(o.flow_to(rank), bytes);
             return Err(SendError::NoCredit);
-        }
-        copy.extend_from_slice(payload);
+        };
         let source = Source::Given(Payload::Vec(copy));
         self.begin(
             out,
@@ -321,14 +321,20 @@ impl Core {
         o: &SendOptions<'_>,
         bytes: u64,
     ) -> Result<(), SendError> {
-        self.admits(port.number, o.flow)?;
+        self.may_wait(port.number, o, bytes)?;
+        Ok(matched.check_notify(port.space, o.notify)?)
+    }
+
+    /// Whether a message may be taken that does not leave at once.
+    fn may_wait(&self, port: u16, o: &SendOptions<'_>, bytes: u64) -> Result<(), SendError> {
+        self.admits(port, o.flow)?;
         if o.args.len() > ARGS_MAX {
             return Err(Misuse::TooManyArgs.into());
         }
         if bytes > BYTES_MAX {
             return Err(SendError::TooLong);
         }
-        Ok(matched.check_notify(port.space, o.notify)?)
+        Ok(())
     }
 
     /// Whether a payload is copied at once rather than lent.
@@ -377,12 +383,19 @@ impl Core {
             total: payload.len() as u64,
             payload,
         };
-        let took = match self.ports.get_or_make(meta.port_id()).state {
-            PortState::Closed => Took::Refused,
-            PortState::Unbound => self.keep(&a, Charge::Unexpected),
-            PortState::Bound => self.keep(&a, Charge::Queued),
+        let charge = match self.ports.get_or_make(meta.port_id()).state {
+            PortState::Closed => None,
+            PortState::Unbound => Some(Charge::Unexpected),
+            PortState::Bound => Some(Charge::Queued),
         };
+        let took = charge.map_or(Took::Refused, |charge| self.keep(&a, charge));
         if took == Took::NotNow {
+            let unbound = charge == Some(Charge::Unexpected);
+            let budget = self.budget(meta.space(), Charge::Unexpected);
+            // Whoever would bind the port may be waiting for this very send.
+            if unbound && !budget.could_ever(a.total) {
+                return Err(SendError::TooLong);
+            }
             return Err(SendError::NoCredit);
         }
         self.self_number = number.next();
@@ -408,13 +421,14 @@ impl Core {
                 Err(e) => return Err(e),
             }
         }
+        self.may_wait(port, o, payload.len() as u64)?;
         let unsent = Unsent {
             rank,
             port,
             flow: o.flow,
             priority: o.priority,
             args: o.args.to_vec(),
-            payload: payload.to_vec(),
+            payload: copy_of(payload).ok_or(SendError::NoCredit)?,
         };
         self.attention = true;
         self.outbox.push(unsent).map_err(|_| SendError::NoCredit)
@@ -497,6 +511,14 @@ impl Core {
         };
         self.emit(SpaceId::of_flow(flow), event);
     }
+}
+
+/// A copy of bytes, if there is memory for it.
+fn copy_of(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).ok()?;
+    copy.extend_from_slice(bytes);
+    Some(copy)
 }
 
 fn message<'a>(port: u16, o: &SendOptions<'a>, payload: &'a [u8]) -> proto::Message<'a> {

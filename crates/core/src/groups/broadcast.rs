@@ -23,6 +23,13 @@ pub struct Broadcast<'a> {
 
 const HEADER: usize = 24;
 
+/// Bytes before the payload of a broadcast with so many argument words that passes through a
+/// tree of so many ranks, at most.
+#[must_use]
+pub const fn broadcast_head_bytes(args: usize, ranks: usize) -> usize {
+    HEADER + 8 * args + 4 * ranks
+}
+
 impl<'a> Broadcast<'a> {
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
@@ -53,8 +60,8 @@ impl<'a> Broadcast<'a> {
     }
 
     fn to_bytes(self) -> Vec<u8> {
-        let mut b =
-            Vec::with_capacity(HEADER + self.args.len() + self.ranks.len() + self.payload.len());
+        let head = broadcast_head_bytes(self.args.len() / 8, self.ranks.len() / 4);
+        let mut b = Vec::with_capacity(head + self.payload.len());
         b.extend(self.root.to_le_bytes());
         b.extend(self.port.to_le_bytes());
         b.extend(self.flow.to_le_bytes());

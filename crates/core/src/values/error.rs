@@ -221,8 +221,12 @@ pub enum SendError {
         /// Why.
         why: Death,
     },
-    /// Longer than any message can be.
-    #[error("a message is at most 2^38 bytes long")]
+    /// Longer than any message can be; or, to a port of this rank itself that is not bound,
+    /// than the memory for such messages can ever hold.
+    #[error(
+        "a message is at most 2^38 bytes long, and to oneself no longer than the memory for it: \
+         bind the port first"
+    )]
     TooLong,
     /// See [`Misuse`].
     #[error(transparent)]

@@ -2,8 +2,9 @@
 
 use portolan_core::{
     BROADCAST, BarrierCall, DeadPeer, Group, Misuse, PORTS_RESERVED, Progress, SendError,
-    SendOptions, WaitError,
+    SendOptions, WaitError, broadcast_head_bytes,
 };
+use portolan_exchange::BYTES_MAX;
 use portolan_sys::clock::now_ns;
 use portolan_wire::ARGS_MAX;
 
@@ -115,13 +116,23 @@ impl Space {
         if to.iter().any(|r| *r >= self.size()) {
             return Err(Misuse::BadRank.into());
         }
+        let others: Vec<u32> = to.iter().copied().filter(|r| *r != self.rank()).collect();
+        let by_tree = others.len() > LINEAR_MAX;
+        let head = if by_tree {
+            broadcast_head_bytes(options.args.len(), others.len())
+        } else {
+            0
+        };
+        // Before anybody is reached.
+        if payload.len() as u64 > BYTES_MAX - head as u64 {
+            return Err(SendError::TooLong);
+        }
         let within = options.within(self.id)?;
         let me = self.rank();
         if to.contains(&me) {
             self.send_with(me, port, options, payload)?;
         }
-        let others: Vec<u32> = to.iter().copied().filter(|r| *r != me).collect();
-        if others.len() <= LINEAR_MAX {
+        if !by_tree {
             return others
                 .iter()
                 .try_for_each(|r| self.send_with(*r, port, options, payload).map(drop));

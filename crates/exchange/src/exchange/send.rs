@@ -82,8 +82,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub(crate) fn may_begin(&mut self, to: u32, total: u64) -> Result<(), SendRefused> {
         match self.peers.get(to) {
             None => Err(SendRefused::BadRank),
-            Some(peer) if peer.dead => Err(SendRefused::PeerDead),
             Some(_) if total > BYTES_MAX => Err(SendRefused::TooLong),
+            Some(peer) if peer.dead => Err(SendRefused::PeerDead),
             Some(_) => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use portolan_core::{Buffer, Gather, Misuse, Scatter, SendError, SpaceId, WaitError};
 use portolan_exchange::{
-    Completion, InlineReceive, Memory, MessageId, Notify, OpId, Probed, Selector,
+    BYTES_MAX, Completion, InlineReceive, Memory, MessageId, Notify, OpId, Probed, Selector,
     SendOptions as TaggedOptions,
 };
 use portolan_ring::LentMut;
@@ -284,6 +284,9 @@ impl Space {
         if nobody_hears && !options.sync && s.push_now(self.id, rank, tag, options.data, payload) {
             s.end();
             return Ok(());
+        }
+        if payload.len() as u64 > BYTES_MAX {
+            return Err(SendError::TooLong);
         }
         let posted = s.post_tagged(self.id, rank, tag, options, payload.to_vec().into());
         let id = posted.map_err(|(e, _)| e)?;
