@@ -11,7 +11,7 @@
  * Results.  Negative errno values are errors; atoll_strerror() returns what one
  *   means here. A call that fails has done nothing, unless its comment says
  *   otherwise.
- * Threads.  Any thread may call at any time.
+ * Threads.  Any thread may call at any time. No call may be made from a signal handler.
  * Memory.   Pointers are used only during the call, except for registered memory.
  * Waiting.  These calls wait: atoll_init() (for all processes), atoll_recv(),
  *   atoll_rcv_desc(), atoll_put(), atoll_get(), atoll_finish(),

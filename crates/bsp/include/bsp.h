@@ -16,7 +16,7 @@
  *   way each call whose name ends in _64 takes size_t.
  * Memory.     bsp_put() copies at once. bsp_hpput(), bsp_get() and bsp_hpget() may read and
  *   write the caller's memory at any time until bsp_sync() returns.
- * Threads.    One thread calls, the same all the time.
+ * Threads.    One thread calls, the same all the time, and not from a signal handler.
  */
 #ifndef BSP_H
 #define BSP_H

@@ -85,6 +85,15 @@ fn endpoints_outside_of_a_job() {
 }
 
 #[test]
+fn signal_handlers_that_call() {
+    for language in languages() {
+        let mut command = Command::new(build("signals", language));
+        command.env_remove(portolan_boot::JOB_VARIABLE);
+        assert_eq!(succeeds(&mut command), "signals: all is well\n");
+    }
+}
+
+#[test]
 fn matched_messages_of_two_ranks() {
     for language in languages() {
         let program = build("tagged", language);

@@ -22,6 +22,10 @@
  *   program keeps working with later libraries, whose structures are longer.
  * Threads.  By default only the first thread that calls may use an endpoint;
  *   see portolan_options.threads.
+ * Signal handlers may call portolan_version(), portolan_version_number(),
+ *   portolan_strerror(), portolan_rank(), portolan_size() and portolan_fd(), and
+ *   nothing else of the library. Set a flag or write to a descriptor there, and
+ *   let the program's own loop make the call.
  * Fork.  A child of fork() cannot use its parent's endpoints. It may call
  *   portolan_close(), which frees the child's copy.
  * Progress.  Handlers run within portolan_progress() and within calls that wait
@@ -47,8 +51,9 @@
  *           not know
  * -EPERM    called by another thread than the first (THREADS_SINGLE)
  * -EBUSY    called while another thread is in a call (THREADS_SERIALIZED)
- * -EDEADLK  called with the endpoint itself from a handler, or from the
- *           condition of portolan_wait_until()
+ * -EDEADLK  called with the endpoint itself from a handler, from the condition
+ *           of portolan_wait_until(), or from a signal handler that interrupted
+ *           a call with it in the same thread
  * -ECHILD   called in a forked child
  * -EIO      a bug of the library, which it has caught
  */

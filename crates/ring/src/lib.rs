@@ -12,6 +12,7 @@
 mod atomic;
 #[cfg(not(loom))]
 mod beyond;
+mod holder;
 mod inbox;
 #[cfg(not(loom))]
 mod kernel;
@@ -31,6 +32,7 @@ mod wiped;
 
 #[cfg(not(loom))]
 pub use beyond::copy_beyond;
+pub use holder::Holder;
 pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDOW};
 #[cfg(not(loom))]
 pub use kernel::{ChunkRing, Descriptor, KernelConsumer, KernelProducer};

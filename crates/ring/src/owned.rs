@@ -1,13 +1,15 @@
 //! A value behind its ownership: many threads may see it, one at a time has it.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, compiler_fence};
 
 use portolan_sys::barrier;
 
-use crate::{Fence, ForkMark, Ownership};
+use crate::{Fence, ForkMark, Holder, Ownership};
 
 /// Which threads may have the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,25 +40,28 @@ pub enum Refused {
 pub struct Owned<T> {
     word: Ownership,
     mark: ForkMark,
-    /// Marker of the thread that is in a call, 0 for none.
-    inside: AtomicUsize,
+    /// The thread that is in a call. Named before it takes the word, and until it has given
+    /// that back: a signal handler may call in between.
+    inside: Holder,
+    /// Marker of the helper thread from before it takes the value until after it has given it
+    /// back, else 0.
+    helping: AtomicU64,
     /// Marker of the first thread that came, for [`Callers::First`].
-    caller: AtomicUsize,
+    caller: AtomicU64,
     callers: Callers,
-    calls: Mutex<()>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the value is reached through a guard only, and the ownership word
 // lets one guard exist at a time (the owner's or the helper's; owner threads
-// keep each other out by `calls`, or there is one, which `caller` names).
+// keep each other out by `inside`, or there is one, which `caller` names).
 unsafe impl<T: Send> Sync for Owned<T> {}
 
 /// A number that differs between threads that live at the same time; never 0.
 #[inline(always)]
-fn thread_marker() -> usize {
+fn thread_marker() -> u64 {
     thread_local!(static MARKER: u8 = const { 0 });
-    MARKER.with(|m| std::ptr::from_ref(m) as usize)
+    MARKER.with(|m| std::ptr::from_ref(m) as u64)
 }
 
 impl<T> Owned<T> {
@@ -65,10 +70,10 @@ impl<T> Owned<T> {
         Self {
             word: Ownership::new(fence),
             mark,
-            inside: AtomicUsize::new(0),
-            caller: AtomicUsize::new(0),
+            inside: Holder::new(),
+            helping: AtomicU64::new(0),
+            caller: AtomicU64::new(0),
             callers,
-            calls: Mutex::new(()),
             value: UnsafeCell::new(value),
         }
     }
@@ -80,20 +85,22 @@ impl<T> Owned<T> {
             return Err(Refused::Forked);
         }
         let me = thread_marker();
-        if self.inside.load(Relaxed) == me {
-            return Err(Refused::Inside);
-        }
-        let mut lock = None;
         if self.callers == Callers::First {
             if me != self.caller.load(Relaxed) {
                 self.claim(me)?;
             }
+            if self.inside.is(me) {
+                return Err(Refused::Inside);
+            }
+            self.inside.take_alone(me);
         } else {
-            lock = Some(self.lock()?);
+            self.take_among(me)?;
         }
         self.word.acquire();
-        self.inside.store(me, Relaxed);
-        Ok(OwnerGuard { owned: self, lock })
+        Ok(OwnerGuard {
+            owned: self,
+            of_this_thread: PhantomData,
+        })
     }
 
     /// This thread is the first that came.
@@ -105,20 +112,26 @@ impl<T> Owned<T> {
         self.caller.store(thread_marker(), Relaxed);
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, ()>, Refused> {
-        if self.callers == Callers::Any {
-            // Nothing of value is behind this lock when its holder panics.
-            return Ok(self.calls.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Keeps other owner threads out.
+    #[inline]
+    fn take_among(&self, me: u64) -> Result<(), Refused> {
+        if self.helping.load(Relaxed) == me {
+            return Err(Refused::Inside);
         }
-        match self.calls.try_lock() {
-            Ok(lock) => Ok(lock),
-            Err(TryLockError::Poisoned(lock)) => Ok(lock.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(Refused::Concurrent),
+        match self.inside.try_take(me) {
+            Ok(()) => {}
+            Err(holder) if holder == me => return Err(Refused::Inside),
+            Err(_) if self.callers == Callers::OneAtATime => return Err(Refused::Concurrent),
+            Err(_) => self.inside.wait(me),
         }
+        Ok(())
     }
 
     #[cold]
-    fn claim(&self, me: usize) -> Result<(), Refused> {
+    fn claim(&self, me: u64) -> Result<(), Refused> {
+        if self.helping.load(Relaxed) == me {
+            return Err(Refused::Inside);
+        }
         match self.caller.compare_exchange(0, me, Relaxed, Relaxed) {
             Ok(_) => Ok(()),
             Err(_) => Err(Refused::WrongThread),
@@ -127,11 +140,16 @@ impl<T> Owned<T> {
 
     /// Takes it for the helper thread, if nobody holds it.
     pub fn try_help(&self) -> Option<HelperGuard<'_, T>> {
-        if self.mark.is_forked() || !self.word.try_help(|| barrier::threads().is_ok()) {
+        if self.mark.is_forked() {
             return None;
         }
         // An any-thread handler may not call back into the endpoint either.
-        self.inside.store(thread_marker(), Relaxed);
+        self.helping.store(thread_marker(), Relaxed);
+        compiler_fence(SeqCst);
+        if !self.word.try_help(|| barrier::threads().is_ok()) {
+            self.helping.store(0, Relaxed);
+            return None;
+        }
         Some(HelperGuard { owned: self })
     }
 
@@ -154,7 +172,8 @@ impl<T> Owned<T> {
 /// The program's hold.
 pub struct OwnerGuard<'a, T> {
     owned: &'a Owned<T>,
-    lock: Option<MutexGuard<'a, ()>>,
+    /// As a mutex's guard it stays in its thread, which the word names.
+    of_this_thread: PhantomData<MutexGuard<'a, ()>>,
 }
 
 impl<T> Deref for OwnerGuard<'_, T> {
@@ -177,9 +196,12 @@ impl<T> DerefMut for OwnerGuard<'_, T> {
 impl<T> Drop for OwnerGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.owned.inside.store(0, Relaxed);
         self.owned.word.release();
-        self.lock = None;
+        if self.owned.callers == Callers::First {
+            self.owned.inside.leave_alone();
+        } else {
+            self.owned.inside.leave();
+        }
     }
 }
 
@@ -212,8 +234,9 @@ impl<T> DerefMut for HelperGuard<'_, T> {
 
 impl<T> Drop for HelperGuard<'_, T> {
     fn drop(&mut self) {
-        self.owned.inside.store(0, Relaxed);
         self.owned.word.hand_back();
+        compiler_fence(SeqCst);
+        self.owned.helping.store(0, Relaxed);
     }
 }
 
@@ -243,6 +266,30 @@ mod tests {
                 other.join().unwrap();
             });
             assert_eq!(*o.enter().unwrap(), 7 + u32::from(callers == Callers::Any));
+        }
+    }
+
+    #[test]
+    fn all_that_wait_have_their_turn() {
+        const TURNS: u32 = 20_000;
+        let o = owned(Callers::Any);
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..TURNS).for_each(|_| *o.enter().unwrap() += 1));
+            }
+        });
+        assert_eq!(*o.enter().unwrap(), 7 + 4 * TURNS);
+    }
+
+    #[test]
+    fn a_handler_that_the_helper_runs_is_inside() {
+        for callers in [Callers::First, Callers::OneAtATime, Callers::Any] {
+            let o = owned(callers);
+            let helper = o.try_help().unwrap();
+            assert_eq!(o.enter().err(), Some(Refused::Inside));
+            drop(helper);
+            assert!(o.try_help().is_some());
+            drop(o.enter().unwrap());
         }
     }
 

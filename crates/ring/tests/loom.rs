@@ -8,8 +8,8 @@ use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use portolan_ring::{
-    BATCH, Consumer, Exchange, Fence, InboxConsumer, InboxLayout, InboxProducer, Line, Offsets,
-    Ownership, Permission, Position, Producer, Region, RegionId, RegionOwner, RegionTable,
+    BATCH, Consumer, Exchange, Fence, Holder, InboxConsumer, InboxLayout, InboxProducer, Line,
+    Offsets, Ownership, Permission, Position, Producer, Region, RegionId, RegionOwner, RegionTable,
     RegionsLayout, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError, Words,
 };
 
@@ -451,6 +451,40 @@ fn ownership_is_exclusive_and_handed_back() {
         }
         helper.join().unwrap();
         assert_eq!(shared.0.calls(), 2);
+    });
+}
+
+#[test]
+fn a_holder_is_one_thread_and_wakes_the_next() {
+    model(3, || {
+        struct Shared(Holder, loom::cell::UnsafeCell<u32>);
+        // SAFETY: loom checks each access to the cell.
+        unsafe impl Sync for Shared {}
+        // SAFETY: as above.
+        unsafe impl Send for Shared {}
+        let shared = Arc::new(Shared(Holder::new(), loom::cell::UnsafeCell::new(0)));
+        let takes = |shared: &Shared, me| {
+            if let Err(holder) = shared.0.try_take(me) {
+                assert_ne!(holder, me);
+                shared.0.wait(me);
+            }
+            assert!(shared.0.is(me));
+            // SAFETY: loom fails the test if this is not exclusive.
+            shared.1.with_mut(|x| unsafe { *x += 1 });
+            shared.0.leave();
+        };
+        let others: Vec<_> = (2..4)
+            .map(|me| {
+                let shared = shared.clone();
+                thread::spawn(move || takes(&shared, me))
+            })
+            .collect();
+        takes(&shared, 1);
+        for other in others {
+            other.join().unwrap();
+        }
+        // SAFETY: the others have ended.
+        shared.1.with(|x| assert_eq!(unsafe { *x }, 3));
     });
 }
 

@@ -29,8 +29,11 @@ pub enum Misuse {
     )]
     Concurrent,
     /// From within one of the endpoint's own handlers: use the handler's
-    /// [`crate::Context`].
-    #[error("called from within a handler: use the handler's context")]
+    /// [`crate::Context`]. Or from a signal handler that interrupted a call in its thread.
+    #[error(
+        "called from within a handler (use the handler's context), or from a signal handler that \
+         interrupted a call"
+    )]
     InHandler,
     /// The endpoint is closed.
     #[error("the endpoint is closed")]

@@ -38,11 +38,11 @@ errnos! {
     ECHILD = CHILD: c"a forked child has no part in its parent's endpoint";
     EPERM = PERM: c"the endpoint was opened for a single thread, and this is another";
     EBUSY = BUSY: c"another thread is in a call of an endpoint that was opened for serialized threads";
-    EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
+    EDEADLK = DEADLK: c"called from within a handler or a condition (use the handler's context), or from a signal handler that interrupted a call";
     ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
     ENXIO = NXIO: c"no such rank, or nobody has this number any more";
     ENOENT = NOENT: c"no such operation, space, queue, counter, claimed message or region, or no longer";
-    EACCES = ACCESS: c"not permitted: that port is the library's own (65,280 and above), or that memory may not be accessed so";
+    EACCES = ACCESS: c"not permitted: that port is the library's own (65,280 and above), that memory may not be accessed so, or a set-user-id program is in no job";
     ERANGE = RANGE: c"outside of what there is: flows are numbered 0 to 5, and an access must lie in its region";
     ENOKEY = NOKEY: c"the other side has no memory registered under this key, or no longer";
     EEXIST = EXIST: c"the key names another region here";
