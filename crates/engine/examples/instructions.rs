@@ -51,7 +51,7 @@ fn pair(shared: bool, crowd: u16) -> Result<[Space; 2], Error> {
             address: *o.address(),
             public_key: None,
             local_index: shared.then_some(index),
-            pid: 0,
+            pid: std::process::id(),
             mode: Congestion::Lan,
             barred: false,
             restarts: 0,

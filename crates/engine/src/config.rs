@@ -193,7 +193,8 @@ pub struct PeerConfig {
     pub public_key: Option<[u8; PUBLIC_KEY_BYTES]>,
     /// Its index on this host, if memory is shared with it.
     pub local_index: Option<u16>,
-    /// Its process, to see it end; 0 for unknown.
+    /// Its process on this host, as the launcher or the kernel names it, to see it end and to
+    /// copy its memory; 0 for unknown.
     pub pid: u32,
     /// How to share the network on the way to it.
     pub mode: Mode,

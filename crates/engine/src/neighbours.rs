@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use portolan_core::NotNear;
@@ -23,7 +24,7 @@ use portolan_seal::PUBLIC_KEY_BYTES;
 use portolan_sys::clock::now_ns;
 use portolan_sys::closing::Closer;
 use portolan_sys::epoll::Epoll;
-use portolan_sys::process::{Pidfd, is_of_our_user, own_pid};
+use portolan_sys::process::{Pidfd, is_of_our_user, own_pid, peer};
 use portolan_sys::socket;
 use portolan_wire::{ADDRESS_BYTES, EndpointId, KeyAddress, Life};
 
@@ -56,6 +57,9 @@ pub(crate) struct Handed {
     pub bell: OwnedFd,
     /// Readable once its process has ended.
     pub process: Pidfd,
+    /// The process that made its end of the socket, as the kernel names it; 0: it cannot be
+    /// seen from here.
+    pub pid: u32,
     /// What it calls us.
     pub us: u16,
 }
@@ -149,13 +153,14 @@ pub(crate) fn who(key: &[u8; PUBLIC_KEY_BYTES]) -> Who {
     (EndpointId(id), Life(life))
 }
 
-/// Of three descriptors, if they are those that belong there.
-fn handed(descriptors: Vec<OwnedFd>, us: [u8; 2]) -> Option<Handed> {
+/// Of three descriptors, if they are those that belong there, and who is behind `socket`.
+fn handed(socket: BorrowedFd<'_>, descriptors: Vec<OwnedFd>, us: [u8; 2]) -> Option<Handed> {
     let [memory, bell, process]: [OwnedFd; 3] = descriptors.try_into().ok()?;
     Some(Handed {
         memory,
         bell,
         process: Pidfd::from_other(process).ok()?,
+        pid: peer(socket).ok()?.pid.map_or(0, NonZeroU32::get),
         us: u16::from_le_bytes(us),
     })
 }
@@ -499,14 +504,14 @@ fn receive(socket: BorrowedFd<'_>) -> Heard {
         [CALL, VERSION, low, high, rest @ ..] if rest.len() == 8 + ADDRESS_BYTES => {
             let (secret, address) = rest.split_at(8);
             let from = KeyAddress::parse(address).ok();
-            let handed = handed(descriptors, [*low, *high]);
+            let handed = handed(socket, descriptors, [*low, *high]);
             match (secret.try_into(), from, handed) {
                 (Ok(secret), Some(from), Some(handed)) => Heard::Call(secret, from, handed),
                 _ => Heard::Nonsense,
             }
         }
         [ANSWER, VERSION, low, high] => {
-            handed(descriptors, [*low, *high]).map_or(Heard::Nonsense, Heard::Answer)
+            handed(socket, descriptors, [*low, *high]).map_or(Heard::Nonsense, Heard::Answer)
         }
         [NO, VERSION, 0] => Heard::Later,
         [NO, VERSION, _] => Heard::Refusal,

@@ -396,8 +396,11 @@ impl Opening {
         let (own, neighbours) = own.map(|own| (own.port, own.neighbours)).unzip();
         let link = match shm {
             Some(shm) if !indices.is_empty() => {
-                let link = ShmPort::attach(shm.segment, shm.index, shm.doorbells, cma)
+                let mut link = ShmPort::attach(shm.segment, shm.index, shm.doorbells, cma)
                     .map_err(|e| OpenError::Shm(e.to_string()))?;
+                for (index, rank) in &indices {
+                    link.set_process(*index, peers[*rank as usize].pid);
+                }
                 Some(link)
             }
             _ => own,

@@ -594,7 +594,7 @@ fn a_peer_that_made_no_sense_is_marked_dead_when_it_ends() {
         (segment.duplicate_fd().unwrap(), bells.collect())
     };
     let (memory, doorbells) = fds();
-    let a = attach(&config(), 0, memory, doorbells);
+    let a = attach(&config(), (0, std::process::id()), memory, doorbells);
     let (memory, doorbells) = fds();
     let mut b = ShmPort::attach(memory, 1, doorbells, true).unwrap();
     let mut slot = b.reserve(0, Priority::Request, 1).unwrap();

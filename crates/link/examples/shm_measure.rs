@@ -342,7 +342,8 @@ fn main() {
             .collect();
         let memory = SharedMemory::from_fd(fds.remove(0), None).unwrap();
         let segment = fds.remove(0);
-        let port = ShmPort::attach(segment, 1, fds, true).unwrap();
+        let mut port = ShmPort::attach(segment, 1, fds, true).unwrap();
+        port.set_process(0, std::os::unix::process::parent_id());
         return second(port, &lines_of(&memory)[..floor_lines]);
     }
     pin(0);
@@ -364,7 +365,8 @@ fn main() {
         .unwrap();
     drop(fds);
     let ours = bells.into_iter().map(OwnedFd::from).collect();
-    let port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, ours, true).unwrap();
+    let mut port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, ours, true).unwrap();
+    port.set_process(1, child.id());
     first(port, &lines_of(&memory)[..floor_lines]);
     child.wait().unwrap();
 }

@@ -371,7 +371,8 @@ impl Two {
         let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
         let process = spawn(test, 1, &segment, &bells);
         let bells = bells.into_iter().map(Into::into).collect();
-        let port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, bells, true).unwrap();
+        let mut port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, bells, true).unwrap();
+        port.set_process(1, process.id());
         Self {
             process,
             port,

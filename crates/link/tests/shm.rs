@@ -12,6 +12,7 @@ use portolan_link::shm::{
 use portolan_link::{Link, LinkAddress};
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
+use portolan_sys::process::cma_permitted;
 use portolan_wire::Priority::{self, Reply, Request};
 use processes::{Host, child, host, receive_one, send, sleep, small, spawn};
 
@@ -301,6 +302,7 @@ fn two_processes_talk_copy_and_die() {
         .map(|b| b.duplicate().unwrap().into())
         .collect();
     let mut port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, ours, true).unwrap();
+    port.set_process(1, process.id());
     let mut wait = |port: &mut ShmPort| loop {
         if let Some((1, Reply, bytes)) = receive_one(port) {
             return bytes;
@@ -341,6 +343,28 @@ fn without_leave_nothing_is_copied_directly() {
     let mut port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, bells, false).unwrap();
     assert!(!port.can_copy(0));
     assert!(port.copy_from_peer(0, 1, &mut [0]).is_err());
+}
+
+#[test]
+fn memory_is_copied_of_the_process_that_others_name() {
+    let segment = Segment::create(2, &small()).unwrap();
+    let open = |index| {
+        let bells = (0..2).map(|_| Doorbell::new().unwrap().into()).collect();
+        ShmPort::attach(segment.duplicate_fd().unwrap(), index, bells, true).unwrap()
+    };
+    let (mut port, _peer) = (open(0), open(1));
+    assert!(!port.can_copy(1), "nobody has named it");
+    let own = std::process::id();
+    let parent = std::os::unix::process::parent_id();
+    for (pid, can) in [(parent, false), (own, cma_permitted(own)), (0, false)] {
+        port.set_process(1, pid);
+        assert_eq!(port.can_copy(1), can, "{pid}");
+        assert_eq!(
+            port.copy_from_peer(1, &raw const pid as u64, &mut [0])
+                .is_ok(),
+            can
+        );
+    }
 }
 
 /// Random words over random places while everybody sends and polls: whatever

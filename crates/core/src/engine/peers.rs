@@ -152,7 +152,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// The memory of one that was [expected](Engine::expect_near) is mapped: what is its, and
-    /// the descriptor that wakes it. It calls us `us`.
+    /// the descriptor that wakes it. It calls us `us`, and is process `pid`, as
+    /// [`ShmPort::set_process`](portolan_link::shm::ShmPort::set_process) asks.
     ///
     /// # Errors
     /// [`SegmentError`]; nothing has changed.
@@ -160,10 +161,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         &mut self,
         index: u16,
         its: (OwnedFd, OwnedFd),
-        us: u16,
+        (us, pid): (u16, u32),
     ) -> Result<(), SegmentError> {
         let shm = self.shm.as_mut().ok_or(SegmentError::NoIndex(index))?;
         shm.link.connect(index, its, us)?;
+        shm.link.set_process(index, pid);
         if let Some(rank) = shm.ranks().get(usize::from(index)).copied() {
             self.tell_reach(rank, index);
         }

@@ -493,7 +493,9 @@ mod tests {
         [0, 1, 2].map(|index| {
             let bells = bells.iter().map(|b| b.duplicate().unwrap().into());
             let fd = segment.duplicate_fd().unwrap();
-            ShmPort::attach(fd, index, bells.collect(), true).unwrap()
+            let mut port = ShmPort::attach(fd, index, bells.collect(), true).unwrap();
+            (0..3).for_each(|peer| port.set_process(peer, std::process::id()));
+            port
         })
     }
 

@@ -177,7 +177,7 @@ impl State {
     /// number is free again.
     fn map(&mut self, index: u16, handed: Handed) -> Result<Pidfd, SegmentError> {
         let memory = (handed.memory, handed.bell);
-        let mapped = self.engine.map_near(index, memory, handed.us);
+        let mapped = self.engine.map_near(index, memory, (handed.us, handed.pid));
         if mapped.is_err() {
             self.engine.forget_near(index);
         }

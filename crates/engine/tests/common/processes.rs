@@ -1,10 +1,11 @@
 //! Two ranks of one host in two processes, of which one may be stopped or killed.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::parent_id;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use portolan_engine::{Config, ShmAttachment, Space};
+use portolan_engine::{Config, PeerConfig, ShmAttachment, Space};
 use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::inherit::adopt_inherited;
@@ -16,10 +17,18 @@ use super::{By, opening, peer};
 
 const CHILD: &str = "PORTOLAN_TEST_ENGINE_CHILD";
 
-/// One of the two, by the memory that they share.
-pub fn attach(config: &Config, rank: u16, segment: OwnedFd, doorbells: Vec<OwnedFd>) -> Space {
+/// One of the two, by the memory that they share, where the other is process `pid`.
+pub fn attach(
+    config: &Config,
+    (rank, pid): (u16, u32),
+    segment: OwnedFd,
+    doorbells: Vec<OwnedFd>,
+) -> Space {
     let both = [0, 1].map(|rank| opening(By::Shm, rank, config));
-    let peers = [peer(&both[0], Some(0)), peer(&both[1], Some(1))];
+    let peers = [0, 1].map(|index| PeerConfig {
+        pid,
+        ..peer(&both[usize::from(index)], Some(index))
+    });
     let attachment = ShmAttachment {
         segment,
         index: rank,
@@ -51,7 +60,8 @@ pub fn two(test: &str, config: &Config) -> (Process, Space) {
         .env(CHILD, numbers.join(" "))
         .spawn()
         .unwrap();
-    let own = attach(config, 0, segment.duplicate_fd().unwrap(), fds());
+    let peer = (0, child.id());
+    let own = attach(config, peer, segment.duplicate_fd().unwrap(), fds());
     (Process(child), own)
 }
 
@@ -62,7 +72,7 @@ pub fn child(config: &Config) -> Option<Space> {
         .split(' ')
         .map(|n| adopt_inherited(n.parse().unwrap()).unwrap());
     let segment = fds.next().unwrap();
-    Some(attach(config, 1, segment, fds.collect()))
+    Some(attach(config, (1, parent_id()), segment, fds.collect()))
 }
 
 pub struct Process(Child);

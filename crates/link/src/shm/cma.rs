@@ -3,24 +3,36 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use portolan_sys::process::{CopyError, own_pid, read_memory, write_memory};
+use portolan_sys::process::{CopyError, read_memory, write_memory};
 
 use super::port::ShmPort;
 use super::segment::{Map, identity};
 
-/// What is known of a peer.
+/// Whether a peer's memory may be reached.
 #[derive(Clone, Copy, Debug)]
 enum Verdict {
     Unknown,
-    /// Permitted; its pid, checked.
-    Process(u32),
+    Permitted,
     Refused,
 }
+
+/// What is known of a peer.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    /// Its process, as others than itself name it; 0: nobody has.
+    pid: u32,
+    verdict: Verdict,
+}
+
+const NOBODY: Peer = Peer {
+    pid: 0,
+    verdict: Verdict::Unknown,
+};
 
 #[derive(Debug)]
 pub(super) struct Cma {
     enabled: bool,
-    verdicts: Vec<Verdict>,
+    peers: Vec<Peer>,
     /// Peers read this to see that our pid means us.
     token: Box<u64>,
 }
@@ -31,23 +43,26 @@ impl Cma {
         // Not a secret: only so that no other process has it by chance.
         let token = Box::new(RandomState::new().build_hasher().finish() | 1);
         let line = map.identity(index);
-        line.word(identity::PID)
-            .store(u64::from(own_pid()), Relaxed);
         line.word(identity::TOKEN_AT)
             .store(std::ptr::from_ref(&*token) as u64, Relaxed);
         line.word(identity::TOKEN).store(*token, Release);
         Self {
             enabled,
-            verdicts: vec![Verdict::Unknown; usize::from(map.numbers())],
+            peers: vec![NOBODY; usize::from(map.numbers())],
             token,
         }
     }
 
-    /// Nothing is known of who has this number.
-    pub fn forget(&mut self, peer: u16) {
-        let peers = self.verdicts.len().max(usize::from(peer) + 1);
-        self.verdicts.resize(peers, Verdict::Unknown);
-        self.verdicts[usize::from(peer)] = Verdict::Unknown;
+    /// Who has this number is process `pid`; 0: that is not known.
+    pub fn set_process(&mut self, peer: u16, pid: u32) {
+        let peers = self.peers.len().max(usize::from(peer) + 1);
+        self.peers.resize(peers, NOBODY);
+        self.peers[usize::from(peer)] = Peer { pid, ..NOBODY };
+    }
+
+    /// A peer's process; 0: it is not known.
+    pub fn process(&self, peer: u16) -> u32 {
+        self.peers[usize::from(peer)].pid
     }
 
     /// Whether it may be tried at all.
@@ -64,12 +79,11 @@ impl Cma {
             return Verdict::Unknown;
         }
         let at = line.word(identity::TOKEN_AT).load(Relaxed);
-        let Ok(pid) = u32::try_from(line.word(identity::PID).load(Relaxed)) else {
-            return Verdict::Refused;
-        };
+        let pid = self.process(peer);
         let mut found = [0; 8];
         match read_memory(pid, at, &mut found) {
-            Ok(()) if u64::from_ne_bytes(found) == token => Verdict::Process(pid),
+            Ok(()) if u64::from_ne_bytes(found) == token => Verdict::Permitted,
+            // No process is 0.
             _ => Verdict::Refused,
         }
     }
@@ -92,22 +106,29 @@ impl Cma {
             // Its pid may be another's by now.
             return Err(CopyError::Gone);
         }
-        let known = &self.verdicts[usize::from(peer)];
-        let verdict = match known {
+        let Peer { pid, verdict } = self.peers[usize::from(peer)];
+        let verdict = match verdict {
             Verdict::Unknown => self.look(map, peer),
-            other => *other,
+            known => known,
         };
-        self.verdicts[usize::from(peer)] = verdict;
+        self.peers[usize::from(peer)].verdict = verdict;
         match verdict {
-            Verdict::Process(pid) => Ok(pid),
+            Verdict::Permitted => Ok(pid),
             _ => Err(CopyError::NotPermitted),
         }
     }
 }
 
 impl ShmPort {
+    /// Says that endpoint `peer` is process `pid`, as the kernel or the launcher names it to
+    /// us: never by the peer's own word, for it could name a third process, and have us read
+    /// and write there. Until this is said, or with 0, nothing is copied directly.
+    pub fn set_process(&mut self, peer: u16, pid: u32) {
+        self.cma.set_process(peer, pid);
+    }
+
     /// Whether [`ShmPort::copy_from_peer`] works with this peer: it is open,
-    /// in our pid namespace, and the system permits it.
+    /// in our pid namespace, [known](ShmPort::set_process), and the system permits it.
     ///
     /// # Panics
     /// If the host has no endpoint `peer`.

@@ -236,14 +236,11 @@ impl Cma {
         let line = map.identity(peer);
         let token = line.word(identity::TOKEN).load(Acquire);
         let at = line.word(identity::TOKEN_AT).load(Acquire);
-        let Ok(pid) = u32::try_from(line.word(identity::PID).load(Acquire)) else {
-            return false;
-        };
         let has_token = |thread| {
             let mut found = [0; 8];
             read_memory(thread, at, &mut found).is_ok() && u64::from_ne_bytes(found) == token
         };
-        self.is_enabled() && threads(pid).any(has_token)
+        self.is_enabled() && threads(self.process(peer)).any(has_token)
     }
 }
 

@@ -245,7 +245,7 @@ impl ShmPort {
         let area = self.map.area_of(memory, us)?;
         self.map.add(index, area);
         self.out.add(&self.map, index, Doorbell::from(bell));
-        self.cma.forget(index);
+        self.cma.set_process(index, 0);
         let numbers = self.settled.len().max(usize::from(index) + 1);
         self.settled.resize(numbers, false);
         self.settled[usize::from(index)] = false;

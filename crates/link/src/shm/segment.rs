@@ -62,11 +62,10 @@ pub(super) fn ring_owner_word(from: u16, to: u16, priority: Priority) -> u64 {
 
 /// Words of an endpoint's identity line, written once when it opens.
 pub(super) mod identity {
-    pub const PID: usize = 0;
-    /// Where in that process a token lies, and what it is: a pid of another
-    /// pid namespace is told apart by it.
-    pub const TOKEN_AT: usize = 1;
-    pub const TOKEN: usize = 2;
+    /// Where in the endpoint's process a token lies, and what it is: a process that has its
+    /// pid in another pid namespace is told apart by it.
+    pub const TOKEN_AT: usize = 0;
+    pub const TOKEN: usize = 1;
 }
 
 /// Whether an endpoint of the segment can be reached.

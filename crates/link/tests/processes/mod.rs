@@ -29,7 +29,10 @@ pub fn host(endpoints: u16, config: &SegmentConfig) -> Host {
                 .iter()
                 .map(|b| b.duplicate().unwrap().into())
                 .collect();
-            ShmPort::attach(segment.duplicate_fd().unwrap(), index, bells, true).unwrap()
+            let fd = segment.duplicate_fd().unwrap();
+            let mut port = ShmPort::attach(fd, index, bells, true).unwrap();
+            (0..endpoints).for_each(|peer| port.set_process(peer, std::process::id()));
+            port
         })
         .collect();
     Host { segment, ports }
@@ -102,5 +105,7 @@ pub fn child() -> Option<ShmPort> {
         .map(|fd| portolan_sys::inherit::adopt_inherited(fd).unwrap())
         .collect();
     let segment = fds.remove(0);
-    Some(ShmPort::attach(segment, index, fds, true).unwrap())
+    let mut port = ShmPort::attach(segment, index, fds, true).unwrap();
+    port.set_process(0, std::os::unix::process::parent_id());
+    Some(port)
 }

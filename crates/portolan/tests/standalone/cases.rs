@@ -10,6 +10,7 @@ use portolan::{
     OpError, OpId, Place, PutOptions, RemoteKey, Rights, Salt, Selector, SendError, SendOptions, TaggedOptions,
     Threads, WaitError,
 };
+use portolan_sys::process::cma_permitted;
 
 const PORT: u16 = 7;
 
@@ -154,6 +155,10 @@ fn messages_of_all_kinds_go_between_strangers() {
     };
     let expected = [[7; 8], [9; 8], [9; 8]].concat();
     assert_eq!(memory.into_buffers()[0].as_slice(), expected);
+    // On this host by the kernel, which has named the other's process.
+    let direct = a.counters().unwrap().direct > 0;
+    let can = LINK != "udp" && cma_permitted(std::process::id());
+    assert_eq!(direct, can);
 }
 
 /// What a stranger that was given no key may try: keys that a program chooses, and those that

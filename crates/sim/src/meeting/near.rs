@@ -196,7 +196,9 @@ impl Meeting {
             }
             return Err(NotNear::Never);
         };
-        let mapped = node.engine.map_near(index, theirs, us);
+        let mapped = node
+            .engine
+            .map_near(index, theirs, (us, std::process::id()));
         mapped.expect("it is sound");
         node.engine.meet(rank, index);
         if is_new {
@@ -219,7 +221,9 @@ impl Meeting {
         let node = self.node(at);
         match theirs {
             Some(theirs) => {
-                let mapped = node.engine.map_near(call.index, theirs, us);
+                let mapped = node
+                    .engine
+                    .map_near(call.index, theirs, (us, std::process::id()));
                 mapped.expect("it is sound");
                 node.engine.meet(call.rank, call.index);
                 node.seats.insert(call.index, life);

@@ -240,8 +240,12 @@ impl Stage {
             .map(|it| it.try_clone().expect("a descriptor"));
         let segment = host.segment.duplicate_fd().expect("a descriptor");
         let port = ShmPort::attach(segment, index, bells.collect(), self.plan.cma);
-        let others = all.into_iter().filter(|it| it.0 != index);
-        Some((port.expect("its place is free"), others.collect()))
+        let mut port = port.expect("its place is free");
+        let others: Vec<_> = all.into_iter().filter(|it| it.0 != index).collect();
+        for (other, _) in &others {
+            port.set_process(*other, std::process::id());
+        }
+        Some((port, others))
     }
 
     /// Runs it to its end. Every breach of the rules panics.
