@@ -2,7 +2,7 @@
 
 use std::io;
 
-use portolan_sys::calls;
+use portolan_sys::{calls, environment};
 use serde::{Deserialize, Serialize};
 
 use crate::JOB_VARIABLE;
@@ -46,6 +46,14 @@ pub enum BootError {
          to run alone"
     )]
     BadVariable(String),
+    /// A launcher has set its variables, and they do not count.
+    #[error(
+        "the variables by which a launcher names the job do not count: {}; start it without a \
+         launcher, or give the user what it needs (limits, ambient capabilities) instead of the \
+         program",
+        environment::WHY_IGNORED
+    )]
+    Untrusted,
     /// The descriptor that `PORTOLAN_JOB` names is not open, or no launcher's
     /// socket.
     #[error(

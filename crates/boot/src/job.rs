@@ -1,7 +1,6 @@
 //! A process's side of its job.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::env;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -9,6 +8,7 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use portolan_sys::environment;
 use portolan_sys::lives::{Lives, Pulse};
 use portolan_sys::memory::{Hidden, MemoryError};
 use portolan_sys::socket::{self, MESSAGE_BYTES_MAX, Received};
@@ -150,7 +150,7 @@ impl Job {
     /// # Errors
     /// [`BootError`]; nothing to retry.
     pub fn attach() -> Result<Self, BootError> {
-        match env::var_os(JOB_VARIABLE) {
+        match environment::var_os(JOB_VARIABLE) {
             None => Self::solo(),
             Some(value) => {
                 let text = value.to_string_lossy();

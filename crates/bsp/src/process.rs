@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use portolan::c_edge::var_os;
 use portolan::{Config, Endpoint, MESSAGE_BYTES_MAX, Selector, SpaceId, TaggedOptions, Threads};
 
 use crate::areas::{Area, Areas, NotNull};
@@ -241,7 +242,7 @@ fn ends_early() -> bool {
 
 /// The checks that the environment asks for.
 fn checks() -> Option<Checks> {
-    let asked = std::env::var_os("BSP_CHECK").filter(|it| !it.is_empty())?;
+    let asked = var_os("BSP_CHECK").filter(|it| !it.is_empty())?;
     match asked.to_str() {
         Some("0") => None,
         Some("1") => Some(Checks::default()),
@@ -254,7 +255,7 @@ fn checks() -> Option<Checks> {
 
 /// The profile that the environment asks for.
 fn profile(writer: &Writer<'_>, wire: &Engine) -> Option<Box<Profile>> {
-    let folder = std::env::var_os("BSP_PROFILE").filter(|it| !it.is_empty())?;
+    let folder = var_os("BSP_PROFILE").filter(|it| !it.is_empty())?;
     let begun = wire
         .counters()
         .map(|counters| Profile::begin(Path::new(&folder), writer, counters));

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use portolan::c_edge::var_os;
 use portolan::{
     Binding, Completion, Counters, Endpoint, Gather, Memory, Misuse, Notify, OpError, QueueId,
     Scatter, Selector, SendError, TaggedOptions, WaitError,
@@ -65,7 +66,7 @@ pub enum Transport {
 impl Transport {
     /// What the environment asks for.
     pub fn asked() -> Result<Self, String> {
-        match std::env::var_os(TRANSPORT) {
+        match var_os(TRANSPORT) {
             None => Ok(Self::Portolan),
             Some(name) if name == "portolan" => Ok(Self::Portolan),
             Some(name) if name == "tcp" => Ok(Self::Tcp),

@@ -302,20 +302,14 @@ fn paths(tokens: &[(usize, String)], module: &[String]) -> Vec<(usize, Vec<Strin
     all
 }
 
-/// Which module of a crate uses which. `read` gives a file of the crate's sources, if
-/// there is one.
-fn uses(read: &dyn Fn(&str) -> Option<String>) -> Uses {
+/// A file of a crate: where it stands among the modules, its name, and its tokens.
+type File = (Vec<String>, String, Vec<(usize, String)>);
+
+/// All files of a crate without what only tests have, the root first. `read` gives a file of
+/// its sources, if there is one.
+fn files(read: &dyn Fn(&str) -> Option<String>) -> Vec<File> {
     let file = |name: &str| Some(without_tests(tokens(&read(name)?)));
     let root = file("lib.rs").expect("lib.rs");
-    // What the root hands on, and whose it is.
-    let mut handed_on = BTreeMap::new();
-    for i in (0..root.len()).filter(|&i| root[i].1 == "use") {
-        let mut found = Vec::new();
-        members(&root, i + 1, &[], &mut found);
-        for (path, name) in found {
-            handed_on.insert(name, path[0].clone());
-        }
-    }
     let mut modules = vec![(Vec::new(), "lib.rs".to_owned(), root)];
     let mut all = Vec::new();
     while let Some((module, name, tokens)) = modules.pop() {
@@ -334,15 +328,29 @@ fn uses(read: &dyn Fn(&str) -> Option<String>) -> Uses {
                 .unwrap_or_else(|| panic!("{name}: there is no file of mod {child}"));
             modules.push((path, name, tokens));
         }
-        if !module.is_empty() {
-            all.push((module, name, tokens));
+        all.push((module, name, tokens));
+    }
+    all
+}
+
+/// Which module of a crate uses which. `read`: see [`files`].
+fn uses(read: &dyn Fn(&str) -> Option<String>) -> Uses {
+    let files = files(read);
+    let ((_, _, root), all) = files.split_first().expect("lib.rs");
+    // What the root hands on, and whose it is.
+    let mut handed_on = BTreeMap::new();
+    for i in (0..root.len()).filter(|&i| root[i].1 == "use") {
+        let mut found = Vec::new();
+        members(root, i + 1, &[], &mut found);
+        for (path, name) in found {
+            handed_on.insert(name, path[0].clone());
         }
     }
     let mut uses: Uses = all
         .iter()
         .map(|m| (m.0[0].clone(), BTreeMap::new()))
         .collect();
-    for (module, name, tokens) in &all {
+    for (module, name, tokens) in all {
         for (line, path) in paths(tokens, module) {
             assert_ne!(path[0], "*", "{name}:{line} uses all of the crate's root");
             let used = handed_on.get(&path[0]).unwrap_or(&path[0]);
@@ -489,5 +497,80 @@ fn what_the_page_names_exists() {
     for (name, there) in [("f", true), ("g", false), ("h", false), ("ff", false)] {
         let source = "fn f() {} // fn g() {}\nconst H: &str = \"fn h() {}\"; mod ff {}";
         assert_eq!(defines(source, name), there, "{name}");
+    }
+}
+
+/// What a program is without: the simulator, properties for tests, and commands.
+const NO_LIBRARIES: &[&str] = &["sim", "properties", "bench", "cli"];
+
+/// Functions of `std::env` that read what whoever started the process has set.
+const READS: &[&str] = &[
+    "var", "var_os", "vars", "vars_os", "temp_dir", "home_dir", "*",
+];
+
+/// Lines that read the environment, or begin a command, which finds its program by it.
+fn lines_that_trust(tokens: &[(usize, String)], commands: bool) -> Vec<usize> {
+    let word = |i: usize| tokens.get(i).map_or("", |(_, token)| token.as_str());
+    let trusts = |i: usize| match (word(i), word(i + 1)) {
+        ("env", "::") if word(i + 2) == "{" => {
+            let group = &tokens[i + 2..behind(tokens, i + 2)];
+            group.iter().any(|(_, it)| READS.contains(&it.as_str()))
+        }
+        ("env", "::") => READS.contains(&word(i + 2)),
+        ("env" | "Command", "as") => true,
+        ("Command", "::") => commands && word(i + 2) == "new",
+        ("getenv" | "secure_getenv" | "environ", _) => true,
+        _ => false,
+    };
+    let all = (0..tokens.len()).filter(|&i| trusts(i));
+    all.map(|i| tokens[i].0).collect()
+}
+
+/// A set-user-id program must not do as a variable says, and a new variable must not forget
+/// that: there is one place that reads them.
+#[test]
+fn libraries_read_the_environment_in_one_place() {
+    let names = ALLOWED
+        .iter()
+        .map(|(name, _)| name.trim_start_matches("portolan-"));
+    for name in names.filter(|name| !NO_LIBRARIES.contains(name)) {
+        let root = format!("{}/../{name}/src", env!("CARGO_MANIFEST_DIR"));
+        let read = |file: &str| std::fs::read_to_string(format!("{root}/{file}")).ok();
+        for (_, file, tokens) in files(&read) {
+            if (name, file.as_str()) == ("sys", "environment.rs") {
+                continue;
+            }
+            // To start ranks and tools is what `hosts` is there for.
+            let lines = lines_that_trust(&tokens, name != "hosts");
+            assert!(
+                lines.is_empty(),
+                "{name}/src/{file}: {lines:?}: use portolan_sys::environment"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_reads_the_environment_is_found_however_it_is_written() {
+    for (source, expected) in [
+        ("use std::env;\nfn f() { env::var_os(name) }", &[2][..]),
+        ("use std::env::{args, var};", &[1]),
+        ("use std::env::*;", &[1]),
+        ("use std::env as e;", &[1]),
+        ("f(std::env::temp_dir)", &[1]),
+        ("unsafe { libc::getenv(name) }", &[1]),
+        ("let c = Command::new(it);", &[1]),
+        (
+            "env!(\"OUT_DIR\"); environment::var_os(name); env::args();",
+            &[],
+        ),
+        (
+            "#[cfg(test)]\nmod tests { fn f() { std::env::var(it) } }",
+            &[],
+        ),
+        ("// std::env::var", &[]),
+    ] {
+        let tokens = without_tests(tokens(source));
+        assert_eq!(lines_that_trust(&tokens, true), expected, "{source}");
     }
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use portolan_sys::environment;
+
 use crate::failure::{Failure, Result, fail};
 
 /// The provider's file, as libfabric looks for it.
@@ -71,7 +73,7 @@ impl Mpi {
     /// # Errors
     /// There is none.
     pub fn launcher(self) -> Result<PathBuf> {
-        let path = env::var_os("PATH").unwrap_or_default();
+        let path = environment::var_os("PATH").unwrap_or_default();
         let folders = || env::split_paths(&path);
         let all = folders().flat_map(|it| self.launchers().iter().map(move |name| it.join(name)));
         let mut found = all.filter(|it| it.is_file());

@@ -274,6 +274,9 @@ static inline void portolan_options_init(portolan_options *options)
  * -EPROTO        the launcher, its library or a rank has another version; or the
  *                library is missing
  * -EADDRINUSE, -EADDRNOTAVAIL, -EACCES  the UDP port cannot be bound
+ * -EACCES        a launcher has set its variables, but the environment does not
+ *                count: the program is set-user-id or set-group-id, or its file
+ *                has capabilities (docs/security.md)
  * -ENOMEM        too little memory, or too little may be locked or shared
  * others         the errno of the system call that `why` names */
 int portolan_open(portolan_endpoint **endpoint, const portolan_options *options, char *why,

@@ -3,6 +3,8 @@
 
 use std::ffi::OsStr;
 
+use portolan_sys::environment::{WHY_IGNORED, ignored, vars_os};
+
 use crate::logging;
 use crate::settings::SETTINGS;
 
@@ -30,10 +32,22 @@ const LIKENESS: f64 = 0.8;
 /// Checks the environment for mistakes that no other check reports. Returns a
 /// sentence for each.
 pub fn check_environment() -> Vec<String> {
-    let mut all: Vec<_> = std::env::vars_os().collect();
+    let mut all: Vec<_> = vars_os().collect();
     all.sort();
-    all.iter()
-        .flat_map(|(name, value)| check_variable(name, value))
+    let wrong = all
+        .iter()
+        .flat_map(|(name, value)| check_variable(name, value));
+    let mut names = known().into_iter().map(|own| format!("{OURS}{own}"));
+    let in_vain = names.find(|name| ignored(name).is_some());
+    let in_vain = in_vain.map(|name| format!("{name} does not count: {WHY_IGNORED}"));
+    wrong.chain(in_vain).collect()
+}
+
+/// The variables that have a meaning, without what stands before the name of each.
+fn known() -> Vec<String> {
+    let settings = SETTINGS.iter().map(|row| row.name.to_uppercase());
+    settings
+        .chain(OTHERS.iter().map(ToString::to_string))
         .collect()
 }
 
@@ -46,10 +60,7 @@ pub fn check_variable(name: &OsStr, value: &OsStr) -> Vec<String> {
     if shown.starts_with(OF_TESTS) {
         return Vec::new();
     }
-    let settings = SETTINGS.iter().map(|row| row.name.to_uppercase());
-    let known: Vec<String> = settings
-        .chain(OTHERS.iter().map(ToString::to_string))
-        .collect();
+    let known = known();
     if !known.iter().any(|it| it == own) {
         let remedy = match nearest(own, &known) {
             Some(near) => format!("{OURS}{near} does, or unset it"),

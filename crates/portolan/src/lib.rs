@@ -122,6 +122,7 @@ pub mod c_edge {
     pub use crate::c::error::*;
     pub use crate::c::pieces::{Piece, gather, scatter};
     pub use crate::c::{edge, failure, slice, store, store_text};
+    pub use portolan_sys::environment::var_os;
     pub use portolan_sys::tell::tell;
 }
 

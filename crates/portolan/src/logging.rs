@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use portolan_sys::environment;
 use portolan_sys::tell::plain;
 
 use crate::environment::nearest;
@@ -16,7 +17,7 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 /// logger yet. [`crate::Endpoint::open`] calls it. Sending and receiving a message
 /// logs nothing.
 pub fn begin_log() {
-    if let Ok(text) = std::env::var(VARIABLE) {
+    if let Some(text) = environment::var(VARIABLE) {
         let mut builder = env_logger::Builder::new();
         // A logger of the program's own goes over ours, and gets the same.
         let _ = builder

@@ -14,6 +14,7 @@ use portolan_engine::{
     ADDRESS_BYTES, Address, Congestion, Death, Failure, KeyAddress, Misuse, Opening, PeerConfig,
     ShmAttachment, SpaceId, Threads,
 };
+use portolan_sys::environment;
 use portolan_sys::features::UnknownFeature;
 use portolan_sys::lives::Pulse;
 use portolan_sys::net;
@@ -437,7 +438,7 @@ impl Endpoint {
         } else {
             (Job::attach()?, None)
         };
-        if job.rank == 0 && std::env::var_os(portolan_boot::JOB_VARIABLE).is_none() {
+        if job.rank == 0 && environment::var_os(portolan_boot::JOB_VARIABLE).is_none() {
             // Else `portolan run` has told, once for all.
             for what in crate::check_environment() {
                 tell(format_args!("portolan: {what}"));

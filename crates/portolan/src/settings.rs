@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portolan_sys::files;
+use portolan_sys::{environment, files};
 
 use self::table::ANY;
 pub use self::table::SETTINGS;
@@ -142,7 +142,7 @@ impl Settings {
             .iter()
             .map(|s| (s.name, (s.default.to_owned(), Origin::Default)));
         let mut settings = Self(all.collect());
-        if let Some(path) = std::env::var_os("PORTOLAN_CONFIG") {
+        if let Some(path) = environment::var_os("PORTOLAN_CONFIG") {
             let text = files::read_settings(Path::new(&path)).map_err(|e| {
                 let path = path.to_string_lossy();
                 SettingError::File(format!(
@@ -153,7 +153,7 @@ impl Settings {
         }
         for s in SETTINGS {
             let variable = format!("PORTOLAN_{}", s.name.to_uppercase());
-            if let Ok(value) = std::env::var(variable) {
+            if let Some(value) = environment::var(&variable) {
                 settings.set(s.name, &value, Origin::Environment)?;
             }
         }

@@ -9,6 +9,7 @@ use std::thread::available_parallelism;
 
 use portolan_boot::{Congestion, LinkChoice, host_identity};
 use portolan_engine::{self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, Opening};
+use portolan_sys::environment;
 use portolan_sys::tell::tell;
 
 use crate::configure::{adopt_tuned, engine_config, suite_of};
@@ -53,7 +54,7 @@ impl Endpoint {
     pub fn open_standalone(config: Config) -> Result<Self, OpenError> {
         crate::begin_log();
         CHECKED.call_once(|| {
-            if std::env::var_os(portolan_boot::JOB_VARIABLE).is_none() {
+            if environment::var_os(portolan_boot::JOB_VARIABLE).is_none() {
                 for what in crate::check_environment() {
                     tell(format_args!("portolan: {what}"));
                 }

@@ -18,6 +18,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use portolan_sys::environment;
 use portolan_sys::files::{self, Line};
 
 use crate::settings::SETTINGS;
@@ -183,7 +184,7 @@ pub fn host() -> String {
 /// `PORTOLAN_TUNED` is empty.
 #[must_use]
 pub fn own_folder() -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
+    if let Some(folder) = environment::var_os(FOLDER_VARIABLE) {
         return (!folder.is_empty()).then(|| folder.into());
     }
     user_path("XDG_CONFIG_HOME", ".config", "portolan/tuned.d")
@@ -192,7 +193,7 @@ pub fn own_folder() -> Option<PathBuf> {
 /// The folders that are searched, in this order.
 #[must_use]
 pub fn folders() -> Vec<PathBuf> {
-    let system = std::env::var_os(FOLDER_VARIABLE).is_none();
+    let system = environment::var_os(FOLDER_VARIABLE).is_none();
     let system = system.then(|| PathBuf::from(SYSTEM_FOLDER));
     own_folder().into_iter().chain(system).collect()
 }

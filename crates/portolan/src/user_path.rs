@@ -1,15 +1,16 @@
 //! Where files of a user are.
 
-use std::env::var_os;
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+use portolan_sys::environment::var_os;
 
 /// A path below the folder that a variable of the XDG base directories names, else below
 /// one in the home directory: `user_path("XDG_CACHE_HOME", ".cache", "portolan/bsp")`.
 /// `None` if neither is known. As the XDG specification asks, relative paths do not count.
 #[must_use]
 pub fn user_path(variable: &str, in_home: &str, path: &str) -> Option<PathBuf> {
-    find(|name| var_os(name), variable, in_home, path)
+    find(var_os, variable, in_home, path)
 }
 
 fn find(

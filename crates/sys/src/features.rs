@@ -1,6 +1,8 @@
 //! Kernel features that can be switched off by name, so that tests (and
 //! users with a broken kernel) can do without them.
 
+use crate::environment;
+
 /// The environment variable that names what to leave off.
 pub const DISABLE_VARIABLE: &str = "PORTOLAN_DISABLE";
 
@@ -92,7 +94,7 @@ impl Disabled {
     /// # Errors
     /// [`UnknownFeature`] as [`Disabled::parse`] gives it.
     pub fn from_env() -> Result<Self, UnknownFeature> {
-        match std::env::var_os(DISABLE_VARIABLE) {
+        match environment::var_os(DISABLE_VARIABLE) {
             None => Ok(Self::default()),
             Some(list) => Self::parse(&list.to_string_lossy()),
         }

@@ -8,6 +8,7 @@ pub mod calls;
 pub mod clock;
 pub mod closing;
 pub mod doorbell;
+pub mod environment;
 pub mod epoll;
 pub mod ethtool;
 pub mod features;

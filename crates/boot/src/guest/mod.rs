@@ -12,7 +12,6 @@ mod card;
 mod share;
 
 use std::collections::BTreeMap;
-use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -21,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan_sys::environment;
 use portolan_sys::lives::Pulse;
 use portolan_sys::memory::Hidden;
 use portolan_sys::net::Subnet;
@@ -119,16 +119,21 @@ pub enum GuestError {
 /// Whether another launcher than Portolan's has started this process.
 ///
 /// # Errors
-/// [`BootError::Pmi`]: its variables make no sense.
+/// [`BootError::Pmi`]: its variables make no sense. [`BootError::Untrusted`]: there are some,
+/// of any launcher, and they do not count.
 pub fn is_guest() -> Result<bool, BootError> {
     Ok(look()?.is_some())
 }
 
 fn look() -> Result<Option<Found>, BootError> {
-    if env::var_os(JOB_VARIABLE).is_some() {
+    let in_vain = Found::look(environment::ignored, is_socket);
+    if environment::ignored(JOB_VARIABLE).is_some() || !matches!(in_vain, Ok(None)) {
+        return Err(BootError::Untrusted);
+    }
+    if environment::var_os(JOB_VARIABLE).is_some() {
         return Ok(None);
     }
-    Ok(Found::look(env::var_os, is_socket)?)
+    Ok(Found::look(environment::var_os, is_socket)?)
 }
 
 /// This process's place among the others.

@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use portolan_sys::environment;
 use portolan_sys::memory::Hidden;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -366,9 +366,11 @@ impl<'a> Agent<'a> {
         let Some((program, arguments)) = command.split_first() else {
             return Ok(());
         };
-        let mut command = Command::new(program);
-        command.args(arguments);
-        match Connection::open(command) {
+        let connection = environment::command(program).and_then(|mut command| {
+            command.args(arguments);
+            Connection::open(command)
+        });
+        match connection {
             Ok(connection) => {
                 self.keeper.reached(connection.pid());
                 let data = epoll::EventData::new_u64(RELAYS + u64::from(host));
@@ -416,6 +418,7 @@ mod tests {
     use crate::{Congestion, LinkChoice, Security, Suite, Versions};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::process::Command;
     use std::thread::JoinHandle;
 
     /// Starts what the task says, without a segment.

@@ -1,17 +1,17 @@
 //! Host ports of processes that nobody has started together: those of a user that
 //! name one group share a queue.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use portolan_sys::environment;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
 use rustix::process::geteuid;
 
@@ -39,7 +39,7 @@ const JOBS: [&[&str]; 3] = [
 /// all processes of its user that are in no job.
 #[must_use]
 pub fn group_of(named: Option<&str>) -> u64 {
-    group_among(named, |name| env::var_os(name))
+    group_among(named, environment::var_os)
 }
 
 fn group_among(named: Option<&str>, variable: impl Fn(&str) -> Option<OsString>) -> u64 {
@@ -94,7 +94,7 @@ fn start(program: &OsStr, path: &Path) -> Result<(), NodeError> {
     let run = || -> io::Result<(UnixStream, Child)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
-        let mut command = Command::new(program);
+        let mut command = environment::command(program)?;
         command
             .args(ON_DEMAND_WORDS)
             .arg(path)
@@ -170,7 +170,7 @@ mod tests {
         assert!(told("true").contains("it says nothing"));
         assert!(told("ls").contains("node"));
         // It is not waited for without end.
-        let stays = env::temp_dir().join(format!("portolan-stays-{}", std::process::id()));
+        let stays = std::env::temp_dir().join(format!("portolan-stays-{}", std::process::id()));
         fs::write(&stays, "#!/bin/sh\nexec sleep 1000\n").unwrap();
         fs::set_permissions(&stays, Permissions::from_mode(0o700)).unwrap();
         assert!(told(stays.to_str().unwrap()).contains("it says nothing"));

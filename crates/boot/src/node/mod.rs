@@ -16,6 +16,8 @@ mod wire;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use portolan_sys::environment;
+
 pub use client::{NodeError, NodeService};
 pub use group::{group_of, host_port_of};
 pub use policy::{NO_ONE_SIDED, NODE_CONFIG, NoOneSided, PolicyError, no_one_sided};
@@ -47,7 +49,7 @@ pub const NODE_VARIABLE: &str = "PORTOLAN_NODE";
 /// Where this user's jobs look for the service.
 #[must_use]
 pub fn node_socket() -> PathBuf {
-    std::env::var_os(NODE_VARIABLE).map_or_else(|| NODE_SOCKET.into(), PathBuf::from)
+    environment::var_os(NODE_VARIABLE).map_or_else(|| NODE_SOCKET.into(), PathBuf::from)
 }
 
 /// The kernel's number of the calling thread's network namespace; 0 where

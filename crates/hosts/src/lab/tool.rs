@@ -3,6 +3,8 @@
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 
+use portolan_sys::environment;
+
 use crate::failure::{Failure, Result};
 
 /// Runs `program` with `arguments`, and `lines` as a batch on its input if
@@ -62,7 +64,7 @@ pub(super) fn ip_batch(namespace: &str, lines: &[String]) -> Result<()> {
 }
 
 fn path() -> std::ffi::OsString {
-    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    let mut path = environment::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin:/usr/bin:/bin");
     path
 }

@@ -235,6 +235,7 @@ fn of_boot(e: &BootError) -> Errno {
     match e {
         BootError::BadVariable(_) => EINVAL,
         BootError::NoDescriptor(_) => EBADF,
+        BootError::Untrusted => EACCES,
         BootError::AlreadyAttached => EALREADY,
         BootError::Refused(_) => EKEYREJECTED,
         BootError::Aborted(_) => ECANCELED,

@@ -4,10 +4,11 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use portolan_sys::closing::Closer;
+use portolan_sys::environment;
 use portolan_sys::lives::{Lives, Pulse};
 use portolan_sys::memory::Hidden;
 use portolan_sys::process::peer;
@@ -82,7 +83,8 @@ impl Called {
         let flags = SocketFlags::CLOEXEC;
         let (stream, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(|errno| format!("no socket for the agent: {errno}"))?;
-        let mut command = Command::new(program);
+        let mut command =
+            environment::command(program).map_err(|why| format!("no agent: {why}"))?;
         command
             .args(GUEST_AGENT_WORDS)
             .stdin(Stdio::from(theirs))
