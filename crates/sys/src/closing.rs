@@ -4,17 +4,22 @@
 
 use std::fs::exists;
 use std::mem::{forget, take};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_acceptconn;
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 
 use crate::features::Disabled;
 use crate::net::set_option;
+use crate::process::option;
 use crate::raw::{number, syscall};
+
+const SOL_SOCKET: i32 = 1;
+const SO_PASSRIGHTS: i32 = 83;
 
 /// A thread that has not ended after this is not waited for any longer.
 const THREAD_WAIT: Duration = Duration::from_secs(1);
@@ -26,12 +31,32 @@ const STACK_BYTES: usize = 64 << 10;
 /// # Errors
 /// `NOPROTOOPT` before Linux 6.16.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    const SOL_SOCKET: i32 = 1;
-    const SO_PASSRIGHTS: i32 = 83;
     if Disabled::from_env().is_ok_and(|it| it.passrights) {
         return Ok(());
     }
     set_option(socket, SOL_SOCKET, SO_PASSRIGHTS, 0)
+}
+
+/// Lets descriptors be sent to `socket` again, which [`refuse_descriptors`] has had them refused.
+///
+/// # Errors
+/// `NOPROTOOPT` before Linux 6.16, where they never were.
+pub fn admit_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    set_option(socket, SOL_SOCKET, SO_PASSRIGHTS, 1)
+}
+
+/// Whether descriptors may be sent to `socket`. One that was accepted has it from its listener,
+/// as that was when the other side connected.
+///
+/// # Errors
+/// `NOPROTOOPT` before Linux 6.16, where they may.
+pub fn admits_descriptors(socket: BorrowedFd<'_>) -> Result<bool, Errno> {
+    option(socket, SO_PASSRIGHTS as usize).map(|[admits]| admits != 0)
+}
+
+/// Whether nobody can have sent a descriptor to `socket`, nor to what waits there to be accepted.
+fn is_empty(socket: BorrowedFd<'_>) -> bool {
+    admits_descriptors(socket) == Ok(false) && socket_acceptconn(socket) == Ok(false)
 }
 
 /// Closes sockets by the end of a thread that has nothing else. No socket lingers
@@ -46,14 +71,25 @@ pub struct Closer {
 impl Closer {
     /// Takes `socket`, to be closed by [`Closer::close`], or at the end. Take it out
     /// of every epoll set before: it may stay open for as long as somebody likes.
+    /// One to which the kernel [refuses](refuse_descriptors) descriptors is closed at
+    /// once, and costs no thread.
     pub fn take(&mut self, socket: impl Into<OwnedFd>) {
-        self.waiting.push(socket.into());
+        let socket = socket.into();
+        if !is_empty(socket.as_fd()) {
+            self.waiting.push(socket);
+        }
     }
 
     /// Whether nothing waits for [`Closer::close`].
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// How many wait for [`Closer::close`].
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Closes what waits, unless the thread before has not ended: at most one a
@@ -132,6 +168,8 @@ mod tests {
     use rustix::io::{FdFlags, fcntl_getfd};
     use rustix::net::sockopt::set_socket_linger;
 
+    use crate::socket;
+
     const LINGER: Duration = Duration::from_secs(3);
 
     /// A socket whose close takes so long, unless its peer is closed.
@@ -144,6 +182,40 @@ mod tests {
         socket.set_nonblocking(false).unwrap();
         set_socket_linger(&socket, Some(LINGER)).unwrap();
         (socket.into(), peer)
+    }
+
+    #[test]
+    fn what_can_hold_no_descriptor_needs_no_thread() {
+        let name = format!("portolan-test-closing-{}", std::process::id());
+        let listener = socket::listen(&name, 4).unwrap();
+        let _ = admit_descriptors(listener.as_fd());
+        let early = socket::call(&name).unwrap();
+        let refuses = refuse_descriptors(listener.as_fd()).is_ok();
+        let late = socket::call(&name).unwrap();
+        let accepted = [(); 2].map(|()| socket::accept(listener.as_fd()).unwrap().unwrap());
+        // What was there before may hold some.
+        let sent = [&early, &late].map(|it| {
+            let sent = socket::send(it.as_fd(), b"?", &[it.as_fd()], false);
+            sent.is_ok()
+        });
+        assert_eq!(sent, [true, !refuses]);
+        let mut closer = Closer::default();
+        let [first, second] = accepted;
+        closer.take(first);
+        assert_eq!(closer.waiting(), 1);
+        closer.take(second);
+        assert_eq!(closer.waiting(), 1 + usize::from(!refuses));
+        let waiting = closer.waiting();
+        closer.take(listener);
+        assert_eq!(closer.waiting(), waiting + 1);
+        let again = socket::pair().unwrap().0;
+        let _ = refuse_descriptors(again.as_fd());
+        let _ = admit_descriptors(again.as_fd());
+        closer.take(again);
+        assert_eq!(closer.waiting(), waiting + 2);
+        while !closer.is_idle() {
+            closer.close();
+        }
     }
 
     #[test]

@@ -354,6 +354,12 @@ impl SharedMemory {
         Ok(fd)
     }
 
+    /// Whether a descriptor is of a memory file. The question waits for nobody.
+    #[must_use]
+    pub fn is_one(fd: BorrowedFd<'_>) -> bool {
+        rustix::fs::fcntl_get_seals(fd).is_ok()
+    }
+
     /// Maps a memfd that came from elsewhere, if it can no longer change its
     /// size and, where `bytes` is given, has exactly that size.
     ///

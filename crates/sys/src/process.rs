@@ -74,7 +74,10 @@ pub fn network(socket: BorrowedFd<'_>) -> Result<Network, Errno> {
 }
 
 /// Words of an option of a socket.
-fn option<const N: usize>(socket: BorrowedFd<'_>, name: usize) -> Result<[u32; N], Errno> {
+pub(crate) fn option<const N: usize>(
+    socket: BorrowedFd<'_>,
+    name: usize,
+) -> Result<[u32; N], Errno> {
     const SOL_SOCKET: usize = 1;
     let mut found = [0; N];
     let mut bytes = size_of_val(&found) as u32;
@@ -157,10 +160,18 @@ impl Pidfd {
     /// # Errors
     /// `BADF` or `INVAL`: it is none.
     pub fn from_other(fd: OwnedFd) -> Result<Self, Errno> {
+        Self::check(fd.as_fd()).map(|()| Self(fd))
+    }
+
+    /// Whether a descriptor is one. The question waits for nobody.
+    ///
+    /// # Errors
+    /// `BADF` or `INVAL`: it is none.
+    pub fn check(fd: BorrowedFd<'_>) -> Result<(), Errno> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match waitid(WaitId::PidFd(fd.as_fd()), look) {
+        match waitid(WaitId::PidFd(fd), look) {
             // No child of ours.
-            Ok(_) | Err(Errno::CHILD) => Ok(Self(fd)),
+            Ok(_) | Err(Errno::CHILD) => Ok(()),
             Err(e) => Err(e),
         }
     }
