@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import x25519
 import peer
 
 M64 = (1 << 64) - 1
-CARD_VERSION, PACKET_VERSION = 9, 1
+CARD_VERSION, PACKET_VERSION = 10, 1
 SUITES = ["aes-128-gcm", "chacha20-poly1305", "none"]
 PORT = 1
 SPOILED = 40  # the message that `--spoil` is about

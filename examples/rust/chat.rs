@@ -112,7 +112,7 @@ fn notice(people: &mut People, event: &Event) {
             people.here.insert(rank);
             say(&format!("* {rank} is here"));
         }
-        Event::PeerDead { rank, why } => {
+        Event::PeerDead { rank, why, .. } => {
             people.here.remove(&rank);
             people.gone.push(rank);
             say(&format!("* {rank} is gone: {why}"));

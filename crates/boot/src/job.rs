@@ -105,8 +105,10 @@ pub struct Job {
     /// The host's shared segment, made by the launcher; none in a job of one
     /// that no launcher started, nor with [`LinkChoice::Udp`].
     pub segment: Option<OwnedFd>,
-    /// An eventfd (non-blocking) for each rank of this host by local index:
-    /// whoever wakes that rank writes it. Empty where `segment` is none.
+    /// Its share of the host's doorbells
+    /// ([`SharedDoorbells::of`](portolan_sys::shared_doorbell::SharedDoorbells::of)): what
+    /// rings each rank by local index, and what rings when this one is rung. Empty where
+    /// `segment` is none.
     pub doorbells: Vec<OwnedFd>,
     /// The word that this process holds as long as it lives; none without a
     /// launcher or agent, or where that does without. Another launcher's
@@ -341,7 +343,7 @@ impl Job {
             .map(|pulse| pulse.ok_or(BootError::Garbled))
             .transpose()?;
         let mut notices = VecDeque::new();
-        while segment.is_some() && doorbells.len() < membership.local_ranks.len() {
+        while segment.is_some() && doorbells.len() <= membership.local_ranks.len() {
             let Received { bytes, descriptors } = hear(socket.as_fd())?;
             match decode(&bytes).ok_or(BootError::Garbled)? {
                 ToRank::Doorbells => doorbells.extend(descriptors),

@@ -16,7 +16,7 @@ use crate::host_port::HostPortInfo;
 use crate::job::PeerInfo;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 9;
+pub(crate) const BOOT_VERSION: u32 = 10;
 
 /// The kind of the answer to a greeting, a [`Membership`].
 const KIND_MEMBERSHIP: u8 = b'W';

@@ -29,7 +29,7 @@ fn ranks_learn_who_they_are() {
     for rank in 0..3 {
         let about = format!(
             "[{rank}] rank {rank} of 3 host 0 of 1 local {rank} of [0, 1, 2] core None \
-             segment true doorbells 3"
+             segment true doorbells 4"
         );
         assert!(said.lines().contains(&about.as_str()), "{said:#?}");
         // `--join-timeout` is one of them.
@@ -45,7 +45,7 @@ fn more_ranks_than_descriptors_fit_a_message() {
     assert_eq!(
         said.lines()
             .iter()
-            .filter(|line| line.contains("doorbells 230"))
+            .filter(|line| line.contains("doorbells 231"))
             .count(),
         230
     );

@@ -5,7 +5,6 @@
 //! the others are silent.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +13,7 @@ use portolan_engine::{
     Space,
 };
 use portolan_link::shm::Segment;
-use portolan_sys::doorbell::Doorbell;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 
 const PORT: u16 = 1;
 
@@ -66,19 +65,15 @@ fn pair(shared: bool, crowd: u16) -> Result<[Space; 2], Error> {
         peers.push(silent);
     }
     let segment = Segment::create(2, &portolan_link::shm::SegmentConfig::default())?;
-    let bells = [Doorbell::new()?, Doorbell::new()?];
+    let bells = SharedDoorbells::new(2)?;
     let attach = |index: u16| -> Result<Option<ShmAttachment>, Error> {
         if !shared {
             return Ok(None);
         }
-        let doorbells = bells
-            .iter()
-            .map(|b| Ok(b.duplicate()?.into()))
-            .collect::<Result<Vec<OwnedFd>, Error>>()?;
         Ok(Some(ShmAttachment {
             segment: segment.duplicate_fd()?,
             index,
-            doorbells,
+            doorbells: bells.duplicate_of(index.into())?,
         }))
     };
     let [first, second] = openings;

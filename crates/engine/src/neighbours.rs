@@ -25,6 +25,7 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::closing::Closer;
 use portolan_sys::epoll::Epoll;
 use portolan_sys::process::{Pidfd, is_of_our_user, own_pid, peer};
+use portolan_sys::shared_doorbell::Ringer;
 use portolan_sys::socket;
 use portolan_wire::{ADDRESS_BYTES, EndpointId, KeyAddress, Life};
 
@@ -54,7 +55,7 @@ pub(crate) struct Handed {
     /// Its memory.
     pub memory: OwnedFd,
     /// Wakes it.
-    pub bell: OwnedFd,
+    pub ringer: Ringer,
     /// Readable once its process has ended.
     pub process: Pidfd,
     /// The process that made its end of the socket, as the kernel names it; 0: it cannot be
@@ -129,7 +130,7 @@ pub(crate) struct Neighbours {
     /// A hash of the common secret: who has another is refused.
     secret: [u8; 8],
     memory: OwnedFd,
-    bell: OwnedFd,
+    ringer: Ringer,
     process: Pidfd,
     calls: Vec<Call>,
     /// They have not said who they are.
@@ -155,10 +156,10 @@ pub(crate) fn who(key: &[u8; PUBLIC_KEY_BYTES]) -> Who {
 
 /// Of three descriptors, if they are those that belong there, and who is behind `socket`.
 fn handed(socket: BorrowedFd<'_>, descriptors: Vec<OwnedFd>, us: [u8; 2]) -> Option<Handed> {
-    let [memory, bell, process]: [OwnedFd; 3] = descriptors.try_into().ok()?;
+    let [memory, ringer, process]: [OwnedFd; 3] = descriptors.try_into().ok()?;
     Some(Handed {
         memory,
-        bell,
+        ringer: Ringer::try_from(ringer).ok()?,
         process: Pidfd::from_other(process).ok()?,
         pid: peer(socket).ok()?.pid.map_or(0, NonZeroU32::get),
         us: u16::from_le_bytes(us),
@@ -171,16 +172,15 @@ fn refuse(caller: BorrowedFd<'_>, why: NotNear) -> io::Result<()> {
 }
 
 impl Neighbours {
-    /// Listens as the endpoint at `own`, whose memory and doorbell these are. Who has
-    /// another `secret` (a hash of one) is refused.
+    /// Listens as the endpoint at `own`, whose memory these are, and what rings its doorbell.
+    /// Who has another `secret` (a hash of one) is refused.
     ///
     /// # Errors
     /// No socket, or no other descriptor, is to be had.
     pub fn listen(
         own: KeyAddress,
         secret: u64,
-        memory: OwnedFd,
-        bell: OwnedFd,
+        (memory, ringer): (OwnedFd, Ringer),
     ) -> io::Result<Self> {
         let listener = socket::listen(&name_of(who(&own.key)), CALLS_MAX)?;
         let events = Epoll::new()?;
@@ -191,7 +191,7 @@ impl Neighbours {
             own,
             secret: secret.to_le_bytes(),
             memory,
-            bell,
+            ringer,
             process: Pidfd::open(own_pid())?,
             calls: Vec::new(),
             unheard: VecDeque::new(),
@@ -249,7 +249,11 @@ impl Neighbours {
         let sent = match index {
             Ok(index) => {
                 let [low, high] = index.to_le_bytes();
-                let ours = [self.memory.as_fd(), self.bell.as_fd(), self.process.as_fd()];
+                let ours = [
+                    self.memory.as_fd(),
+                    self.ringer.as_fd(),
+                    self.process.as_fd(),
+                ];
                 let answer = [ANSWER, VERSION, low, high];
                 socket::send(socket.as_fd(), &answer, &ours, false)
             }
@@ -457,7 +461,11 @@ impl Neighbours {
         let mut call = vec![CALL, VERSION, low, high];
         call.extend(self.secret);
         call.extend(self.own.to_bytes());
-        let ours = [self.memory.as_fd(), self.bell.as_fd(), self.process.as_fd()];
+        let ours = [
+            self.memory.as_fd(),
+            self.ringer.as_fd(),
+            self.process.as_fd(),
+        ];
         let sent = socket::send(socket.as_fd(), &call, &ours, false);
         if sent.is_err() || self.events.add(socket.as_fd(), 0).is_err() {
             self.call_again(at, now);

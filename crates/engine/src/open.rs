@@ -2,7 +2,7 @@
 //! known, the lanes to them.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use portolan_core::{
@@ -74,7 +74,7 @@ pub struct ShmAttachment {
     pub segment: OwnedFd,
     /// Our own index in it.
     pub index: u16,
-    /// A doorbell for each endpoint, by index.
+    /// Its share of the doorbells ([`SharedDoorbells::of`](portolan_sys::shared_doorbell::SharedDoorbells::of)).
     pub doorbells: Vec<OwnedFd>,
 }
 
@@ -235,10 +235,9 @@ impl Opening {
             remote_barrier: !disabled.membarrier,
             ..SegmentConfig::default()
         };
-        let (port, memory) = ShmPort::alone(ENDPOINTS_MAX, &sizes, !disabled.cma)
+        let (port, shared) = ShmPort::alone(ENDPOINTS_MAX, &sizes, !disabled.cma)
             .map_err(|error| error.to_string())?;
-        let bell = port.as_fd().try_clone_to_owned();
-        let neighbours = bell.and_then(|bell| Neighbours::listen(*address, secret, memory, bell));
+        let neighbours = Neighbours::listen(*address, secret, shared);
         let neighbours = neighbours.map_err(|error| format!("no unix socket: {error}"))?;
         Ok(OwnMemory { port, neighbours })
     }

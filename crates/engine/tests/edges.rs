@@ -12,7 +12,7 @@ use portolan_engine::{
     SendOptions, Space, Threads, WaitError,
 };
 use portolan_link::shm::{PeerState, Segment, SegmentConfig, ShmPort};
-use portolan_sys::doorbell::Doorbell;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_wire::Priority;
 
 type Log<T> = Arc<Mutex<Vec<T>>>;
@@ -588,14 +588,14 @@ fn a_panic_in_a_handler_comes_out_of_the_call_and_breaks_nothing() {
 #[test]
 fn a_peer_that_made_no_sense_is_marked_dead_when_it_ends() {
     let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
-    let bells = [(); 2].map(|()| Doorbell::new().unwrap());
-    let fds = || {
-        let bells = bells.iter().map(|bell| bell.duplicate().unwrap().into());
-        (segment.duplicate_fd().unwrap(), bells.collect())
+    let bells = SharedDoorbells::new(2).unwrap();
+    let fds = |index| {
+        let doorbells = bells.duplicate_of(index).unwrap();
+        (segment.duplicate_fd().unwrap(), doorbells)
     };
-    let (memory, doorbells) = fds();
+    let (memory, doorbells) = fds(0);
     let a = attach(&config(), (0, std::process::id()), memory, doorbells);
-    let (memory, doorbells) = fds();
+    let (memory, doorbells) = fds(1);
     let mut b = ShmPort::attach(memory, 1, doorbells, true).unwrap();
     let mut slot = b.reserve(0, Priority::Request, 1).unwrap();
     slot.bytes_mut().fill(0xff);

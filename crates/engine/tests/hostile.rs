@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use common::{By, Count, config, ended, opening, pattern, peer, run, settle};
 use portolan_engine::{Binding, Death, Event, Priority, SendOptions, ShmAttachment, Space};
 use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
-use portolan_sys::doorbell::Doorbell;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 
 /// Index and rank of the one that misbehaves.
 const HOSTILE: u16 = 1;
@@ -39,13 +39,8 @@ impl Host {
     fn new(by: By) -> Self {
         let config = config();
         let segment = Segment::create(3, &SegmentConfig::default()).unwrap();
-        let bells: Vec<_> = (0..3).map(|_| Doorbell::new().unwrap()).collect();
-        let bells = || {
-            bells
-                .iter()
-                .map(|b| b.duplicate().unwrap().into())
-                .collect()
-        };
+        let bells = SharedDoorbells::new(3).unwrap();
+        let bells = |index| bells.duplicate_of(usize::from(index)).unwrap();
         let openings = [0, 1, 2].map(|rank| opening(by, rank, &config));
         let peers: Vec<_> = (openings.iter().zip(0..))
             .map(|(opening, index)| peer(opening, Some(index)))
@@ -55,13 +50,13 @@ impl Host {
             let attachment = ShmAttachment {
                 segment: segment.duplicate_fd().unwrap(),
                 index,
-                doorbells: bells(),
+                doorbells: bells(index),
             };
             opening.finish(&peers, Some(attachment), None).unwrap()
         };
         let (victim, other) = (open(zero, 0), open(two, 2));
         let hostile = segment.duplicate_fd().unwrap();
-        let hostile = ShmPort::attach(hostile, HOSTILE, bells(), true).unwrap();
+        let hostile = ShmPort::attach(hostile, HOSTILE, bells(HOSTILE), true).unwrap();
         let (deaths, came) = (Arc::default(), Count::default());
         let (log, count) = (Arc::clone(&deaths), came.clone());
         let log: Arc<Mutex<Vec<(u32, Death)>>> = log;

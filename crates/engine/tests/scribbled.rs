@@ -16,8 +16,8 @@ use portolan_engine::{
 };
 use portolan_link::shm::{Segment, SegmentConfig, lines_of};
 use portolan_ring::{InboxLayout, RingLayout};
-use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 
 const RANKS: u16 = 3;
 const RINGS: usize = 18;
@@ -86,7 +86,7 @@ impl Host {
             ..SegmentConfig::default()
         };
         let segment = Segment::create(RANKS.into(), &settings).unwrap();
-        let bells: Vec<_> = (0..RANKS).map(|_| Doorbell::new().unwrap()).collect();
+        let bells = SharedDoorbells::new(RANKS.into()).unwrap();
         let all: Vec<_> = (0..RANKS.into())
             .map(|rank| opening(By::Ring, rank, &config()))
             .collect();
@@ -95,11 +95,10 @@ impl Host {
             .collect();
         let (mut ranks, mut launchers) = (Vec::new(), Vec::new());
         for (opening, index) in all.into_iter().zip(0..) {
-            let bells = bells.iter().map(|bell| bell.duplicate().unwrap().into());
             let attachment = ShmAttachment {
                 segment: segment.duplicate_fd().unwrap(),
                 index,
-                doorbells: bells.collect(),
+                doorbells: bells.duplicate_of(usize::from(index)).unwrap(),
             };
             let (ours, theirs) = UnixStream::pair().unwrap();
             theirs.set_nonblocking(true).unwrap();

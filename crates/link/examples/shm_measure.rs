@@ -2,16 +2,16 @@
 //! and 1: `cargo run --release -p portolan-link --example shm_measure`.
 //! For tuning; `portolan bench` is what claims are made with.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use portolan_link::shm::floor::{Bounce, Copy, Ring, Side};
 use portolan_link::shm::{Segment, SegmentConfig, ShmPort, lines_of};
 use portolan_ring::Line;
 use portolan_sys::clock::now_ns;
-use portolan_sys::doorbell::Doorbell;
 use portolan_sys::inherit::adopt_inherited;
 use portolan_sys::memory::SharedMemory;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_wire::Priority::{Reply, Request};
 
 const CHILD: &str = "PORTOLAN_MEASURE_CHILD";
@@ -349,12 +349,12 @@ fn main() {
     pin(0);
     let memory = SharedMemory::create("floor", floor_lines * 64).unwrap();
     let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
-    let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
+    let bells = SharedDoorbells::new(2).unwrap();
     let mut fds = vec![
         memory.duplicate_fd().unwrap(),
         segment.duplicate_fd().unwrap(),
     ];
-    fds.extend(bells.iter().map(|b| OwnedFd::from(b.duplicate().unwrap())));
+    fds.extend(bells.duplicate_of(1).unwrap());
     for fd in &fds {
         rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).unwrap();
     }
@@ -364,7 +364,7 @@ fn main() {
         .spawn()
         .unwrap();
     drop(fds);
-    let ours = bells.into_iter().map(OwnedFd::from).collect();
+    let ours = bells.duplicate_of(0).unwrap();
     let mut port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, ours, true).unwrap();
     port.set_process(1, child.id());
     first(port, &lines_of(&memory)[..floor_lines]);

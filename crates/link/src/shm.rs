@@ -34,5 +34,6 @@ pub use onesided::{Naming, OneSidedError, Place};
 pub use outlet::Outlet;
 pub use port::{Frame, HEAD_BYTES_MAX, PollError, ShmPort, ShortFrame, Slumbering};
 pub use portolan_ring::{Exposed, Permission, PublishError, RegionId, Terms, WithdrawError};
+pub use portolan_sys::shared_doorbell::{Ringer, SharedDoorbells};
 pub use segment::{ENDPOINTS_MAX, PeerState, Segment, SegmentConfig, SegmentError, lines_of};
 pub use send::{ShmError, Slot};

@@ -14,9 +14,9 @@ use portolan_link::shm::{
     Exposed, OneSidedError, PeerState, Permission, Place, PublishError, RegionId, Segment,
     SegmentConfig, ShmPort, Terms, WithdrawError, lines_of,
 };
-use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Condition, threads};
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_wire::Priority::{Reply, Request};
 use processes::{PATIENCE, child, host, receive_one, send, sleep, small, spawn};
 use rustix::process::{Pid, Signal, kill_process};
@@ -226,7 +226,11 @@ fn each_error_is_told_apart_and_touches_nothing() {
 fn who_has_not_opened_or_may_not_be_reached_is_sent_a_message() {
     let segment = Segment::create(3, &small()).unwrap();
     let open = |index, cma| {
-        let bells = (0..3).map(|_| Doorbell::new().unwrap().into()).collect();
+        let bells = SharedDoorbells::new(3)
+            .unwrap()
+            .duplicate_of(index)
+            .unwrap();
+        let index = index as u16;
         ShmPort::attach(segment.duplicate_fd().unwrap(), index, bells, cma).unwrap()
     };
     let (mut a, mut b) = (open(0, false), open(1, true));
@@ -368,9 +372,9 @@ struct Two {
 impl Two {
     fn new(test: &str) -> Self {
         let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
-        let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
+        let bells = SharedDoorbells::new(2).unwrap();
         let process = spawn(test, 1, &segment, &bells);
-        let bells = bells.into_iter().map(Into::into).collect();
+        let bells = bells.duplicate_of(0).unwrap();
         let mut port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, bells, true).unwrap();
         port.set_process(1, process.id());
         Self {

@@ -10,9 +10,9 @@ use portolan_link::shm::{
     PeerState, Segment, SegmentConfig, SegmentError, ShmError, ShmPort, lines_of,
 };
 use portolan_link::{Link, LinkAddress};
-use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::cma_permitted;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_wire::Priority::{self, Reply, Request};
 use processes::{Host, child, host, receive_one, send, sleep, small, spawn};
 
@@ -217,12 +217,19 @@ fn a_closed_or_dead_peer_is_told_apart_and_its_rings_come_back() {
 #[test]
 fn attaching_wrongly_is_refused() {
     let host = host(2, &small());
-    let bells = |n| (0..n).map(|_| Doorbell::new().unwrap().into()).collect();
+    let bells = |n| SharedDoorbells::new(n).unwrap().duplicate_of(0).unwrap();
     let fd = || host.segment.duplicate_fd().unwrap();
     let refused = |index, n| ShmPort::attach(fd(), index, bells(n), true).unwrap_err();
     assert_eq!(refused(0, 2), SegmentError::Taken(0));
     assert_eq!(refused(2, 2), SegmentError::NoIndex(2));
     assert_eq!(refused(1, 1), SegmentError::Doorbells(2));
+    // Each is checked, our own among them.
+    for at in 0..3 {
+        let mut fds = bells(2);
+        fds[at] = std::io::pipe().unwrap().1.into();
+        let why = ShmPort::attach(fd(), 1, fds, true).unwrap_err();
+        assert_eq!(why, SegmentError::Doorbells(2));
+    }
     let other = SharedMemory::create("other", 4096).unwrap();
     assert_eq!(
         ShmPort::attach(other.duplicate_fd().unwrap(), 0, bells(2), true).unwrap_err(),
@@ -295,12 +302,9 @@ fn two_processes_talk_copy_and_die() {
         }
     }
     let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
-    let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
+    let bells = SharedDoorbells::new(2).unwrap();
     let mut process = spawn(TEST, 1, &segment, &bells);
-    let ours = bells
-        .iter()
-        .map(|b| b.duplicate().unwrap().into())
-        .collect();
+    let ours = bells.duplicate_of(0).unwrap();
     let mut port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, ours, true).unwrap();
     port.set_process(1, process.id());
     let mut wait = |port: &mut ShmPort| loop {
@@ -339,7 +343,7 @@ fn two_processes_talk_copy_and_die() {
 #[test]
 fn without_leave_nothing_is_copied_directly() {
     let segment = Segment::create(1, &small()).unwrap();
-    let bells = vec![Doorbell::new().unwrap().into()];
+    let bells = SharedDoorbells::new(1).unwrap().duplicate_of(0).unwrap();
     let mut port = ShmPort::attach(segment.duplicate_fd().unwrap(), 0, bells, false).unwrap();
     assert!(!port.can_copy(0));
     assert!(port.copy_from_peer(0, 1, &mut [0]).is_err());

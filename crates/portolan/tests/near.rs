@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use portolan::{Binding, Config, Death, Endpoint, Event, SendError};
 use portolan_seal::identity;
-use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Pidfd, own_pid};
+use portolan_sys::shared_doorbell::SharedDoorbell;
 use portolan_sys::socket;
 
 const PORT: u16 = 7;
@@ -102,7 +102,7 @@ fn who_listens_and_says_nothing_is_reached_by_udp() {
 #[test]
 fn who_answers_nonsense_is_reached_by_udp() {
     let null = || OwnedFd::from(File::open("/dev/null").unwrap());
-    let bell = || OwnedFd::from(Doorbell::new().unwrap());
+    let bell = || OwnedFd::from(SharedDoorbell::new().unwrap().1);
     let memory = |bytes| SharedMemory::create("test", bytes).unwrap().into_parts().1;
     let process = || Pidfd::open(own_pid()).unwrap();
     let process = || process().as_fd().try_clone_to_owned().unwrap();
@@ -149,7 +149,7 @@ fn callers_that_make_no_sense_keep_nobody_out() {
     };
     let null = File::open("/dev/null").unwrap();
     let memory = SharedMemory::create("test", 1 << 20).unwrap();
-    let bell = Doorbell::new().unwrap();
+    let (_, bell) = SharedDoorbell::new().unwrap();
     let process = Pidfd::open(own_pid()).unwrap();
     let mut wrong = vec![b'C', 1, 9, 0];
     wrong.extend([0; 8]);

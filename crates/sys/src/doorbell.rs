@@ -1,11 +1,13 @@
-//! Descriptors that wake a sleeping process.
+//! Descriptors that wake a sleeping thread of this process. Those that other processes ring are
+//! [shared](crate::shared_doorbell).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
-/// An eventfd: whoever holds a copy can wake the one who polls it.
+/// An eventfd. It stays in this process: whoever else held a copy could fill it, and make the
+/// next ring block.
 #[derive(Debug)]
 pub struct Doorbell(OwnedFd);
 
@@ -18,14 +20,6 @@ impl Doorbell {
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    /// Another descriptor of the same bell, to be passed on.
-    ///
-    /// # Errors
-    /// `MFILE` when no descriptor is left.
-    pub fn duplicate(&self) -> Result<Self, Errno> {
-        rustix::io::fcntl_dupfd_cloexec(&self.0, 3).map(Self)
-    }
-
     /// Makes the descriptor readable. Never blocks; ringing a bell that rings
     /// already changes nothing.
     pub fn ring(&self) {
@@ -36,21 +30,6 @@ impl Doorbell {
     /// Silences the bell; gives whether it rang.
     pub fn clear(&self) -> bool {
         rustix::io::read(&self.0, &mut [0u8; 8]).is_ok()
-    }
-}
-
-/// An eventfd that came from elsewhere; it is made non-blocking.
-impl From<OwnedFd> for Doorbell {
-    fn from(fd: OwnedFd) -> Self {
-        // Only a closed descriptor fails here, which an owned one is not.
-        let _ = rustix::io::ioctl_fionbio(&fd, true);
-        Self(fd)
-    }
-}
-
-impl From<Doorbell> for OwnedFd {
-    fn from(bell: Doorbell) -> Self {
-        bell.0
     }
 }
 
@@ -67,10 +46,9 @@ mod tests {
     #[test]
     fn it_rings_once() {
         let bell = Doorbell::new().unwrap();
-        let other = bell.duplicate().unwrap();
         assert!(!bell.clear());
-        other.ring();
-        other.ring();
+        bell.ring();
+        bell.ring();
         assert!(bell.clear());
         assert!(!bell.clear());
     }

@@ -22,6 +22,7 @@ pub mod net;
 pub mod pmix;
 pub mod process;
 pub mod raw;
+pub mod shared_doorbell;
 pub mod slice;
 pub mod socket;
 pub mod tap;

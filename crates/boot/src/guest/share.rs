@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use portolan_sys::closing::{Closer, refuse_descriptors};
 use portolan_sys::process::{Pidfd, peer};
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_sys::socket::{self, DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Received};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
@@ -29,10 +29,16 @@ const RETRY: Duration = Duration::from_millis(1);
 const TAKE: u8 = b'S';
 const NOTHING: u8 = b'N';
 
-/// The segment, and a doorbell for each of its users.
+/// The segment, and this process's share of the doorbells of its users.
 pub(super) struct Shared {
     pub segment: OwnedFd,
     pub doorbells: Vec<OwnedFd>,
+}
+
+/// What the first of a host makes.
+struct Made {
+    segment: OwnedFd,
+    doorbells: SharedDoorbells,
 }
 
 /// The processes of a host, in order.
@@ -81,9 +87,9 @@ impl Neighbours<'_> {
     ) -> Result<Shared, String> {
         let count = u32::try_from(self.pids.len()).expect("no more than ranks");
         let made = make(count).and_then(|segment| {
-            let bell = |_| Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-            let doorbells = (0..count).map(bell).collect::<io::Result<_>>()?;
-            Ok(Shared { segment, doorbells })
+            let doorbells = SharedDoorbells::new(count as usize)?;
+            let own = doorbells.duplicate_of(0)?;
+            Ok((Made { segment, doorbells }, own))
         });
         let made = made.map_err(|error| format!("the segment cannot be made: {error}"));
         let listener = Self::socket().and_then(|listener| {
@@ -95,24 +101,32 @@ impl Neighbours<'_> {
         });
         let listener =
             listener.map_err(|error| format!("the socket to share it cannot be made: {error}"))?;
-        let mut missing: Vec<u32> = self.pids[1..].to_vec();
+        let (made, own) = match made {
+            Ok((made, own)) => (Ok(made), own),
+            Err(why) => (Err(why), Vec::new()),
+        };
+        let mut missing: Vec<(usize, u32)> = (0..).zip(self.pids.iter().copied()).collect();
+        missing.remove(0);
         // Of connections of others, who may have sent descriptors.
         let mut closer = Closer::default();
         while !missing.is_empty() && wait(listener.as_fd(), until).is_ok() {
             let Ok(other) = accept_with(&listener, SocketFlags::CLOEXEC) else {
                 continue;
             };
-            let Some(at) = missing.iter().position(|pid| is_from(other.as_fd(), *pid)) else {
+            let Some(at) = missing.iter().position(|it| is_from(other.as_fd(), it.1)) else {
                 closer.take(other);
                 closer.close();
                 continue;
             };
             // One that fails finds out by itself, and tells the rest.
-            let _ = hand_over(other.as_fd(), &made, until);
-            missing.swap_remove(at);
+            let (index, _) = missing.swap_remove(at);
+            let _ = hand_over(other.as_fd(), &made, index, until);
         }
         closer.take(listener);
-        made
+        made.map(|Made { segment, .. }| Shared {
+            segment,
+            doorbells: own,
+        })
     }
 
     fn fetch(&self, until: Instant) -> Result<Shared, String> {
@@ -140,7 +154,8 @@ impl Neighbours<'_> {
         }
         let listening = "asking the first process here";
         let mut all = Vec::new();
-        while all.len() <= self.pids.len() {
+        // The segment, what rings each, and the own bell's end.
+        while all.len() < self.pids.len() + 2 {
             wait(host.as_fd(), until).map_err(said(listening))?;
             let got = socket::receive(host.as_fd(), false).map_err(said(listening))?;
             match got {
@@ -168,9 +183,15 @@ impl Neighbours<'_> {
     }
 }
 
-fn hand_over(to: BorrowedFd<'_>, made: &Result<Shared, String>, until: Instant) -> io::Result<()> {
-    let shared = match made {
-        Ok(shared) => shared,
+/// Hands process `index` of the host its part.
+fn hand_over(
+    to: BorrowedFd<'_>,
+    made: &Result<Made, String>,
+    index: usize,
+    until: Instant,
+) -> io::Result<()> {
+    let made = match made {
+        Ok(made) => made,
         Err(why) => {
             let mut message = vec![NOTHING];
             message.extend(why.as_bytes());
@@ -178,9 +199,8 @@ fn hand_over(to: BorrowedFd<'_>, made: &Result<Shared, String>, until: Instant) 
             return socket::send(to, &message, &[], false);
         }
     };
-    let all: Vec<_> = std::iter::once(&shared.segment)
-        .chain(&shared.doorbells)
-        .map(AsFd::as_fd)
+    let all: Vec<_> = std::iter::once(made.segment.as_fd())
+        .chain(made.doorbells.of(index))
         .collect();
     for part in all.chunks(DESCRIPTORS_MAX) {
         socket::send(to, &[TAKE], part, false)?;
@@ -200,6 +220,8 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::thread;
+
+    use portolan_sys::shared_doorbell::{Ringer, SharedDoorbell};
 
     /// Threads of one process stand for processes: their ids are the same.
     fn job(
@@ -233,25 +255,40 @@ mod tests {
             Ok(File::open("/dev/null")?.into())
         });
         let all: Vec<Shared> = all.into_iter().map(Result::unwrap).collect();
-        assert!(all.iter().all(|shared| shared.doorbells.len() == 5));
-        // A doorbell is the same for all: what one writes another reads.
-        rustix::io::write(&all[4].doorbells[2], &7_u64.to_ne_bytes()).unwrap();
-        let mut word = [0; 8];
-        rustix::io::read(&all[0].doorbells[2], &mut word).unwrap();
-        assert_eq!(u64::from_ne_bytes(word), 7);
+        let split = |mut shared: Shared| {
+            let own = SharedDoorbell::try_from(shared.doorbells.pop().unwrap()).unwrap();
+            let ringers = shared.doorbells.into_iter();
+            let ringers: Vec<_> = ringers.map(|it| Ringer::try_from(it).unwrap()).collect();
+            (own, ringers)
+        };
+        let (bells, ringers): (Vec<_>, Vec<_>) = all.into_iter().map(split).unzip();
+        assert!(ringers.iter().all(|all| all.len() == 5));
+        // Whoever rings a bell, the same one hears it. Which that is, threads of one process
+        // cannot tell.
+        let hears = |rung: usize| {
+            let heard = ringers.iter().map(|all| {
+                all[rung].ring();
+                bells.iter().position(SharedDoorbell::clear)
+            });
+            let heard: Vec<_> = heard.collect();
+            assert!(heard.iter().all(|who| *who == heard[0]));
+            heard[0].unwrap()
+        };
+        let mut who: Vec<_> = (0..5).map(hears).collect();
+        who.sort_unstable();
+        assert_eq!(who, [0, 1, 2, 3, 4]);
     }
 
     #[test]
     fn many_doorbells_come_in_parts() {
-        let many = || (0..DESCRIPTORS_MAX + 7).map(|_| File::open("/dev/null").unwrap().into());
-        let made = Ok(Shared {
+        let made = Ok(Made {
             segment: File::open("/dev/null").unwrap().into(),
-            doorbells: many().collect(),
+            doorbells: SharedDoorbells::new(DESCRIPTORS_MAX + 6).unwrap(),
         });
         let (ours, theirs) = socket::pair().unwrap();
         let until = Instant::now() + PATIENCE;
         socket::send(theirs.as_fd(), &[TAKE], &[], false).unwrap();
-        hand_over(ours.as_fd(), &made, until).unwrap();
+        hand_over(ours.as_fd(), &made, 1, until).unwrap();
         let first = socket::receive(theirs.as_fd(), false).unwrap().unwrap();
         let second = socket::receive(theirs.as_fd(), false).unwrap().unwrap();
         let counts = [first.descriptors.len(), second.descriptors.len()];

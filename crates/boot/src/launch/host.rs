@@ -11,8 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use portolan_sys::memory::Hidden;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_sys::socket::{self, DESCRIPTORS_MAX};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 use rustix::process::Signal;
 
 use super::agent_protocol::{FromHost, Order, Report, ToHost};
@@ -110,7 +111,7 @@ impl Host {
                 secret,
                 segment: None,
                 lives: None,
-                doorbells: Vec::new(),
+                doorbells: None,
             },
             liveness: None,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -128,10 +129,7 @@ impl Host {
         if ranks > 0 && !matches!(host.plan.link, LinkChoice::Udp | LinkChoice::Xdp) {
             let segment = starter.segment(host.plan.host_index, ranks);
             host.descriptors.segment = Some(segment.map_err(LaunchError::Segment)?);
-            for _ in 0..ranks {
-                let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-                host.descriptors.doorbells.push(eventfd(0, flags)?);
-            }
+            host.descriptors.doorbells = Some(SharedDoorbells::new(ranks as usize)?);
         }
         for local in 0..ranks {
             let seat = seats.get(local as usize).copied().unwrap_or_default();
@@ -500,8 +498,9 @@ impl Host {
         }
         let membership = self.membership(index)?;
         let (segment, lives) = (membership.shared, membership.watched);
+        // What rings each rank here, and its own bell's end.
         let doorbells = if segment {
-            self.descriptors.doorbells.len()
+            self.plan.ranks as usize + 1
         } else {
             0
         };

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use portolan_sys::memory::Hidden;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_sys::socket;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
@@ -28,7 +29,8 @@ pub(super) struct HostDescriptors {
     pub secret: Rc<Hidden<32>>,
     pub segment: Option<SharedMemory>,
     pub lives: Option<OwnedFd>,
-    pub doorbells: Vec<OwnedFd>,
+    /// None without a segment.
+    pub doorbells: Option<SharedDoorbells>,
 }
 
 /// What goes with a message: the secret behind it, and which descriptors.
@@ -38,6 +40,7 @@ pub(super) struct With {
     pub segment: bool,
     pub lives: bool,
     pub host_port: bool,
+    /// Which of its share of them.
     pub doorbells: Range<usize>,
 }
 
@@ -161,14 +164,16 @@ impl Rank {
             let lives = host.lives.iter().filter(|_| with.lives);
             let host_port = self.host_port.iter().filter(|_| with.host_port);
             let first = self.unbound.iter().filter(|_| with.host_port);
-            let doorbells = &host.doorbells[with.doorbells.clone()];
+            let local = usize::from(self.place.local_index);
+            let doorbells = host.doorbells.iter().flat_map(|all| all.of(local));
+            let Range { start, end } = with.doorbells;
             let descriptors: Vec<BorrowedFd<'_>> = segment
                 .map(|memory| &memory.descriptor)
                 .chain(lives)
                 .chain(host_port.flatten())
                 .chain(first.map(|unbound| &unbound.first))
-                .chain(doorbells)
                 .map(AsFd::as_fd)
+                .chain(doorbells.skip(start).take(end - start))
                 .collect();
             let secret: &[u8] = if with.secret { &host.secret[..] } else { &[] };
             match socket::send_parts(control.as_fd(), [bytes, secret], &descriptors, false) {

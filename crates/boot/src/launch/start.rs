@@ -25,8 +25,8 @@ use crate::job::{fill_random, random_secret};
 use crate::{LinkChoice, Suite};
 
 /// Descriptors that the launcher holds for each rank: process, control
-/// socket, two pipes, doorbell, those of a host port, and a passing one.
-pub const DESCRIPTORS_PER_RANK: u64 = 9;
+/// socket, two pipes, doorbell (two), those of a host port, and a passing one.
+pub const DESCRIPTORS_PER_RANK: u64 = 10;
 /// For each host: three pipes, process, and what watches them.
 const DESCRIPTORS_PER_HOST: u64 = 6;
 /// And for itself.

@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
-use portolan_link::shm::SegmentError;
+use portolan_link::shm::{Ringer, SegmentError};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{NetAddress, PeerId, PeerState};
 use portolan_wire::{EndpointId, Life};
@@ -160,7 +160,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn map_near(
         &mut self,
         index: u16,
-        its: (OwnedFd, OwnedFd),
+        its: (OwnedFd, Ringer),
         (us, pid): (u16, u32),
     ) -> Result<(), SegmentError> {
         let shm = self.shm.as_mut().ok_or(SegmentError::NoIndex(index))?;

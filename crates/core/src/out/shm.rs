@@ -474,8 +474,7 @@ pub fn why(state: PeerState) -> Death {
 mod tests {
     use std::sync::Arc;
 
-    use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
-    use portolan_sys::doorbell::Doorbell;
+    use portolan_link::shm::{Segment, SegmentConfig, SharedDoorbells, ShmPort};
 
     use super::super::choice::TRIAL;
     use super::super::frame::DONE;
@@ -489,11 +488,11 @@ mod tests {
     /// Three endpoints of a segment, all in this process.
     fn ports() -> [ShmPort; 3] {
         let segment = Segment::create(3, &SegmentConfig::default()).unwrap();
-        let bells = [(); 3].map(|()| Doorbell::new().unwrap());
+        let bells = SharedDoorbells::new(3).unwrap();
         [0, 1, 2].map(|index| {
-            let bells = bells.iter().map(|b| b.duplicate().unwrap().into());
+            let fds = bells.duplicate_of(usize::from(index)).unwrap();
             let fd = segment.duplicate_fd().unwrap();
-            let mut port = ShmPort::attach(fd, index, bells.collect(), true).unwrap();
+            let mut port = ShmPort::attach(fd, index, fds, true).unwrap();
             (0..3).for_each(|peer| port.set_process(peer, std::process::id()));
             port
         })

@@ -176,7 +176,7 @@ impl State {
     /// Maps what was handed over, under the number that was kept for it. Where that fails the
     /// number is free again.
     fn map(&mut self, index: u16, handed: Handed) -> Result<Pidfd, SegmentError> {
-        let memory = (handed.memory, handed.bell);
+        let memory = (handed.memory, handed.ringer);
         let mapped = self.engine.map_near(index, memory, (handed.us, handed.pid));
         if mapped.is_err() {
             self.engine.forget_near(index);

@@ -11,7 +11,7 @@ use portolan_engine::{
     Watch,
 };
 use portolan_link::shm::{Segment, SegmentConfig};
-use portolan_sys::doorbell::Doorbell;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 
 /// How long something may take to come about that surely does. It only ends a
 /// test that would hang: nothing is measured by it.
@@ -68,7 +68,7 @@ pub fn job_watched(
 ) -> Vec<Space> {
     let shm = by != By::Udp;
     let segment = shm.then(|| Segment::create(size, &SegmentConfig::default()).unwrap());
-    let bells: Vec<Doorbell> = (0..size).map(|_| Doorbell::new().unwrap()).collect();
+    let bells = SharedDoorbells::new(size as usize).unwrap();
     let openings: Vec<Opening> = (0..size).map(|rank| opening(by, rank, config)).collect();
     let peers: Vec<PeerConfig> = openings
         .iter()
@@ -82,10 +82,7 @@ pub fn job_watched(
             let attachment = segment.as_ref().map(|segment| ShmAttachment {
                 segment: segment.duplicate_fd().unwrap(),
                 index,
-                doorbells: bells
-                    .iter()
-                    .map(|b| b.duplicate().unwrap().into())
-                    .collect(),
+                doorbells: bells.duplicate_of(index.into()).unwrap(),
             });
             opening
                 .finish(&peers, attachment, watch(u32::from(index)))

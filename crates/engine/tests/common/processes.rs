@@ -7,9 +7,9 @@ use std::thread;
 
 use portolan_engine::{Config, PeerConfig, ShmAttachment, Space};
 use portolan_link::shm::{Segment, SegmentConfig};
-use portolan_sys::doorbell::Doorbell;
 use portolan_sys::inherit::adopt_inherited;
 use portolan_sys::process::{Condition, threads};
+use portolan_sys::shared_doorbell::SharedDoorbells;
 pub use rustix::process::Signal as Kill;
 use rustix::process::{Pid, kill_process};
 
@@ -42,12 +42,8 @@ pub fn attach(
 /// Rank 1 in a process of its own, which runs the same test, and rank 0 here.
 pub fn two(test: &str, config: &Config) -> (Process, Space) {
     let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
-    let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
-    let fds = || -> Vec<OwnedFd> {
-        let bells = bells.iter().map(|bell| bell.duplicate().unwrap().into());
-        bells.collect()
-    };
-    let mut theirs = fds();
+    let bells = SharedDoorbells::new(2).unwrap();
+    let mut theirs = bells.duplicate_of(1).unwrap();
     theirs.insert(0, segment.duplicate_fd().unwrap());
     for fd in &theirs {
         rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).unwrap();
@@ -60,8 +56,8 @@ pub fn two(test: &str, config: &Config) -> (Process, Space) {
         .env(CHILD, numbers.join(" "))
         .spawn()
         .unwrap();
-    let peer = (0, child.id());
-    let own = attach(config, peer, segment.duplicate_fd().unwrap(), fds());
+    let (peer, ours) = ((0, child.id()), bells.duplicate_of(0).unwrap());
+    let own = attach(config, peer, segment.duplicate_fd().unwrap(), ours);
     (Process(child), own)
 }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::fence;
 
 use portolan_ring::{Corrupt, Fence, InboxConsumer, RingMessage, Short, SleepWord, Slumber};
 use portolan_sys::barrier;
-use portolan_sys::doorbell::Doorbell;
 use portolan_sys::process::own_pid;
+use portolan_sys::shared_doorbell::{Ringer, SharedDoorbell};
 use portolan_wire::Priority;
 
 use super::cma::Cma;
@@ -123,6 +123,7 @@ pub struct ShmPort {
     inlet: Inlet,
     pub(super) out: Outgoing,
     sleep: SleepWord<'static>,
+    bell: SharedDoorbell,
     /// Peers whose end has been dealt with, by index.
     settled: Vec<bool>,
     pub(super) cma: Cma,
@@ -142,16 +143,16 @@ pub(super) fn extend<T: ?Sized>(part: &T) -> &'static T {
 }
 
 impl ShmPort {
-    /// Opens endpoint `index` of the segment behind `segment`, with the
-    /// doorbells of all its endpoints in their order. `cma`: whether copying
-    /// straight between processes may be tried.
+    /// Opens endpoint `index` of the segment behind `segment`, with its share of
+    /// the doorbells ([`SharedDoorbells::of`](super::SharedDoorbells::of)). `cma`:
+    /// whether copying straight between processes may be tried.
     ///
     /// # Errors
     /// [`SegmentError`].
     pub fn attach(
         segment: OwnedFd,
         index: u16,
-        doorbells: Vec<OwnedFd>,
+        mut doorbells: Vec<OwnedFd>,
         cma: bool,
     ) -> Result<Self, SegmentError> {
         let map = Map::open(segment, index)?;
@@ -159,16 +160,17 @@ impl ShmPort {
         if index >= layout.endpoints {
             return Err(SegmentError::NoIndex(index));
         }
-        if doorbells.len() != usize::from(layout.endpoints) {
+        let own = doorbells.pop().map(SharedDoorbell::try_from);
+        let ringers = doorbells.into_iter().map(Ringer::try_from).collect();
+        let (Some(Ok(bell)), Ok(ringers)) = (own, ringers) else {
             return Err(SegmentError::Doorbells(layout.endpoints));
-        }
-        let bells = doorbells.into_iter().map(Doorbell::from).collect();
-        Self::over(map, index, bells, cma)
+        };
+        Self::over(map, index, bell, ringers, cma)
     }
 
     /// Opens an endpoint outside of a job, in a memory of its own: it is number 0, and meets
     /// others one by one ([`ShmPort::connect`]), of which there are less than `endpoints` at a
-    /// time. All on a host say the same.
+    /// time. All on a host say the same. With it comes what others are to connect to.
     ///
     /// # Errors
     /// [`SegmentError`].
@@ -176,14 +178,26 @@ impl ShmPort {
         endpoints: u16,
         config: &SegmentConfig,
         cma: bool,
-    ) -> Result<(Self, OwnedFd), SegmentError> {
+    ) -> Result<(Self, (OwnedFd, Ringer)), SegmentError> {
         let (map, memory) = Map::create(endpoints, config)?;
-        let bell = Doorbell::new().map_err(|_| SegmentError::Bell)?;
-        Ok((Self::over(map, 0, vec![bell], cma)?, memory))
+        let bell = SharedDoorbell::new();
+        let both = bell.and_then(|(bell, ringer)| Ok((bell, ringer.duplicate()?, ringer)));
+        let (bell, own, ringer) = both.map_err(|_| SegmentError::Bell)?;
+        let port = Self::over(map, 0, bell, vec![own], cma)?;
+        Ok((port, (memory, ringer)))
     }
 
-    fn over(map: Map, index: u16, bells: Vec<Doorbell>, cma: bool) -> Result<Self, SegmentError> {
+    fn over(
+        map: Map,
+        index: u16,
+        bell: SharedDoorbell,
+        ringers: Vec<Ringer>,
+        cma: bool,
+    ) -> Result<Self, SegmentError> {
         let layout = map.layout;
+        if ringers.len() != usize::from(map.numbers()) {
+            return Err(SegmentError::Doorbells(map.numbers()));
+        }
         if layout.fence == Fence::Remote {
             barrier::register().map_err(|_| SegmentError::Barrier)?;
         }
@@ -204,7 +218,8 @@ impl ShmPort {
                 head: Box::new([0; HEAD_BYTES_MAX]),
                 freed: false,
             },
-            out: Outgoing::new(&map, index, bells),
+            out: Outgoing::new(&map, index, ringers),
+            bell,
             sleep: SleepWord::new(own, control::SLEEP, layout.fence),
             settled: vec![false; usize::from(map.numbers())],
             cma: Cma::new(&map, index, cma),
@@ -229,14 +244,14 @@ impl ShmPort {
     }
 
     /// Maps the memory of another endpoint outside of a job, and gives it the number `index`,
-    /// which nobody has. `bell` wakes it, and it calls us `us`.
+    /// which nobody has. `ringer` wakes it, and it calls us `us`.
     ///
     /// # Errors
     /// [`SegmentError::Foreign`], [`SegmentError::Memory`]; nothing has changed.
     pub fn connect(
         &mut self,
         index: u16,
-        (memory, bell): (OwnedFd, OwnedFd),
+        (memory, ringer): (OwnedFd, Ringer),
         us: u16,
     ) -> Result<(), SegmentError> {
         if self.map.has(index) || index >= self.map.layout.endpoints {
@@ -244,7 +259,7 @@ impl ShmPort {
         }
         let area = self.map.area_of(memory, us)?;
         self.map.add(index, area);
-        self.out.add(&self.map, index, Doorbell::from(bell));
+        self.out.add(&self.map, index, ringer);
         self.cma.set_process(index, 0);
         let numbers = self.settled.len().max(usize::from(index) + 1);
         self.settled.resize(numbers, false);
@@ -505,7 +520,7 @@ impl ShmPort {
     pub fn sleep_cancel(&mut self) {
         self.sleep.cancel();
         self.out.forget_waits();
-        self.out.own_bell().clear();
+        self.bell.clear();
     }
 
     /// Whether a poll would find something.
@@ -601,6 +616,6 @@ impl Drop for ShmPort {
 /// What a poll can wait for in the kernel: readable when somebody has rung.
 impl AsFd for ShmPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.out.own_bell().as_fd()
+        self.bell.as_fd()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, compiler_fence, fence};
 
 use portolan_ring::{Corrupt, Fence, InboxProducer, Position, Producer, ReserveError, SleepWord};
-use portolan_sys::doorbell::Doorbell;
+use portolan_sys::shared_doorbell::Ringer;
 use portolan_wire::Priority;
 
 use super::port::{ShmPort, extend, kind};
@@ -74,7 +74,7 @@ pub(super) struct Lane {
 
 #[derive(Debug)]
 struct Peer {
-    bell: Doorbell,
+    ringer: Ringer,
     state: &'static AtomicU64,
     sleep: SleepWord<'static>,
     lanes: [Lane; 2],
@@ -133,7 +133,7 @@ pub struct Slot<'p> {
     /// What was begun here lies in it.
     lane: &'p mut Lane,
     sleep: SleepWord<'static>,
-    bell: &'p Doorbell,
+    ringer: &'p Ringer,
 }
 
 impl Slot<'_> {
@@ -157,7 +157,7 @@ impl Slot<'_> {
             _ => slot.lane.inbox.finish(kind::FRAME),
         }
         if slot.sleep.must_ring() {
-            slot.bell.ring();
+            slot.ringer.ring();
         }
     }
 }
@@ -188,21 +188,21 @@ impl ShmPort {
 }
 
 impl Outgoing {
-    pub fn new(map: &Map, index: u16, bells: Vec<Doorbell>) -> Self {
+    pub fn new(map: &Map, index: u16, ringers: Vec<Ringer>) -> Self {
         let mut out = Self {
             index,
             peers: Vec::new(),
             waits: Vec::new(),
             corrupt: Vec::new(),
         };
-        for (to, bell) in (0..).zip(bells) {
-            out.add(map, to, bell);
+        for (to, ringer) in (0..).zip(ringers) {
+            out.add(map, to, ringer);
         }
         out
     }
 
     /// An endpoint has this number, and its area is mapped.
-    pub fn add(&mut self, map: &Map, to: u16, bell: Doorbell) {
+    pub fn add(&mut self, map: &Map, to: u16, ringer: Ringer) {
         let us = map.area(to).us;
         let lane = |priority| Lane {
             way: Way::Inbox,
@@ -213,7 +213,7 @@ impl Outgoing {
         };
         let line = extend(map.control(to));
         let peer = Peer {
-            bell,
+            ringer,
             state: line.word(control::STATE),
             sleep: SleepWord::new(line, control::SLEEP, map.layout.fence),
             lanes: [lane(0), lane(1)],
@@ -273,7 +273,10 @@ impl Outgoing {
             }
         }
         let Peer {
-            lanes, bell, sleep, ..
+            lanes,
+            ringer,
+            sleep,
+            ..
         } = peer;
         let (lane, sleep) = (&mut lanes[priority.index()], *sleep);
         if !matches!(lane.way, Way::Ring(..)) {
@@ -291,7 +294,7 @@ impl Outgoing {
                     bytes,
                     lane,
                     sleep,
-                    bell,
+                    ringer,
                 });
             }
             Err(e) => e,
@@ -439,18 +442,11 @@ impl Outgoing {
         self.waits.clear();
     }
 
-    /// # Panics
-    /// Never: we are among the endpoints.
-    pub fn own_bell(&self) -> &Doorbell {
-        let own = self.peers[usize::from(self.index)].as_ref();
-        &own.expect("our own endpoint").bell
-    }
-
     /// Wakes every peer that sleeps for room.
     pub fn ring_those_without_room(&self) {
         for peer in self.peers.iter().flatten() {
             if peer.sleep.must_ring_for_room() {
-                peer.bell.ring();
+                peer.ringer.ring();
             }
         }
     }
@@ -459,7 +455,7 @@ impl Outgoing {
     pub fn ring_all(&self) {
         for peer in self.peers.iter().flatten() {
             if peer.sleep.must_ring() {
-                peer.bell.ring();
+                peer.ringer.ring();
             }
         }
     }
@@ -469,7 +465,7 @@ impl Outgoing {
         for peer in self.peers.iter_mut().flatten() {
             for lane in &mut peer.lanes {
                 if lane.leave_if_quiet() && peer.sleep.must_ring() {
-                    peer.bell.ring();
+                    peer.ringer.ring();
                 }
             }
         }

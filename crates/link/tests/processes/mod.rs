@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use portolan_link::shm::{Segment, SegmentConfig, ShmError, ShmPort, Slumbering};
-use portolan_sys::doorbell::Doorbell;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_wire::Priority;
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -22,13 +22,10 @@ pub struct Host {
 
 pub fn host(endpoints: u16, config: &SegmentConfig) -> Host {
     let segment = Segment::create(endpoints.into(), config).unwrap();
-    let bells: Vec<_> = (0..endpoints).map(|_| Doorbell::new().unwrap()).collect();
+    let bells = SharedDoorbells::new(endpoints.into()).unwrap();
     let ports = (0..endpoints)
         .map(|index| {
-            let bells = bells
-                .iter()
-                .map(|b| b.duplicate().unwrap().into())
-                .collect();
+            let bells = bells.duplicate_of(index.into()).unwrap();
             let fd = segment.duplicate_fd().unwrap();
             let mut port = ShmPort::attach(fd, index, bells, true).unwrap();
             (0..endpoints).for_each(|peer| port.set_process(peer, std::process::id()));
@@ -80,9 +77,14 @@ const CHILD: &str = "PORTOLAN_TEST_SHM_CHILD";
 
 /// Starts this program again, to run `test` there with the descriptors that
 /// endpoint `index` needs.
-pub fn spawn(test: &str, index: u16, segment: &Segment, bells: &[Doorbell]) -> std::process::Child {
+pub fn spawn(
+    test: &str,
+    index: u16,
+    segment: &Segment,
+    bells: &SharedDoorbells,
+) -> std::process::Child {
     let mut fds: Vec<OwnedFd> = vec![segment.duplicate_fd().unwrap()];
-    fds.extend(bells.iter().map(|b| OwnedFd::from(b.duplicate().unwrap())));
+    fds.extend(bells.duplicate_of(index.into()).unwrap());
     for fd in &fds {
         rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).unwrap();
     }

@@ -1,10 +1,10 @@
 //! Endpoints of one host: they call each other and hand over their memory, as over unix
 //! sockets. Calls come late, are refused, are given up while they are answered.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use portolan_core::{Death, Lane, NewPeer, NotNear, ShmLane};
-use portolan_link::shm::{SegmentConfig, ShmPort};
+use portolan_link::shm::{Ringer, SegmentConfig, ShmPort};
 use portolan_proto::congestion::Mode;
 use portolan_seal::identity;
 use portolan_wire::{EndpointId, Life};
@@ -30,13 +30,14 @@ const ENDPOINTS: u16 = 6;
 /// A node's memory, and what wakes it.
 pub(super) struct Own {
     memory: OwnedFd,
-    bell: OwnedFd,
+    ringer: Ringer,
 }
 
 impl Own {
-    fn handed(&self) -> (OwnedFd, OwnedFd) {
-        let copy = |fd: &OwnedFd| fd.try_clone().expect("a descriptor is left");
-        (copy(&self.memory), copy(&self.bell))
+    fn handed(&self) -> (OwnedFd, Ringer) {
+        let left = "a descriptor is left";
+        let memory = self.memory.try_clone().expect(left);
+        (memory, self.ringer.duplicate().expect(left))
     }
 }
 
@@ -65,11 +66,10 @@ pub(super) struct End {
 
 /// A node's memory, on a host where it is shared.
 pub(super) fn memory(copy_min: usize) -> (Own, ShmLane) {
-    let (port, memory) = ShmPort::alone(ENDPOINTS, &SIZES, true).expect("there is memory");
-    let bell = port.as_fd().try_clone_to_owned();
-    let bell = bell.expect("a descriptor is left");
+    let (port, own) = ShmPort::alone(ENDPOINTS, &SIZES, true).expect("there is memory");
+    let (memory, ringer) = own;
     (
-        Own { memory, bell },
+        Own { memory, ringer },
         ShmLane::new(port, &[], copy_min, 1 << 20),
     )
 }

@@ -16,10 +16,9 @@ mod supersteps;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::os::fd::OwnedFd;
 
 use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
-use portolan_sys::doorbell::Doorbell;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 
 use self::book::{Life, LifeId, SharedBook};
 use self::events::Event;
@@ -42,7 +41,7 @@ const CHAOS_NS: u64 = 20_000 * MS;
 /// A host: its shared memory, and which of its places are taken.
 struct Host {
     segment: Segment,
-    bells: Vec<OwnedFd>,
+    bells: SharedDoorbells,
 }
 
 /// A run under way.
@@ -86,11 +85,8 @@ fn host(plan: &Plan, host: usize) -> Option<Host> {
         ..SegmentConfig::default()
     };
     let segment = Segment::create(ranks as u32, &config).expect("there is memory");
-    let bells = (0..ranks).map(|_| Doorbell::new().expect("a descriptor").into());
-    Some(Host {
-        segment,
-        bells: bells.collect(),
-    })
+    let bells = SharedDoorbells::new(ranks).expect("descriptors");
+    Some(Host { segment, bells })
 }
 
 impl Stage {
@@ -234,12 +230,9 @@ impl Stage {
         let all: Vec<(u16, u32)> = (0..).zip(near).collect();
         let of_mine = |it: &&(u16, u32)| it.1 == rank as u32;
         let index = all.iter().find(of_mine).expect("it is one of them").0;
-        let bells = host
-            .bells
-            .iter()
-            .map(|it| it.try_clone().expect("a descriptor"));
+        let bells = host.bells.duplicate_of(index.into()).expect("descriptors");
         let segment = host.segment.duplicate_fd().expect("a descriptor");
-        let port = ShmPort::attach(segment, index, bells.collect(), self.plan.cma);
+        let port = ShmPort::attach(segment, index, bells, self.plan.cma);
         let mut port = port.expect("its place is free");
         let others: Vec<_> = all.into_iter().filter(|it| it.0 != index).collect();
         for (other, _) in &others {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use portolan_sys::process::Condition;
+use portolan_sys::shared_doorbell::SharedDoorbells;
 use rustix::event::epoll;
 
 use super::super::agent_protocol::FromHost;
@@ -122,10 +123,10 @@ impl Host {
         self.broadcast(&ToRank::Died { rank, how }, Some(index));
         self.mark_dead(place.local_index);
         if !left {
-            for doorbell in &self.descriptors.doorbells {
-                // It can fail only with a full counter, and then the bell rings.
-                let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
-            }
+            self.descriptors
+                .doorbells
+                .iter()
+                .for_each(SharedDoorbells::ring);
         }
     }
 

@@ -31,7 +31,8 @@ pub enum SegmentError {
     /// Somebody has opened this index before.
     #[error("endpoint {0} of the shared memory is taken: a process opens it once")]
     Taken(u16),
-    /// Not one doorbell for each endpoint: how many belong.
+    /// Not one doorbell for each endpoint, and its end of one's own; or something else in the
+    /// place of one. How many belong.
     #[error(
         "a doorbell is needed for each of the {0} endpoints: start the job again with the launcher \
          of the same version"
