@@ -73,7 +73,7 @@ impl Walk {
         let heard = Arc::new(Mutex::new(Heard::default()));
         let log = Arc::clone(&heard);
         ep.on_error(move |_, event| match *event {
-            Event::PeerDead { rank, why } if why != Death::Closed => {
+            Event::PeerDead { rank, why, .. } if why != Death::Closed => {
                 log.lock().unwrap().dead.insert(rank);
             }
             Event::PeerBack { rank } => _ = log.lock().unwrap().dead.remove(&rank),

@@ -1,11 +1,14 @@
 //! Endpoints of one host, outside of a job, hand each other their memory.
 //!
 //! Each listens at an abstract unix socket that is named by its key. Who wants to send to
-//! another calls it there; both look at the kernel's word for whose process the other is, and
-//! then each hands over its memory, its doorbell and a pidfd of itself.
+//! another connects there; both look at the kernel's word for whose process the other is, and
+//! then each hands over its memory, its doorbell and a pidfd of itself. Until then neither can
+//! be sent a descriptor, where the kernel has `SO_PASSRIGHTS`: other users can connect too, and
+//! to close what they sent may take as long as they like. So the called speaks first.
 //!
 //! | message | bytes | descriptors |
 //! | --- | --- | --- |
+//! | ready, by the called | `R`, version | 0 |
 //! | call | `C`, version, the number that the caller gives to the called (2), a hash of the common secret (8), the caller's address (64) | 3 |
 //! | answer | `A`, version, the number that the called gives to the caller (2) | 3 |
 //! | refusal | `N`, version, 1: for good, 0: call again | 0 |
@@ -13,23 +16,30 @@
 //! Where both call, the call of the one with the lower id stays. Whoever has sent the answer
 //! shares memory from then on, and whoever has given the call up before cannot be sent it: so
 //! both find the same.
+//!
+//! Any user of the host can connect, as often as it likes. A pass accepts few, and after many of
+//! other users nobody is accepted for a second. A caller that is never told that it may call uses
+//! the network.
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem::take;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use portolan_core::NotNear;
 use portolan_seal::PUBLIC_KEY_BYTES;
 use portolan_sys::clock::now_ns;
-use portolan_sys::closing::Closer;
+use portolan_sys::closing::{Closer, admits_descriptors};
 use portolan_sys::epoll::Epoll;
+use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Pidfd, is_of_our_user, own_pid, peer};
-use portolan_sys::shared_doorbell::Ringer;
+use portolan_sys::shared_doorbell::{Ringer, is_doorbell};
 use portolan_sys::socket;
 use portolan_wire::{ADDRESS_BYTES, EndpointId, KeyAddress, Life};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const READY: u8 = b'R';
 const CALL: u8 = b'C';
 const ANSWER: u8 = b'A';
 const NO: u8 = b'N';
@@ -43,6 +53,14 @@ const ANSWER_NS: u64 = 3_000_000_000;
 const UNHEARD_MAX: usize = 64;
 /// While no descriptor is left, callers are looked at so often, ns.
 const DEAF_NS: u64 = 100_000_000;
+/// Connections that a pass accepts at most.
+const ACCEPTS_MAX: usize = 8;
+/// So many of other users within a second, and nobody is accepted for the next.
+const STRANGERS_MAX: u32 = 64;
+const FLOOD_NS: u64 = 1_000_000_000;
+/// Nor while so many wait to be closed, which is tried so often, ns.
+const CLOSING_MAX: usize = 64;
+const CLOSING_NS: u64 = 10_000_000;
 /// Calls that wait at the socket, at most.
 const CALLS_MAX: i32 = 1024;
 
@@ -112,6 +130,8 @@ struct Call {
     index: u16,
     /// Once somebody listens.
     socket: Option<OwnedFd>,
+    /// The called was ready, and was handed what it has to have.
+    sent: bool,
     /// When it is called (again), or given up, ns.
     due: u64,
     retry_ns: u64,
@@ -138,9 +158,13 @@ pub(crate) struct Neighbours {
     /// They wait for an answer.
     callers: Vec<(u64, OwnedFd)>,
     called: u64,
-    /// While there is no descriptor for callers: until when, ns.
+    /// While nobody is accepted: until when, ns.
     deaf_until: u64,
+    /// Connections of other users, and since when they are counted, ns.
+    strangers: (u32, u64),
     closer: Closer,
+    /// While some wait to be closed: when to see to that, ns.
+    close_at: Option<u64>,
 }
 
 /// Where an endpoint listens.
@@ -154,9 +178,17 @@ pub(crate) fn who(key: &[u8; PUBLIC_KEY_BYTES]) -> Who {
     (EndpointId(id), Life(life))
 }
 
-/// Of three descriptors, if they are those that belong there, and who is behind `socket`.
-fn handed(socket: BorrowedFd<'_>, descriptors: Vec<OwnedFd>, us: [u8; 2]) -> Option<Handed> {
-    let [memory, ringer, process]: [OwnedFd; 3] = descriptors.try_into().ok()?;
+/// Takes three descriptors, if they are those that belong there, and says who is behind
+/// `socket`. Others stay: they may be of files that take long to close.
+fn handed(socket: BorrowedFd<'_>, descriptors: &mut Vec<OwnedFd>, us: [u8; 2]) -> Option<Handed> {
+    let [memory, ringer, process] = descriptors.as_slice() else {
+        return None;
+    };
+    let fit = SharedMemory::is_one(memory.as_fd())
+        && is_doorbell(ringer.as_fd())
+        && Pidfd::check(process.as_fd()).is_ok();
+    let three: Vec<OwnedFd> = if fit { take(descriptors) } else { return None };
+    let [memory, ringer, process]: [OwnedFd; 3] = three.try_into().ok()?;
     Some(Handed {
         memory,
         ringer: Ringer::try_from(ringer).ok()?,
@@ -198,6 +230,8 @@ impl Neighbours {
             callers: Vec::new(),
             called: 0,
             deaf_until: 0,
+            strangers: (0, 0),
+            close_at: None,
             closer: Closer::default(),
         })
     }
@@ -212,6 +246,7 @@ impl Neighbours {
         let calls = self.calls.iter().map(|call| call.due);
         calls
             .chain((self.deaf_until > 0).then_some(self.deaf_until))
+            .chain(self.close_at)
             .min()
     }
 
@@ -223,6 +258,7 @@ impl Neighbours {
             to,
             index,
             socket: None,
+            sent: false,
             due: now_ns(),
             retry_ns: RETRY_NS[0],
             until,
@@ -236,6 +272,7 @@ impl Neighbours {
         let at = self.calls.iter().position(|call| call.rank == rank)?;
         let call = self.calls.swap_remove(at);
         let last = call.socket.and_then(|socket| self.last_answer(socket));
+        self.end_pass();
         Some((call.index, last))
     }
 
@@ -249,24 +286,38 @@ impl Neighbours {
         let sent = match index {
             Ok(index) => {
                 let [low, high] = index.to_le_bytes();
-                let ours = [
-                    self.memory.as_fd(),
-                    self.ringer.as_fd(),
-                    self.process.as_fd(),
-                ];
                 let answer = [ANSWER, VERSION, low, high];
-                socket::send(socket.as_fd(), &answer, &ours, false)
+                socket::send(socket.as_fd(), &answer, &self.ours(), false)
             }
             Err(why) => refuse(socket.as_fd(), why),
         };
         self.closer.take(socket);
-        self.closer.close();
         sent.is_ok()
+    }
+
+    /// What is handed over.
+    fn ours(&self) -> [BorrowedFd<'_>; 3] {
+        [
+            self.memory.as_fd(),
+            self.ringer.as_fd(),
+            self.process.as_fd(),
+        ]
+    }
+
+    /// Lets callers in. Then [poll](Self::poll), and at the end [`Self::end_pass`].
+    pub fn begin_pass(&mut self) {
+        self.accept(now_ns());
+    }
+
+    /// Closes what is to be closed.
+    pub fn end_pass(&mut self) {
+        self.closer.close();
+        let waits = !self.closer.is_idle();
+        self.close_at = waits.then(|| now_ns() + CLOSING_NS);
     }
 
     /// The next that has happened. Does not wait.
     pub fn poll(&mut self) -> Option<Met> {
-        self.accept();
         if let Some(met) = self.hear_callers() {
             return Some(met);
         }
@@ -283,13 +334,12 @@ impl Neighbours {
     fn close(&mut self, socket: OwnedFd) {
         let _ = self.events.remove(socket.as_fd());
         self.closer.take(socket);
-        self.closer.close();
     }
 
     /// Gives a call up: an answer cannot be sent from here on, and what was sent before is here.
     fn last_answer(&mut self, socket: OwnedFd) -> Option<Handed> {
         socket::shut(socket.as_fd());
-        let last = receive(socket.as_fd());
+        let last = self.receive(socket.as_fd());
         self.close(socket);
         match last {
             Heard::Answer(handed) => Some(handed),
@@ -297,44 +347,70 @@ impl Neighbours {
         }
     }
 
-    fn accept(&mut self) {
+    /// Other users can connect, too, and as often as they like: that must not keep a pass.
+    fn accept(&mut self, now: u64) {
         if self.deaf_until > 0 {
-            if now_ns() < self.deaf_until {
+            if now < self.deaf_until {
+                return;
+            }
+            if self.events.add(self.listener.as_fd(), 0).is_err() {
+                self.deaf_until = now + DEAF_NS;
                 return;
             }
             self.deaf_until = 0;
-            let _ = self.events.add(self.listener.as_fd(), 0);
         }
-        loop {
+        for _ in 0..ACCEPTS_MAX {
+            if self.closer.waiting() >= CLOSING_MAX {
+                return self.be_deaf(now + CLOSING_NS);
+            }
             let other = match socket::accept(self.listener.as_fd()) {
                 Ok(Some(other)) => other,
                 Ok(None) => return,
-                Err(_) => {
-                    // Else who sleeps would be woken again and again.
-                    let _ = self.events.remove(self.listener.as_fd());
-                    self.deaf_until = now_ns() + DEAF_NS;
-                    return;
-                }
+                Err(_) => return self.be_deaf(now + DEAF_NS),
             };
-            let is_watched = self.events.add(other.as_fd(), 0).is_ok();
-            if !is_watched || !is_of_our_user(other.as_fd()) {
-                // Another user's: it finds the same of us.
-                self.close(other);
+            if is_of_our_user(other.as_fd()) {
+                self.let_in(other);
                 continue;
             }
-            if self.unheard.len() >= UNHEARD_MAX
-                && let Some(first) = self.unheard.pop_front()
-            {
-                self.close(first);
+            // It finds the same of us.
+            self.closer.take(other);
+            if now >= self.strangers.1 + FLOOD_NS {
+                self.strangers = (0, now);
             }
-            self.unheard.push_back(other);
+            self.strangers.0 += 1;
+            if self.strangers.0 >= STRANGERS_MAX {
+                return self.be_deaf(now + FLOOD_NS);
+            }
         }
+    }
+
+    /// Else who sleeps would be woken again and again.
+    fn be_deaf(&mut self, until: u64) {
+        let _ = self.events.remove(self.listener.as_fd());
+        self.deaf_until = until;
+    }
+
+    /// A process of our user has connected.
+    fn let_in(&mut self, other: OwnedFd) {
+        // Older kernels do not refuse them.
+        let _ = socket::admit_descriptors(other.as_fd());
+        let sent = socket::send(other.as_fd(), &[READY, VERSION], &[], false);
+        if sent.is_err() || self.events.add(other.as_fd(), 0).is_err() {
+            self.closer.take(other);
+            return;
+        }
+        if self.unheard.len() >= UNHEARD_MAX
+            && let Some(first) = self.unheard.pop_front()
+        {
+            self.close(first);
+        }
+        self.unheard.push_back(other);
     }
 
     fn hear_callers(&mut self) -> Option<Met> {
         for _ in 0..self.unheard.len() {
             let socket = self.unheard.pop_front()?;
-            match receive(socket.as_fd()) {
+            match self.receive(socket.as_fd()) {
                 Heard::Nothing => self.unheard.push_back(socket),
                 Heard::Call(secret, ..) if secret != self.secret => {
                     let _ = refuse(socket.as_fd(), NotNear::Never);
@@ -365,7 +441,7 @@ impl Neighbours {
 
     /// Whether our own call to one that calls us stays: it has been sent, and our id is lower.
     fn calls_first(&self, other: Who) -> bool {
-        let is_sent = |call: &Call| call.to == other && call.socket.is_some();
+        let is_sent = |call: &Call| call.to == other && call.sent;
         who(&self.own.key) < other && self.calls.iter().any(is_sent)
     }
 
@@ -387,9 +463,19 @@ impl Neighbours {
                 None
             };
         };
-        match receive(socket.as_fd()) {
+        match self.receive(socket.as_fd()) {
             Heard::Nothing if now < self.calls[at].due => {
                 self.calls[at].socket = Some(socket);
+                None
+            }
+            Heard::Ready if !self.calls[at].sent => {
+                if self.hand_over(index, socket.as_fd()).is_ok() {
+                    self.calls[at].sent = true;
+                    self.calls[at].socket = Some(socket);
+                } else {
+                    self.close(socket);
+                    self.call_again(at, now);
+                }
                 None
             }
             Heard::Nothing => match self.last_answer(socket) {
@@ -410,7 +496,7 @@ impl Neighbours {
                 self.call_again(at, now);
                 None
             }
-            Heard::Call(..) | Heard::Nonsense => {
+            Heard::Ready | Heard::Call(..) | Heard::Nonsense => {
                 self.close(socket);
                 refused(
                     "its answer at its unix socket cannot be read, or no descriptor is left here (ulimit -n)",
@@ -421,6 +507,7 @@ impl Neighbours {
 
     fn call_again(&mut self, at: usize, now: u64) {
         let call = &mut self.calls[at];
+        call.sent = false;
         call.due = (now + call.retry_ns).min(call.until.max(now + 1));
         call.retry_ns = (2 * call.retry_ns).min(RETRY_NS[1]);
     }
@@ -455,19 +542,13 @@ impl Neighbours {
             Err(_) => return refused("its unix socket cannot be reached, or none is left here"),
         };
         if !is_of_our_user(socket.as_fd()) {
+            self.closer.take(socket);
             return refused("it is another user's");
         }
-        let [low, high] = index.to_le_bytes();
-        let mut call = vec![CALL, VERSION, low, high];
-        call.extend(self.secret);
-        call.extend(self.own.to_bytes());
-        let ours = [
-            self.memory.as_fd(),
-            self.ringer.as_fd(),
-            self.process.as_fd(),
-        ];
-        let sent = socket::send(socket.as_fd(), &call, &ours, false);
-        if sent.is_err() || self.events.add(socket.as_fd(), 0).is_err() {
+        // Older kernels do not refuse them.
+        let _ = socket::admit_descriptors(socket.as_fd());
+        if self.events.add(socket.as_fd(), 0).is_err() {
+            self.closer.take(socket);
             self.call_again(at, now);
             return None;
         }
@@ -475,6 +556,28 @@ impl Neighbours {
         call.socket = Some(socket);
         call.due = now + ANSWER_NS;
         None
+    }
+
+    /// Calls who is ready, and is to have the number `index`.
+    fn hand_over(&self, index: u16, to: BorrowedFd<'_>) -> io::Result<()> {
+        let [low, high] = index.to_le_bytes();
+        let mut call = vec![CALL, VERSION, low, high];
+        call.extend(self.secret);
+        call.extend(self.own.to_bytes());
+        socket::send(to, &call, &self.ours(), false)
+    }
+
+    fn receive(&mut self, socket: BorrowedFd<'_>) -> Heard {
+        let (bytes, mut descriptors) = match socket::receive(socket, false) {
+            Ok(Some(got)) => (got.bytes, got.descriptors),
+            Ok(None) => return Heard::End,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
+            Err(_) => return Heard::Nonsense,
+        };
+        let heard = heard(socket, &bytes, &mut descriptors);
+        // What belongs nowhere.
+        descriptors.into_iter().for_each(|it| self.closer.take(it));
+        heard
     }
 }
 
@@ -486,12 +589,19 @@ impl Drop for Neighbours {
         for socket in calls.chain(callers).chain(self.unheard.drain(..)) {
             self.closer.take(socket);
         }
+        // Others may wait to be accepted, and have sent some.
+        if admits_descriptors(self.listener.as_fd()) != Ok(false)
+            && let Ok(listener) = self.listener.try_clone()
+        {
+            self.closer.take(listener);
+        }
         self.closer.close();
     }
 }
 
 enum Heard {
     Nothing,
+    Ready,
     Call([u8; 8], KeyAddress, Handed),
     Answer(Handed),
     Refusal,
@@ -500,15 +610,9 @@ enum Heard {
     End,
 }
 
-fn receive(socket: BorrowedFd<'_>) -> Heard {
-    let got = match socket::receive(socket, false) {
-        Ok(Some(got)) => got,
-        Ok(None) => return Heard::End,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
-        Err(_) => return Heard::Nonsense,
-    };
-    let (bytes, descriptors) = (got.bytes.as_slice(), got.descriptors);
+fn heard(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Heard {
     match bytes {
+        [READY, VERSION] => Heard::Ready,
         [CALL, VERSION, low, high, rest @ ..] if rest.len() == 8 + ADDRESS_BYTES => {
             let (secret, address) = rest.split_at(8);
             let from = KeyAddress::parse(address).ok();

@@ -352,8 +352,9 @@ fn without_leave_nothing_is_copied_directly() {
 #[test]
 fn memory_is_copied_of_the_process_that_others_name() {
     let segment = Segment::create(2, &small()).unwrap();
-    let open = |index| {
-        let bells = (0..2).map(|_| Doorbell::new().unwrap().into()).collect();
+    let all = SharedDoorbells::new(2).unwrap();
+    let open = |index: u16| {
+        let bells = all.duplicate_of(index.into()).unwrap();
         ShmPort::attach(segment.duplicate_fd().unwrap(), index, bells, true).unwrap()
     };
     let (mut port, _peer) = (open(0), open(1));

@@ -16,6 +16,9 @@ use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Pidfd, own_pid};
 use portolan_sys::shared_doorbell::SharedDoorbell;
 use portolan_sys::socket;
+use rustix::process::Uid;
+use rustix::thread::set_thread_uid;
+use rustix::time::{ClockId, clock_gettime};
 
 const PORT: u16 = 7;
 /// A child of these tests runs with it.
@@ -99,24 +102,43 @@ fn who_listens_and_says_nothing_is_reached_by_udp() {
     drop(listener);
 }
 
+const READY: &[u8] = b"R\x02";
+const ANSWER: &[u8] = b"A\x02\x01\x00";
+
+/// Accepts who connects, and says that it may call.
+fn accepted(listener: &OwnedFd) -> Option<OwnedFd> {
+    let call = socket::accept(listener.as_fd()).unwrap()?;
+    let _ = socket::admit_descriptors(call.as_fd());
+    socket::send(call.as_fd(), READY, &[], false).unwrap();
+    Some(call)
+}
+
+fn null() -> OwnedFd {
+    File::open("/dev/null").unwrap().into()
+}
+
+fn ringer() -> OwnedFd {
+    SharedDoorbell::new().unwrap().1.into()
+}
+
 #[test]
 fn who_answers_nonsense_is_reached_by_udp() {
-    let null = || OwnedFd::from(File::open("/dev/null").unwrap());
-    let bell = || OwnedFd::from(SharedDoorbell::new().unwrap().1);
     let memory = |bytes| SharedMemory::create("test", bytes).unwrap().into_parts().1;
     let process = || Pidfd::open(own_pid()).unwrap();
     let process = || process().as_fd().try_clone_to_owned().unwrap();
-    let answer = b"A\x01\x01\x00";
     let answers: Vec<(&[u8], Vec<OwnedFd>)> = vec![
         (b"?", vec![]),
         (b"A", vec![]),
-        (answer, vec![]),
-        (answer, vec![null(), null(), null()]),
-        (answer, vec![null(), bell(), process()]),
-        (answer, vec![memory(100), bell(), process()]),
-        (answer, vec![memory(1 << 20), bell(), process()]),
-        (answer, vec![memory(1 << 20), bell()]),
-        (b"C\x01\x01\x00", vec![memory(1 << 20), bell(), process()]),
+        (b"A\x01\x01\x00", vec![]),
+        (READY, vec![]),
+        (ANSWER, vec![]),
+        (ANSWER, vec![null(), null(), null()]),
+        (ANSWER, vec![null(), ringer(), process()]),
+        (ANSWER, vec![memory(100), ringer(), process()]),
+        (ANSWER, vec![memory(1 << 20), ringer(), process()]),
+        (ANSWER, vec![memory(1 << 20), ringer(), null()]),
+        (ANSWER, vec![memory(1 << 20), ringer()]),
+        (b"C\x02\x01\x00", vec![memory(1 << 20), ringer(), process()]),
     ];
     let ep = open();
     for (bytes, descriptors) in answers {
@@ -125,13 +147,49 @@ fn who_answers_nonsense_is_reached_by_udp() {
         let fds: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         let mut held = Vec::new();
         let lane = lane_to(&ep, there, || {
-            if let Some(call) = socket::accept(listener.as_fd()).unwrap() {
+            if let Some(call) = accepted(&listener) {
                 let _ = socket::send(call.as_fd(), bytes, &fds, false);
                 held.push(call);
             }
         });
         assert_eq!(lane, "udp", "{bytes:?}");
     }
+}
+
+/// A peer that hands over the right memory and process, and as doorbell what it likes.
+#[test]
+fn a_doorbell_that_would_block_or_end_us_is_refused() {
+    let path = env::temp_dir().join(format!("portolan-bell-{}", own_pid()));
+    let file = File::create_new(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let full = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let bells = [
+        ("shm", ringer()),
+        ("udp", std::io::pipe().unwrap().1.into()),
+        ("udp", file.try_clone().unwrap().into()),
+        ("udp", full),
+        ("udp", socket::pair().unwrap().0),
+    ];
+    let ep = open();
+    for (expected, bell) in bells {
+        let (address, listener) = squatter();
+        let there = ep.add_peer(&address).unwrap();
+        let mut call = None;
+        let lane = lane_to(&ep, there, || {
+            call = call.take().or_else(|| accepted(&listener));
+            let Some(socket) = &call else { return };
+            if let Ok(Some(called)) = socket::receive(socket.as_fd(), false)
+                && let [memory, _, process] = &called.descriptors[..]
+            {
+                // Its own memory has the right form.
+                let fds = [memory.as_fd(), bell.as_fd(), process.as_fd()];
+                socket::send(socket.as_fd(), ANSWER, &fds, false).unwrap();
+            }
+        });
+        assert_eq!(lane, expected);
+    }
+    assert_eq!(file.metadata().unwrap().len(), 0);
 }
 
 #[test]
@@ -147,21 +205,20 @@ fn callers_that_make_no_sense_keep_nobody_out() {
             Err(e) => panic!("{e}"),
         }
     };
-    let null = File::open("/dev/null").unwrap();
+    let (null, ringer) = (null(), ringer());
     let memory = SharedMemory::create("test", 1 << 20).unwrap();
-    let (_, bell) = SharedDoorbell::new().unwrap();
     let process = Pidfd::open(own_pid()).unwrap();
-    let mut wrong = vec![b'C', 1, 9, 0];
+    let mut wrong = vec![b'C', 2, 9, 0];
     wrong.extend([0; 8]);
     wrong.extend(open().address());
     let mut held: Vec<OwnedFd> = (0..3_000).map(|_| call()).collect();
-    for bytes in [&b"?"[..], b"C\x01", &[0; 2_000], &wrong] {
+    for bytes in [&b"?"[..], b"C\x02", &[0; 2_000], &wrong] {
         let all = [
             vec![],
             vec![null.as_fd(); 3],
             vec![null.as_fd(); 40],
-            vec![null.as_fd(), bell.as_fd(), process.as_fd()],
-            vec![memory.as_fd(), bell.as_fd(), process.as_fd()],
+            vec![null.as_fd(), ringer.as_fd(), process.as_fd()],
+            vec![memory.as_fd(), ringer.as_fd(), process.as_fd()],
         ];
         for descriptors in all {
             let socket = call();
@@ -177,6 +234,122 @@ fn callers_that_make_no_sense_keep_nobody_out() {
         heard.load(Ordering::Relaxed) > 0
     });
     assert_eq!(other.lane(there).unwrap().0, "shm");
+}
+
+/// A child of [`another_user_who_connects_without_end_keeps_nobody`] runs with the name to
+/// connect to.
+const FLOOD: &str = "PORTOLAN_TEST_FLOOD";
+/// How often it tries before it says so.
+const FLOOD_STEP: usize = 5_000;
+/// Processor time that a pass takes at most.
+const PASS_MAX: Duration = Duration::from_millis(5);
+/// Nobody.
+const ANOTHER: u32 = 65_534;
+
+/// Not a test: another user who connects while there is room, and else looks for some 5,000
+/// times a second.
+#[test]
+fn as_flood() {
+    let Ok(name) = env::var(FLOOD) else { return };
+    if let Err(errno) = set_thread_uid(Uid::from_raw(ANOTHER)) {
+        say(&format!("DID NOT RUN: another user needs root: {errno}"));
+        return;
+    }
+    loop {
+        for _ in 0..FLOOD_STEP {
+            while socket::call(&name).is_ok() {}
+            std::thread::sleep(Duration::from_micros(150));
+        }
+        say("flooded");
+    }
+}
+
+/// Processor time of the calling thread.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+}
+
+/// Ends with the test.
+struct Flood(Child);
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn pass(ep: &Endpoint) {
+    let _ = ep.progress().unwrap();
+}
+
+/// The lane that a new endpoint of this user comes by.
+fn newcomer(to: &Endpoint) -> &'static str {
+    let late = open();
+    let there = late.add_peer(&to.address()).unwrap();
+    lane_to(&late, there, || pass(to))
+}
+
+#[test]
+fn another_user_who_connects_without_end_keeps_nobody() {
+    let (ep, other) = (open(), open());
+    let heard = [count(&ep), count(&other)];
+    let there = other.add_peer(&ep.address()).unwrap();
+    assert_eq!(lane_to(&other, there, || pass(&ep)), "shm");
+    let back = ep.add_peer(&other.address()).unwrap();
+    let mut flood = Flood(
+        Command::new(env::current_exe().unwrap())
+            .args(["--exact", "as_flood", "--nocapture"])
+            .env(FLOOD, name_of(&ep.address()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut said = BufReader::new(flood.0.stdout.take().unwrap());
+    let steps = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&steps);
+    let reader = std::thread::spawn(move || {
+        let mut line = String::new();
+        while said.read_line(&mut line).unwrap() > 0 && !line.contains("DID NOT RUN") {
+            told.fetch_add(u64::from(line.contains("flooded")), Ordering::Relaxed);
+            line.clear();
+        }
+        line
+    });
+    // The longest pass of each round; something else may have hit one of them.
+    let mut longest = Vec::new();
+    while longest.len() < 4 && !reader.is_finished() {
+        let step = steps.load(Ordering::Relaxed);
+        let before = heard.each_ref().map(|it| it.load(Ordering::Relaxed));
+        let mut most = Duration::ZERO;
+        while steps.load(Ordering::Relaxed) == step && !reader.is_finished() {
+            for (from, to) in [(&other, there), (&ep, back)] {
+                let _ = from.try_send(to, PORT, &[1]);
+            }
+            let start = thread_time();
+            ep.progress().unwrap();
+            most = most.max(thread_time() - start);
+            other.progress().unwrap();
+        }
+        longest.push(most);
+        if !reader.is_finished() {
+            let after = heard.each_ref().map(|it| it.load(Ordering::Relaxed));
+            assert!(after[0] > before[0] && after[1] > before[1]);
+        }
+    }
+    if reader.is_finished() {
+        eprintln!("{}", reader.join().unwrap());
+        return;
+    }
+    let shortest = longest.iter().min().unwrap();
+    assert!(*shortest < PASS_MAX, "{longest:?}");
+    // Whoever comes now is let in when its turn is, or goes by the network.
+    let lane = newcomer(&ep);
+    assert!(lane == "shm" || lane == "udp", "{lane}");
+    drop(flood);
+    reader.join().unwrap();
+    until(&ep, || newcomer(&ep) == "shm");
 }
 
 /// Tells the parent, which may not listen any more.

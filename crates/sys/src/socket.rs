@@ -12,6 +12,9 @@ use rustix::net::{
     sockopt,
 };
 
+pub use crate::closing::admit_descriptors;
+use crate::closing::refuse_descriptors;
+
 /// Largest message, bytes: well below the least socket buffer that a kernel
 /// gives (212,992 by default), so that several fit.
 pub const MESSAGE_BYTES_MAX: usize = 32 * 1024;
@@ -44,13 +47,16 @@ pub fn is_ours(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// A socket at an abstract name, at which so many calls wait at most. Non-blocking, as
-/// those that it [accepts](accept); close-on-exec.
+/// those that it [accepts](accept); close-on-exec. Where the kernel can, nobody can send
+/// descriptors to those until they are [admitted](admit_descriptors).
 ///
 /// # Errors
 /// `ADDRINUSE`: somebody has this name. Else what the kernel answers.
 pub fn listen(name: &str, calls: i32) -> io::Result<OwnedFd> {
     let listener = unconnected()?;
     bind(&listener, &abstract_name(name)?)?;
+    // Older kernels cannot.
+    let _ = refuse_descriptors(listener.as_fd());
     rustix::net::listen(&listener, calls)?;
     Ok(listener)
 }
@@ -67,12 +73,16 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Calls who listens at an abstract name; does not wait.
+/// Calls who listens at an abstract name; does not wait. Where the kernel can, nobody can send
+/// descriptors to this end until they are [admitted](admit_descriptors): who listens may be
+/// another user.
 ///
 /// # Errors
 /// `ConnectionRefused`: nobody listens. `WouldBlock`: too many wait there.
 pub fn call(name: &str) -> io::Result<OwnedFd> {
     let socket = unconnected()?;
+    // Older kernels cannot.
+    let _ = refuse_descriptors(socket.as_fd());
     connect(&socket, &abstract_name(name)?)?;
     Ok(socket)
 }

@@ -101,6 +101,9 @@ impl State {
     /// has changed.
     pub(super) fn hear_near(&mut self) -> usize {
         let mut events = 0;
+        if let Some(near) = &mut self.near {
+            near.neighbours.begin_pass();
+        }
         while let Some(near) = &mut self.near
             && let Some(met) = near.neighbours.poll()
         {
@@ -121,6 +124,9 @@ impl State {
                     self.engine.lose_near(rank, Death::NoAnswer);
                 }
             }
+        }
+        if let Some(near) = &mut self.near {
+            near.neighbours.end_pass();
         }
         events
     }
