@@ -569,8 +569,8 @@ static inline void portolan_send_options_init(portolan_send_options *options)
  * -ERANGE     the flow is PORTOLAN_FLOWS or above
  * -E2BIG      more than PORTOLAN_ARGS_MAX argument words
  * -EMSGSIZE   longer than any message can be (2^38 bytes); to a port of this rank
- *             itself that is not bound, also: longer than the memory for such
- *             messages can ever hold
+ *             itself that is not bound, also: longer than the endpoint's memory for
+ *             arriving messages can ever hold (setting queue_bytes)
  * -ESHUTDOWN  the endpoint is being closed
  * and if the receiver is dead, which is final:
  * -EPIPE      it closed its endpoint. Calls that do not send to ports: or this

@@ -77,6 +77,7 @@ impl Holder {
         // Who gives it back looks at this behind that, and we the other way round: one of
         // the two sees the other.
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        total_order();
         loop {
             let turn = self.turn.load(Ordering::SeqCst);
             if self.try_take(me).is_ok() {
@@ -106,6 +107,7 @@ impl Holder {
     #[inline(always)]
     pub fn leave(&self) {
         self.thread.swap(NOBODY, Ordering::SeqCst);
+        total_order();
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.call_next();
         }
@@ -120,6 +122,13 @@ impl Holder {
             wake(&self.turn, 1, Scope::Process);
         }
     }
+}
+
+/// Loom takes `SeqCst` of an access for `AcqRel`, and knows it of fences alone.
+#[inline(always)]
+fn total_order() {
+    #[cfg(loom)]
+    crate::atomic::fence(Ordering::SeqCst);
 }
 
 impl Default for Holder {

@@ -391,8 +391,8 @@ impl Core {
         let took = charge.map_or(Took::Refused, |charge| self.keep(&a, charge));
         if took == Took::NotNow {
             let unbound = charge == Some(Charge::Unexpected);
-            let budget = self.budget(meta.space(), Charge::Unexpected);
-            // Whoever would bind the port may be waiting for this very send.
+            let budget = self.budget(meta.space(), Charge::Queued);
+            // Not even once the port is bound.
             if unbound && !budget.could_ever(a.total) {
                 return Err(SendError::TooLong);
             }

@@ -225,10 +225,10 @@ pub enum SendError {
         why: Death,
     },
     /// Longer than any message can be; or, to a port of this rank itself that is not bound,
-    /// than the memory for such messages can ever hold.
+    /// than the memory for arriving messages can ever hold.
     #[error(
-        "a message is at most 2^38 bytes long, and to oneself no longer than the memory for it: \
-         bind the port first"
+        "a message is at most 2^38 bytes long, and to oneself no longer than the memory for it \
+         (queue_bytes)"
     )]
     TooLong,
     /// See [`Misuse`].

@@ -13,6 +13,10 @@ fn handle(book: &SharedBook, me: LifeId, space: SpaceId, ctx: &mut Context<'_>, 
         ctx.resume_port(port::PLACING);
     }
     let reaction = book.lock().deliver(me, space, m);
+    let to = match &reaction {
+        Reaction::Forward(rank, _) | Reaction::Give(rank, _) => *rank,
+        Reaction::Nothing | Reaction::Reply(_) => m.from,
+    };
     let sent = match &reaction {
         Reaction::Nothing => return,
         Reaction::Reply(draft) => ctx.reply_to(draft.port, &draft.args, &draft.payload()),
@@ -36,6 +40,8 @@ fn handle(book: &SharedBook, me: LifeId, space: SpaceId, ctx: &mut Context<'_>, 
         Err(SendError::NoCredit | SendError::PeerDead { .. } | SendError::Misuse(_)) => {
             book.lock().unsend(draft.id);
         }
+        // No port of its own could ever take it.
+        Err(SendError::TooLong) if to == ctx.rank() => book.lock().unsend(draft.id),
         Err(e) => panic!("message {}: {e:?}", draft.id),
     }
 }

@@ -232,6 +232,10 @@ impl Rank {
             }),
             Err(SendError::NoCredit) => return false,
             Err(SendError::PeerDead { .. }) => self.book.lock().unsend(draft.id),
+            // No port of its own could ever take it.
+            Err(SendError::TooLong) if to == self.engine.core.rank => {
+                self.book.lock().unsend(draft.id);
+            }
             Err(e) => panic!("message {} to {to}: {e:?}", draft.id),
         }
         true
