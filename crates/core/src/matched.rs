@@ -281,8 +281,10 @@ impl Matched {
 
     /// Ends all operations.
     pub(crate) fn end_all(&mut self) {
-        for part in self.all_mut() {
-            part.exchange.end_all();
+        for space in (0..SPACES).map(SpaceId::at) {
+            if let Some(part) = self.at(space) {
+                part.exchange.end_all();
+            }
         }
     }
 

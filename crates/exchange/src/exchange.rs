@@ -185,6 +185,9 @@ pub struct Exchange<S, K> {
     pub(crate) is_refusing: bool,
     /// Senders that close while they hold messages.
     pub(crate) closing: BTreeMap<u32, Closing>,
+    /// Those of them whose first message waits for room, and whose turn is next.
+    pub(crate) waiting: BTreeSet<u32>,
+    pub(crate) next_waiting: u32,
     /// Messages that are pulled before a receive asks for them, by the operation that does.
     pub(crate) handovers: BTreeMap<OpId, u64>,
     /// Receives from anybody whose message was lost with its sender: they stand again.
@@ -228,6 +231,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             is_over: false,
             is_refusing: false,
             closing: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            next_waiting: 0,
             handovers: BTreeMap::new(),
             again: Vec::new(),
             held: None,
@@ -273,12 +278,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         new
     }
 
-    /// Whether a message of a rank waits for a receive.
+    /// Whether a message of a rank waits for a receive, or an end for the program, which would
+    /// name that rank.
     #[must_use]
     pub fn holds_of(&self, rank: u32) -> bool {
-        self.messages
-            .iter()
-            .any(|(_, message)| message.what.from == rank)
+        let mut messages = self.messages.iter();
+        let mut ended = (self.ops.slab.iter()).filter_map(|(id, _)| self.completion(OpId(id)));
+        messages.any(|(_, message)| message.what.from == rank) || ended.any(|it| it.peer == rank)
     }
 
     /// What carries messages to a rank from now on, of which nothing is awaited. Until

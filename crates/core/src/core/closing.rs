@@ -65,10 +65,9 @@ impl Core {
         }
         if all {
             let room = self.settings.exchange.late_share();
-            self.aside
-                .note_closing(rank, if stranger { 0 } else { room });
-            self.note_freed();
+            (self.aside).note_closing(rank, if stranger { 0 } else { room });
         }
+        self.note_freed();
     }
 
     /// Whether requests of a rank are left unanswered: this endpoint has been closing for long,

@@ -376,7 +376,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// The table is full: the first that has gone makes room. Else strangers go: those that
     /// answer nothing at once, and then the one that was quiet longest, which is told.
     fn make_number_free(&mut self) {
-        if let Some((rank, _)) = self.departed.pop_front() {
+        let is_free = |it: &Self, at: &usize| {
+            let rank = it.departed[*at].0;
+            !(it.core.holds_of(rank) || it.matched.holds_of(rank))
+        };
+        if let Some(at) = (0..self.departed.len()).find(|at| is_free(self, at))
+            && let Some((rank, _)) = self.departed.remove(at)
+        {
             self.free_number(rank);
             return;
         }

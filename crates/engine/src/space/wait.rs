@@ -30,6 +30,10 @@ impl State {
     }
 }
 
+/// Passes between two looks at a deadline while something keeps moving: whoever sends without
+/// end, sense or not, is not to keep a wait beyond it.
+const PASSES_UNTIMED: u32 = 64;
+
 impl Space {
     /// One pass of progress: takes what has arrived, runs handlers, sends what
     /// is due. Gives how much was moved; 0 when nothing waited.
@@ -128,11 +132,18 @@ impl Space {
         // Set when looking has found nothing.
         let mut yields = None;
         let mut idle = 0_u32;
+        let mut passes = 0_u32;
         loop {
             if let Some(result) = poll(&mut s) {
                 s.stop_waiting(why);
                 s.end();
                 return Ok((s, Ok(result)));
+            }
+            passes = passes.wrapping_add(1);
+            if passes.is_multiple_of(PASSES_UNTIMED) && deadline.is_some_and(|at| now_ns() >= at) {
+                s.stop_waiting(why);
+                s.end();
+                return Ok((s, Err(WaitError::TimedOut)));
             }
             if s.pass() > 0 {
                 if unwind {

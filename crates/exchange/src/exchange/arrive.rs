@@ -354,7 +354,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     message.pushes = message.pushes.saturating_sub(1);
                     if message.pushes == 0 {
                         self.move_body(number);
-                        self.hand_over();
+                        self.hand_over(part.from);
                     }
                 }
             }

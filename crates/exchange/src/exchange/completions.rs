@@ -59,7 +59,7 @@ impl<S, K> Exchange<S, K> {
     }
 
     /// How one has ended.
-    fn completion(&self, id: OpId) -> Option<Completion> {
+    pub(super) fn completion(&self, id: OpId) -> Option<Completion> {
         let op = self.ops.get(id)?;
         let result = op.ended?;
         let (mut data, mut named, mut at) = (op.data, id, 0);

@@ -59,7 +59,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Some(peer) if !peer.dead => peer.dead = true,
             _ => return,
         }
-        self.closing.remove(&rank);
+        self.hand_over_no_more(Some(rank));
         let mut lost = self.lose(Some(rank), OpError::PeerDead);
         if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
@@ -225,7 +225,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
         }
         self.matcher = Matcher::new(self.config.secret);
-        self.closing.clear();
+        self.hand_over_no_more(None);
         let messages = core::mem::replace(&mut self.messages, Slab::new());
         for (_, message) in messages.iter() {
             self.free_late(message.what.from, message.late);

@@ -16,7 +16,14 @@ pub(crate) struct Closing {
     /// Nobody has added it.
     stranger: bool,
     messages: VecDeque<u64>,
+    /// With so many, those that were received are taken out.
+    swept_above: usize,
 }
+
+const SWEPT_ABOVE_MIN: usize = 64;
+
+/// Senders that have a turn when room is free, at most.
+const TURNS_MAX: usize = 64;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// The ranks for which this one holds messages or accesses that were accepted, and of
@@ -41,8 +48,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let holds = |op: &Op<S, K>| op.unreported_to().is_some_and(|rank| rank != me);
         // Asked again and again: the one that was found last mostly still is one.
         if !(self.held.and_then(|id| self.ops.get(id))).is_some_and(holds) {
-            let found = self.ops.slab.iter().find(|(_, op)| holds(op));
-            self.held = found.map(|(id, _)| OpId(id));
+            let from = self.held.map_or(0, |id| id.0);
+            self.held = self.ops.slab.find_from(from, holds).map(OpId);
         }
         self.held.is_some()
     }
@@ -51,7 +58,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// receive has met are not wanted any more, and their senders need not wait.
     pub fn refuse_offers(&mut self) {
         self.is_refusing = true;
-        self.closing.clear();
+        self.hand_over_no_more(None);
         let waiting = self.matcher.unexpected();
         let waiting: Vec<_> = waiting
             .map(|(ticket, _, number)| (ticket, *number))
@@ -97,35 +104,66 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .map(|(number, _)| number)
             .chain(waiting.into_iter().map(|(_, number)| number))
             .collect();
-        self.closing.insert(rank, Closing { stranger, messages });
-        self.hand_over();
+        let closing = Closing {
+            stranger,
+            messages,
+            swept_above: SWEPT_ABOVE_MIN,
+        };
+        self.closing.insert(rank, closing);
+        self.hand_over(rank);
     }
 
     /// A message is kept whose sender may be closing.
     pub(crate) fn note_late(&mut self, from: u32, number: u64) {
-        if let Some(closing) = self.closing.get_mut(&from) {
-            closing.messages.push_back(number);
-            self.hand_over();
+        let Some(closing) = self.closing.get_mut(&from) else {
+            return;
+        };
+        closing.messages.push_back(number);
+        // What was received meanwhile, behind one that still waits, is not to pile up.
+        if closing.messages.len() > closing.swept_above {
+            let messages = &self.messages;
+            (closing.messages).retain(|number| messages.get(*number).is_some());
+            closing.swept_above = 2 * closing.messages.len() + SWEPT_ABOVE_MIN;
         }
+        self.hand_over(from);
     }
 
-    /// Has messages of closing senders pulled, as far as there is room.
-    pub(crate) fn hand_over(&mut self) {
-        if self.closing.is_empty() {
+    /// Has messages of a closing sender pulled, as far as there is room.
+    pub(crate) fn hand_over(&mut self, rank: u32) {
+        // Out of the table meanwhile: what begins may end at once.
+        let Some(mut closing) = self.closing.remove(&rank) else {
             return;
+        };
+        while let Some(&number) = closing.messages.front()
+            && self.fetch_early(rank, closing.stranger, number)
+        {
+            closing.messages.pop_front();
         }
-        let mut all = core::mem::take(&mut self.closing);
-        let mut waits = false;
-        for (rank, closing) in &mut all {
-            while let Some(&number) = closing.messages.front()
-                && self.fetch_early(*rank, closing.stranger, number)
-            {
-                closing.messages.pop_front();
-            }
-            waits |= !closing.messages.is_empty();
+        if closing.messages.is_empty() {
+            self.waiting.remove(&rank);
+        } else {
+            self.waiting.insert(rank);
         }
-        self.closing = all;
+        self.closing.insert(rank, closing);
+        self.note_waiting();
+    }
+
+    /// Whether any waits, for another exchange that frees room.
+    pub(crate) fn note_waiting(&mut self) {
+        let waits = !self.waiting.is_empty();
         self.pulls.late.set_waiting(self.config.number, waits);
+    }
+
+    /// Room that senders share is free again: those that wait have it in turns.
+    pub(crate) fn hand_over_in_turns(&mut self) {
+        for _ in 0..self.waiting.len().min(TURNS_MAX) {
+            let next = self.waiting.range(self.next_waiting..).next();
+            let Some(rank) = next.or_else(|| self.waiting.first()).copied() else {
+                return;
+            };
+            self.next_waiting = rank.wrapping_add(1);
+            self.hand_over(rank);
+        }
     }
 
     /// Begins to pull a message into memory of the exchange's own; false: not now. What
@@ -139,10 +177,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         let (what, overlap) = (message.what, message.overlap);
         let bytes = what.total.saturating_add(OVERHEAD);
+        if bytes > self.pulls.late.share(stranger) {
+            // It waits for its receive, and holds up nothing else.
+            return true;
+        }
         if message.pushes > 0 || !self.pulls.late.take(from, stranger, bytes) {
             return false;
         }
-        let origin = core::mem::replace(&mut message.origin, Origin::Eager);
+        let mut origin = core::mem::replace(&mut message.origin, Origin::Eager);
+        if let Origin::Offer { shares, .. } = &mut origin {
+            // The sender would write to memory that is not the program's, for as long as it likes.
+            *shares = false;
+        }
         let mut body = core::mem::take(&mut message.body);
         let pushed = body.len() as u64;
         body.resize(what.total as usize, 0);
@@ -170,6 +216,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.handovers.remove(&id)
         };
         if result == Err(OpError::PeerDead)
+            && !self.is_over
             && (self.ops.receive(id))
                 .is_some_and(|it| it.selector.source.is_none() && it.slice.is_none())
         {
@@ -201,6 +248,22 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.pulls.turn.get_or_insert(other);
             self.freed = true;
         }
-        self.hand_over();
+        self.hand_over(from);
+        self.hand_over_in_turns();
+    }
+
+    /// Nothing of a closing sender waits any more; `None`: of none.
+    pub(crate) fn hand_over_no_more(&mut self, rank: Option<u32>) {
+        match rank {
+            Some(rank) => {
+                self.closing.remove(&rank);
+                self.waiting.remove(&rank);
+            }
+            None => {
+                self.closing.clear();
+                self.waiting.clear();
+            }
+        }
+        self.note_waiting();
     }
 }

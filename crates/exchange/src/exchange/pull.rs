@@ -25,8 +25,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.pulls.turn.take()
     }
 
-    /// It is this exchange's turn to ask.
+    /// It is this exchange's turn to ask, or to use room that another has freed.
     pub fn take_turn(&mut self) {
+        self.hand_over_in_turns();
         self.ask();
     }
 

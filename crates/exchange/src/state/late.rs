@@ -3,7 +3,8 @@
 
 use alloc::collections::BTreeMap;
 
-/// One sender may have this part of it, and so may all together that nobody has added.
+/// One sender may have this part of it, and so may all together that nobody has added: of those
+/// one may have this part of that.
 pub(crate) const LATE_SHARE: u64 = 8;
 
 /// What one sender has of it.
@@ -18,6 +19,9 @@ struct Held {
 pub(crate) struct Late {
     max: u64,
     held: BTreeMap<u32, Held>,
+    /// Bytes that all of them have, and those that nobody has added.
+    all: u64,
+    strangers: u64,
     /// Exchanges in which messages wait for room: a bit for each.
     waiting: u16,
 }
@@ -27,34 +31,41 @@ impl Late {
         Self {
             max,
             held: BTreeMap::new(),
+            all: 0,
+            strangers: 0,
             waiting: 0,
         }
     }
 
     /// Takes room for so many bytes of a sender's, if there is any.
     pub fn take(&mut self, from: u32, stranger: bool, bytes: u64) -> bool {
-        let (mut all, mut strangers, mut own) = (0, 0, 0);
-        for (rank, held) in &self.held {
-            all += held.bytes;
-            strangers += if held.stranger { held.bytes } else { 0 };
-            own += if *rank == from { held.bytes } else { 0 };
-        }
-        let share = self.max / LATE_SHARE;
-        let fits = own.saturating_add(bytes) <= share
-            && all.saturating_add(bytes) <= self.max
-            && !(stranger && strangers.saturating_add(bytes) > share);
+        let own = self.held.get(&from).map_or(0, |held| held.bytes);
+        let fits = own.saturating_add(bytes) <= self.share(stranger)
+            && self.all.saturating_add(bytes) <= self.max
+            && !(stranger && self.strangers.saturating_add(bytes) > self.share(false));
         if fits {
             let held = self.held.entry(from).or_insert(Held { bytes: 0, stranger });
             held.bytes += bytes;
+            self.all += bytes;
+            self.strangers += if held.stranger { bytes } else { 0 };
         }
         fits
+    }
+
+    /// What one sender may have at most.
+    pub const fn share(&self, stranger: bool) -> u64 {
+        let share = self.max / LATE_SHARE;
+        if stranger { share / LATE_SHARE } else { share }
     }
 
     /// Gives room back; returns the exchange that waits for some, if it is another than
     /// `exchange`.
     pub fn give_back(&mut self, exchange: u8, from: u32, bytes: u64) -> Option<u8> {
         if let Some(held) = self.held.get_mut(&from) {
-            held.bytes = held.bytes.saturating_sub(bytes);
+            let bytes = bytes.min(held.bytes);
+            held.bytes -= bytes;
+            self.all -= bytes;
+            self.strangers -= if held.stranger { bytes } else { 0 };
             if held.bytes == 0 {
                 self.held.remove(&from);
             }
@@ -83,14 +94,20 @@ mod tests {
         let mut late = Late::new(800);
         assert!(late.take(1, false, 100));
         assert!(!late.take(1, false, 1));
-        assert!(late.take(2, true, 60) && late.take(3, true, 40));
-        assert!(!late.take(4, true, 1));
-        assert_eq!(late.give_back(0, 2, 60), None);
-        assert!(late.take(4, true, 60));
+        // Of strangers one has an eighth of that.
+        assert!(!late.take(2, true, 13));
+        for stranger in 20..28 {
+            assert!(late.take(stranger, true, 12));
+        }
+        assert!(!late.take(28, true, 12));
+        assert_eq!(late.give_back(0, 20, 12), None);
+        assert!(late.take(28, true, 12));
+        assert_eq!(late.give_back(0, 28, 12), None);
         for known in 5..11 {
             assert!(late.take(known, false, 100));
         }
-        assert!(!late.take(11, false, 1));
+        assert!(late.take(11, false, 16));
+        assert!(!late.take(12, false, 1));
     }
 
     #[test]

@@ -115,6 +115,17 @@ impl<T> Slab<T> {
         self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut())
     }
 
+    /// The number of an entry of which `of` says so, looked for from the place of `number` on.
+    pub fn find_from(&self, number: u64, of: impl Fn(&T) -> bool) -> Option<u64> {
+        let start = (number as u32 as usize).min(self.slots.len());
+        let places = (start..self.slots.len()).chain(0..start);
+        let mut slots = places.map(|at| (at as u64, &self.slots[at]));
+        slots.find_map(|(at, slot)| {
+            let found = slot.entry.as_ref().is_some_and(&of);
+            found.then_some(u64::from(slot.generation) << 32 | at)
+        })
+    }
+
     /// Numbers and entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         (0_u64..).zip(&self.slots).filter_map(|(at, slot)| {
