@@ -3,6 +3,7 @@
 mod common;
 
 use std::future::Future;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::published::{LONG, Watched, in_time, possible};
-use common::{ALL, By, Count, config, helped, job, pair, pattern, run};
+use common::{ALL, By, Count, config, helped, job, opening, pair, pattern, peer, run};
 use portolan_engine::{
     Binding, Config, Death, Misuse, Notify, OpId, Place, PutOptions, RegisterError, RemoteKey,
     Rights, Selector, SendError, SendOptions, Space, TaggedOptions, Threads, WaitError,
@@ -367,4 +368,33 @@ fn nothing_is_registered_once_it_is_closed() {
     // SAFETY: nothing is registered.
     let cached = unsafe { e.register_cached(memory.as_mut_ptr(), 8, Rights::Both) };
     assert_eq!(cached, Err(closed));
+}
+
+#[test]
+fn packets_without_sense_keep_no_close_beyond_its_time() {
+    in_time(|| {
+        let config = Config {
+            network: true,
+            ..config()
+        };
+        let openings = [0, 1].map(|rank| opening(By::Udp, rank, &config));
+        let port = openings[0].address().port;
+        let peers = openings.each_ref().map(|it| peer(it, None));
+        let [a, b] = openings.map(|it| it.finish(&peers, None, None).unwrap());
+        // Nobody answers.
+        a.inject_tagged(1, 1, &TaggedOptions::default(), b"x")
+            .unwrap();
+        let closed = AtomicBool::new(false);
+        thread::scope(|s| {
+            s.spawn(|| {
+                let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+                while !closed.load(Relaxed) {
+                    let _ = socket.send_to(&[0x5a; 60], (Ipv4Addr::LOCALHOST, port));
+                }
+            });
+            assert_eq!(a.close(), Err(WaitError::TimedOut));
+            closed.store(true, Relaxed);
+        });
+        drop(b);
+    });
 }

@@ -86,6 +86,18 @@ fn a_space_that_is_not_open_yet_gets_what_was_sent_there() {
 }
 
 #[test]
+fn a_space_closes_towards_one_that_is_not_open_yet() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        let id = SpaceId::OTHERS[0];
+        let space = a.space(id).unwrap();
+        inject(&space, 1);
+        space.close().unwrap();
+        receive_all(by, &b.space(id).unwrap(), 0);
+    }
+}
+
+#[test]
 fn a_space_that_closes_hands_over_while_others_go_on() {
     for by in ALL {
         let (a, b) = pair(by, &helped());

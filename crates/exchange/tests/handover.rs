@@ -3,9 +3,10 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod common;
 
-use common::{Cluster, Net, Pieces};
+use common::{Cluster, Net, Pieces, Rank};
 use portolan_exchange::{
-    Config, Notify, OpError, OpId, Push, QueueId, Selector, SendOptions, Statistics,
+    Config, Did, Exchange, Incoming, Kind, Notify, OpError, OpId, Push, QueueId, Selector,
+    SendOptions, Statistics, Task,
 };
 
 const BYTES: usize = 600;
@@ -214,4 +215,107 @@ fn what_is_half_way_when_the_sender_dies_is_lost_and_nothing_else() {
     let second = receive(&mut c, &Selector::from(0, 1));
     assert_eq!(ended(&mut c, second), Some(Err(OpError::PeerDead)));
     assert_eq!(c.ranks[1].statistics(), Statistics::default());
+}
+
+#[test]
+fn an_end_that_nobody_has_taken_names_its_rank() {
+    let mut c = cluster(Config::default(), false);
+    let queue = c.ranks[1].open_queue();
+    let notify = Notify {
+        queue: Some(queue),
+        ..Notify::NONE
+    };
+    let into = Pieces(vec![vec![0; BYTES]]);
+    c.with(1, |x| x.post_receive(&anything(), into, notify));
+    inject(&mut c, 7..8, BYTES);
+    carry(&mut c);
+    c.kill(0);
+    // Its number may be nobody else's yet.
+    assert!(c.ranks[1].holds_of(0) && !c.ranks[1].holds_of(2));
+    let (done, _) = c.ranks[1].next_of(queue).expect("it has ended");
+    assert_eq!((done.peer, done.tag), (0, 7));
+    assert!(!c.ranks[1].holds_of(0));
+}
+
+#[test]
+fn what_is_too_long_to_be_handed_over_holds_up_nothing_else() {
+    let config = Config {
+        late_bytes: 8 * 3_000,
+        ..Config::default()
+    };
+    let mut c = cluster(config, false);
+    inject(&mut c, 0..6, BYTES);
+    inject(&mut c, 6..7, 9_000);
+    inject(&mut c, 7..10, BYTES);
+    closes(&mut c);
+    carry(&mut c);
+    assert!(holds(&mut c));
+    let op = receive(&mut c, &Selector::any(6));
+    carry(&mut c);
+    assert_eq!(ended(&mut c, op), Some(Ok((6, vec![6; 9_000]))));
+    assert!(!holds(&mut c));
+}
+
+/// What an exchange says, and does at once.
+fn said(x: &mut Rank) -> Vec<(Kind, Vec<u64>)> {
+    let mut all = Vec::new();
+    while let Some(task) = x.poll_task() {
+        if let Task::Send(_, message) = task {
+            all.push((message.kind, message.args().to_vec()));
+        }
+        x.did(Did::Done);
+    }
+    all
+}
+
+/// Something of rank 0 arrives.
+fn arrive(x: &mut Rank, kind: Kind, words: &[u64], payload: &[u8]) {
+    let args: Vec<u8> = words.iter().flat_map(|it| it.to_le_bytes()).collect();
+    x.arrive(&Incoming {
+        from: 0,
+        kind,
+        args: &args,
+        total: payload.len() as u64,
+        payload,
+    });
+}
+
+#[test]
+fn room_that_one_exchange_frees_is_used_by_another() {
+    let of = |number| {
+        Exchange::new(Config {
+            rank: 1,
+            size: 2,
+            number,
+            // For a sender two of its messages.
+            late_bytes: 8 * 1_500,
+            ..Config::default()
+        })
+    };
+    let (mut first, mut second): (Rank, Rank) = (of(0), of(1));
+    let bytes = BYTES as u64;
+    for op in [1, 2] {
+        arrive(&mut first, Kind::Offer, &[op, bytes, op], &[]);
+    }
+    arrive(&mut second, Kind::Offer, &[3, bytes, 3], &[]);
+    first.peer_closes(0, false);
+    let asked = said(&mut first);
+    assert_eq!(asked.len(), 2);
+    first.swap_pulls(&mut second);
+    second.peer_closes(0, false);
+    assert_eq!(said(&mut second), []);
+    first.swap_pulls(&mut second);
+    for (kind, words) in asked {
+        assert_eq!(kind, Kind::Pull);
+        arrive(&mut first, Kind::Pulled, &[words[3], words[1]], &[7; BYTES]);
+    }
+    let into = Pieces(vec![vec![0; BYTES]]);
+    let op = first.post_receive(&Selector::from(0, 1), into, Notify::NONE);
+    assert_eq!(first.is_done(op), Some(true));
+    said(&mut first);
+    assert_eq!(first.next_turn(), Some(1));
+    first.swap_pulls(&mut second);
+    second.take_turn();
+    let asked = said(&mut second);
+    assert_eq!((asked[0].0, asked[0].1[0]), (Kind::Pull, 3));
 }
