@@ -32,6 +32,16 @@ fn net() -> Net {
 /// Rank 0 has offered a message of which nothing is pushed; rank 1 receives in
 /// so many bytes. Gives both operations.
 fn offered_to(net: Net, room: usize, share_min: u64) -> (Cluster, OpId, OpId) {
+    offered_for(&Selector::from(0, 3), net, room, share_min)
+}
+
+/// The same, by a receive with this selector.
+fn offered_for(
+    selector: &Selector,
+    net: Net,
+    room: usize,
+    share_min: u64,
+) -> (Cluster, OpId, OpId) {
     let config = Config {
         secret: [5, 6],
         share_min,
@@ -50,8 +60,7 @@ fn offered_to(net: Net, room: usize, share_min: u64) -> (Cluster, OpId, OpId) {
     let from = Pieces(vec![content()]);
     let sent = c.post_send(0, 1, 3, &SendOptions::default(), from);
     let into = Pieces(vec![vec![0; room]]);
-    let selector = Selector::any(3);
-    let op = c.with(1, |x| x.post_receive(&selector, into, Notify::default()));
+    let op = c.with(1, |x| x.post_receive(selector, into, Notify::default()));
     c.carry((0, 1, Stream::Requests), 64, |_, _| {});
     (c, sent.expect("the rank is alive"), op)
 }
@@ -285,6 +294,33 @@ fn memory_comes_back_when_nobody_writes_to_it() {
         assert!(!told || bytes == content());
         assert!(c.net.published.is_empty() && !c.ranks[1].has_backlog());
         c.is_idle(1);
+    }
+}
+
+#[test]
+fn a_receive_from_anybody_stands_again_when_nobody_writes_to_it() {
+    for closes in [false, true] {
+        let (mut c, _, op) = offered_for(&Selector::any(3), net(), BYTES, 0);
+        move_one(&mut c, 1);
+        c.net.trouble.busy = 100;
+        c.kill(0);
+        if closes {
+            c.with(1, |x| x.close());
+        }
+        assert!(!c.ranks[1].cancel(op), "somebody still writes");
+        c.net.trouble.busy = 0;
+        c.with(1, |x| x.resume());
+        // It stands in no exchange that is over.
+        assert_eq!(c.ranks[1].is_done(op), Some(closes));
+        assert_eq!(c.ranks[1].cancel(op), !closes);
+        let (done, _) = received(&mut c, op);
+        let expected = if closes {
+            OpError::PeerDead
+        } else {
+            OpError::Cancelled
+        };
+        assert_eq!(done.result, Err(expected));
+        assert!(c.net.published.is_empty() && c.ranks[1].is_left());
     }
 }
 
