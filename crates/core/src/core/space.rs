@@ -210,7 +210,7 @@ impl Core {
         (self.closing, self.own_is_over) = (true, true);
     }
 
-    /// Whoever opened a space is done with it, and sends nothing new.
+    /// Begins to close a space: nothing new is sent in it, and what comes to its ports is refused.
     pub fn refuse_space(&mut self, id: SpaceId) {
         self.own_is_over |= id == SpaceId::PROGRAM;
         if let Some(space) = self.space(id) {

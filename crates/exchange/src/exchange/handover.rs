@@ -54,8 +54,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.held.is_some()
     }
 
-    /// Whoever had this exchange begins to close it: messages that are offered and that no
-    /// receive has met are not wanted any more, and their senders need not wait.
+    /// Begins to close: messages that are offered and that no receive has met are not wanted any
+    /// more, and their senders need not wait.
     pub fn refuse_offers(&mut self) {
         self.is_refusing = true;
         self.hand_over_no_more(None);

@@ -275,7 +275,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let (what, origin, lost) = (message.what, message.origin, message.lost);
         let (pushes, overlap) = (message.pushes, message.overlap);
-        // Of a message that is being handed over the body comes in one.
+        // The body of a message that is being handed over comes in one piece.
         let pushed = match origin {
             Origin::Eager => what.total,
             _ => message.body.len() as u64,

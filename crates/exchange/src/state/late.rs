@@ -94,7 +94,7 @@ mod tests {
         let mut late = Late::new(800);
         assert!(late.take(1, false, 100));
         assert!(!late.take(1, false, 1));
-        // Of strangers one has an eighth of that.
+        // One stranger has an eighth of that.
         assert!(!late.take(2, true, 13));
         for stranger in 20..28 {
             assert!(late.take(stranger, true, 12));

@@ -146,7 +146,7 @@ pub(crate) const SHARES: u64 = 1 << 62;
 /// The bytes of its second push.
 pub(crate) const SECOND: u64 = (1 << 48) - 1;
 
-/// Of the word that ends an offer: the receiver closes, and has not received the message.
+/// Second word of *done*: the receiver closes, and has not received the message.
 pub(crate) const UNWANTED: u64 = 1;
 
 /// Of an access: it waits until the initiator's puts before it are there.
