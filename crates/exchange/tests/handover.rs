@@ -33,7 +33,7 @@ fn carry(c: &mut Cluster) {
     }
 }
 
-/// Of a send with these nobody hears, but where it fails.
+/// Options of a send whose end is reported only where it fails.
 fn injected() -> SendOptions {
     let notify = Notify {
         queue: Some(QueueId(0)),
@@ -193,7 +193,7 @@ fn of_two_that_close_at_once_neither_waits_for_the_other() {
     inject(&mut c, 20..40, BYTES);
     carry(&mut c);
     assert!(!holds(&mut c));
-    // Whoever waits for the end of a send hears why it failed.
+    // A send whose end is waited for fails when the receiver is gone.
     assert_eq!(c.ranks[0].is_done(plain), Some(false));
     c.kill(1);
     let (done, _) = c.ranks[0].take(plain).expect("it has ended");

@@ -57,7 +57,10 @@ impl Core {
             });
         let each = (0..SPACES).map(SpaceId::at);
         for space in each.filter(|id| spaces & u64::from(id.bit()) != 0) {
-            on.matched.open(&self.settings, &self.lanes, space);
+            // A stranger makes us keep nothing for a space that no program has opened.
+            if !stranger {
+                on.matched.open(&self.settings, &self.lanes, space);
+            }
             if let Some(part) = on.matched.at(space) {
                 part.exchange.peer_closes(rank, stranger);
             }
