@@ -344,7 +344,9 @@ impl Job {
             .transpose()?;
         let mut notices = VecDeque::new();
         while segment.is_some() && doorbells.len() <= membership.local_ranks.len() {
-            let Received { bytes, descriptors } = hear(socket.as_fd())?;
+            let Received {
+                bytes, descriptors, ..
+            } = hear(socket.as_fd())?;
             match decode(&bytes).ok_or(BootError::Garbled)? {
                 ToRank::Doorbells => doorbells.extend(descriptors),
                 ToRank::Abort { why } => return Err(BootError::Aborted(why)),

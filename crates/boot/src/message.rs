@@ -319,7 +319,8 @@ impl GaveUp {
 /// From rank to launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
-    /// First of all.
+    /// First of all. Launchers of version 10 and before believed the process id; now the kernel
+    /// tells it.
     Hello { versions: Versions, pid: u32 },
     /// The rank's endpoint has this address, and here is its key check.
     Join {

@@ -441,6 +441,17 @@ impl Condition {
     }
 }
 
+/// Whether process `pid` is of the caller's pid namespace, so that its neighbours there know it
+/// by that number too. See proc_pid_status(5): `NSpid` has a number for each namespace.
+#[must_use]
+pub fn is_of_our_pid_namespace(pid: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return false;
+    };
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.is_some_and(|it| it.split_ascii_whitespace().count() == 1)
+}
+
 /// Our own process id, as our pid namespace names it.
 #[must_use]
 pub fn own_pid() -> u32 {

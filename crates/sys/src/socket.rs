@@ -1,15 +1,15 @@
 //! Messages and descriptors over unix sockets that keep message borders.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::mem::{MaybeUninit, zeroed};
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
-    SocketType, accept_with, bind, connect, recvmsg, sendmsg, shutdown, socket_with, socketpair,
-    sockopt,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, connect, sendmsg, shutdown, socket_with,
+    socketpair, sockopt,
 };
 
 pub use crate::closing::admit_descriptors;
@@ -28,6 +28,9 @@ pub struct Received {
     pub bytes: Vec<u8>,
     /// What came with it.
     pub descriptors: Vec<OwnedFd>,
+    /// The process that sent it; none where this end does not [ask](ask_for_senders), and where
+    /// this pid namespace does not see that process.
+    pub sender: Option<NonZeroU32>,
 }
 
 /// A connected pair that keeps message borders; both close-on-exec.
@@ -38,6 +41,15 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         SocketFlags::CLOEXEC,
         None,
     )?)
+}
+
+/// Has the kernel say which process has sent each message that comes to this end from now on
+/// (`SO_PASSCRED`).
+///
+/// # Errors
+/// What `setsockopt` answers.
+pub fn ask_for_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(sockopt::set_socket_passcred(socket, true)?)
 }
 
 /// Whether a descriptor is one end of such a pair.
@@ -143,11 +155,23 @@ pub fn send_parts(
 /// all is read. `WouldBlock` if `wait` is false and none waits.
 pub fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<Received>> {
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
-    let got = receive_into(socket, &mut bytes, wait)?;
-    Ok(got.map(|(length, descriptors)| {
-        bytes.truncate(length);
-        Received { bytes, descriptors }
-    }))
+    let got = receive_with_sender(socket, &mut bytes, wait)?;
+    Ok(got.map(
+        |(
+            length,
+            Beside {
+                descriptors,
+                sender,
+            },
+        )| {
+            bytes.truncate(length);
+            Received {
+                bytes,
+                descriptors,
+                sender,
+            }
+        },
+    ))
 }
 
 /// The same into the caller's memory, which has room for any message; gives how
@@ -157,40 +181,92 @@ pub fn receive_into(
     bytes: &mut [u8],
     wait: bool,
 ) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut flags = RecvFlags::CMSG_CLOEXEC;
-    flags.set(RecvFlags::DONTWAIT, !wait);
+    let got = receive_with_sender(socket, bytes, wait)?;
+    Ok(got.map(|(length, beside)| (length, beside.descriptors)))
+}
+
+fn receive_with_sender(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    wait: bool,
+) -> io::Result<Option<(usize, Beside)>> {
+    const SPACE: usize =
+        rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX), ScmCredentials(1)).div_ceil(8);
+    // Aligned as the headers in it.
+    let mut space = [0_u64; SPACE];
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: it is plain data.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = space.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&space);
+    let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
     let got = loop {
-        match recvmsg(
-            socket.as_fd(),
-            &mut [IoSliceMut::new(bytes)],
-            &mut control,
-            flags,
-        ) {
-            Err(Errno::INTR) => {}
+        // SAFETY: the kernel writes to `bytes` and `space`, which live beyond the call, as much
+        // as `header` says that there is room for.
+        let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+        if let Ok(got) = usize::try_from(got) {
+            break got;
+        }
+        let error = io::Error::last_os_error();
+        match Errno::from_io_error(&error) {
+            Some(Errno::INTR) => {}
             // A peer that died with unread messages resets the pair.
-            Err(Errno::CONNRESET) => return Ok(None),
-            other => break other?,
+            Some(Errno::CONNRESET) => return Ok(None),
+            _ => return Err(error),
         }
     };
-    let mut descriptors = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = message {
-            descriptors.extend(fds);
-        }
-    }
-    if got
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
+    // SAFETY: the kernel has just filled it, and `space`, to which it points.
+    let beside = unsafe { Beside::take(&header) };
+    if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
         // Descriptors are cut off where the process may open no more.
         return Err(io::Error::other(
             "a message with descriptors was cut short; raise the limit of open files (ulimit -n)",
         ));
     }
-    if got.bytes == 0 {
-        return Ok(None);
+    Ok((got != 0).then_some((got, beside)))
+}
+
+/// What the kernel has put beside a message.
+#[derive(Default)]
+struct Beside {
+    descriptors: Vec<OwnedFd>,
+    sender: Option<NonZeroU32>,
+}
+
+impl Beside {
+    /// # Safety
+    /// `recvmsg` has filled `header`, whose control memory still lives, and nobody has taken the
+    /// descriptors in it.
+    unsafe fn take(header: &libc::msghdr) -> Self {
+        let mut beside = Self::default();
+        // SAFETY: the kernel has written whole headers, each with as many bytes as it says; the
+        // descriptors are new and ours.
+        unsafe {
+            let mut next = libc::CMSG_FIRSTHDR(header);
+            while let Some(found) = next.as_ref() {
+                let data = libc::CMSG_DATA(next);
+                let bytes = found.cmsg_len - libc::CMSG_LEN(0) as usize;
+                match (found.cmsg_level, found.cmsg_type) {
+                    (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                        let all = 0..bytes / size_of::<RawFd>();
+                        let each = all.map(|i| data.cast::<RawFd>().add(i).read_unaligned());
+                        let owned = each.map(|fd| OwnedFd::from_raw_fd(fd));
+                        beside.descriptors.extend(owned);
+                    }
+                    (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                        let who = data.cast::<libc::ucred>().read_unaligned();
+                        beside.sender = NonZeroU32::new(who.pid.cast_unsigned());
+                    }
+                    _ => {}
+                }
+                next = libc::CMSG_NXTHDR(header, next);
+            }
+        }
+        beside
     }
-    Ok(Some((got.bytes, descriptors)))
 }

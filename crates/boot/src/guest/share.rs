@@ -159,7 +159,9 @@ impl Neighbours<'_> {
             wait(host.as_fd(), until).map_err(said(listening))?;
             let got = socket::receive(host.as_fd(), false).map_err(said(listening))?;
             match got {
-                Some(Received { bytes, descriptors }) if bytes == [TAKE] => {
+                Some(Received {
+                    bytes, descriptors, ..
+                }) if bytes == [TAKE] => {
                     if descriptors.is_empty() {
                         return Err(format!("{listening}: nothing came"));
                     }

@@ -414,7 +414,7 @@ mod tests {
     use super::*;
     use crate::launch::plan::Greeting;
     use crate::launch::{Place, SharedMemory};
-    use crate::message::How;
+    use crate::message::{How, ToLauncher, key_check};
     use crate::{Congestion, LinkChoice, Security, Suite, Versions};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -563,6 +563,56 @@ mod tests {
         let farewell = Order::Said(ToHost::Farewell).encode();
         launcher.write_all(&farewell).unwrap();
         agent.join().unwrap().unwrap();
+    }
+
+    /// What an agent reports of a rank that joins by hand, and claims to be process 1, after the
+    /// program `before`: the process that joined, and the one that the agent started.
+    fn joined(before: &[&str]) -> (u32, u32) {
+        let versions = Versions::ours();
+        let hello = ToLauncher::Hello { versions, pid: 1 }.encode();
+        let secret = Hidden::new().unwrap();
+        let check = key_check(&secret, 1, Security::Encrypt, Suite::Aes128Gcm);
+        let address = [7; 64];
+        let join = ToLauncher::Join { address, check }.encode();
+        // Each argument is written as one message.
+        let script = r#"n=${PORTOLAN_JOB#fd:}; for m; do printf "$m" >&$n; done; sleep 1000"#;
+        let escaped = |message: Vec<u8>| -> String {
+            let octal = |byte: &u8| format!("\\{byte:03o}");
+            message.iter().map(octal).collect()
+        };
+        let (hello, join) = (escaped(hello), escaped(join));
+        let words = [before, &["bash", "-c", script, "-", &hello, &join]].concat();
+        let (mut launcher, agent) = agent();
+        launcher.write_all(&start(&words)).unwrap();
+        let mut frames = Frames::default();
+        let mut started = 0;
+        let joined = loop {
+            match hear(&mut launcher, &mut frames).expect("not yet over") {
+                Report::Said(FromHost::Started { pid, .. }) => started = pid,
+                Report::Joined { pid, .. } => break pid,
+                Report::Said(FromHost::Ended { how, .. }) => panic!("it ended: {how}"),
+                _ => {}
+            }
+        };
+        drop(launcher);
+        let _ = agent.join().unwrap();
+        (joined, started)
+    }
+
+    #[test]
+    fn the_kernel_says_which_process_joins() {
+        let (joined, started) = joined(&[]);
+        assert_eq!(joined, started);
+    }
+
+    #[test]
+    fn a_process_of_another_pid_namespace_joins_without_a_number() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("*** PROCESSES OF OTHER PID NAMESPACES DID NOT JOIN: needs root ***");
+            return;
+        }
+        let (joined, _) = joined(&["unshare", "--pid", "--fork", "--kill-child"]);
+        assert_eq!(joined, 0);
     }
 
     #[test]

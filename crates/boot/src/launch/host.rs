@@ -7,12 +7,14 @@ mod newcomers;
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use portolan_sys::memory::Hidden;
+use portolan_sys::process::is_of_our_pid_namespace;
 use portolan_sys::shared_doorbell::SharedDoorbells;
-use portolan_sys::socket::{self, DESCRIPTORS_MAX};
+use portolan_sys::socket::{self, DESCRIPTORS_MAX, Received};
 use rustix::event::epoll;
 use rustix::process::Signal;
 
@@ -444,7 +446,7 @@ impl Host {
         self.ranks[index].flush(&self.descriptors);
         while let Some(control) = &self.ranks[index].control {
             match socket::receive(control.as_fd(), false) {
-                Ok(Some(message)) => self.handle_message(index, &message.bytes)?,
+                Ok(Some(message)) => self.handle_message(index, &message)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Ok(None) | Err(_) => self.close_control(index),
             }
@@ -453,10 +455,11 @@ impl Host {
         Ok(())
     }
 
-    fn handle_message(&mut self, index: usize, bytes: &[u8]) -> io::Result<()> {
+    fn handle_message(&mut self, index: usize, message: &Received) -> io::Result<()> {
         let rank = self.ranks[index].place.rank;
-        match decode(bytes) {
-            Some(ToLauncher::Hello { versions, pid }) => {
+        match decode(&message.bytes) {
+            Some(ToLauncher::Hello { versions, .. }) => {
+                let pid = message.sender.map_or(0, NonZeroU32::get);
                 self.handle_hello(index, versions, pid)?;
             }
             Some(ToLauncher::Lanes(lanes)) => self.say(FromHost::Lanes { rank, lanes }),
@@ -583,7 +586,11 @@ impl Host {
         }
         self.ranks[index].has_come = true;
         self.bind_host_ports();
-        let pid = self.ranks[index].greeted.unwrap_or_default();
+        // Its neighbours copy from and to the process of this number. In a pid namespace of its
+        // own it has another, or they have.
+        let greeted = self.ranks[index].greeted;
+        let pid = greeted.filter(|&pid| is_of_our_pid_namespace(pid));
+        let pid = pid.unwrap_or_default();
         self.reports
             .push_back(Report::Joined { rank, pid, address });
     }

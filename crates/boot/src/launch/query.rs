@@ -205,7 +205,8 @@ impl Host {
     pub(super) fn view(&self, look: Look) -> HostView {
         let mut left = remote_statistics::NUMBERS_MAX;
         let rank = |rank: &super::rank::Rank| {
-            let pid = rank.greeted.unwrap_or_else(|| rank.pid());
+            let seen = rank.greeted.filter(|&pid| pid != 0);
+            let pid = seen.unwrap_or_else(|| rank.pid());
             let phase = match (rank.ended, rank.left, rank.joined, rank.greeted) {
                 (Some(how), ..) => Phase::Ended(how),
                 (None, true, ..) => Phase::Left,

@@ -74,7 +74,8 @@ pub(super) struct Rank {
     pub control: Option<OwnedFd>,
     /// Messages for which its socket had no room.
     queue: VecDeque<(Rc<[u8]>, With)>,
-    /// It has attached; its process id as it says.
+    /// The process that has attached, as the kernel says; 0 where this pid namespace does not
+    /// see it.
     pub greeted: Option<u32>,
     /// It has told its address.
     pub has_come: bool,
@@ -95,6 +96,7 @@ impl Rank {
     /// Starts one rank with its end of a control socket.
     pub fn spawn(place: Place, mut command: Command) -> io::Result<Self> {
         let (ours, theirs) = socket::pair()?;
+        socket::ask_for_senders(ours.as_fd())?;
         // It must outlive exec, also that of a wrapping script, until the program
         // attaches. Only this thread starts processes, so no other child gets it.
         fcntl_setfd(&theirs, FdFlags::empty())?;

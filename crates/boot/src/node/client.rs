@@ -174,7 +174,9 @@ impl NodeService {
             Ok(None) => socket::receive(self.0.as_fd(), true),
             received => received,
         };
-        let Received { bytes, descriptors } = match received {
+        let Received {
+            bytes, descriptors, ..
+        } = match received {
             Ok(Some(received)) => received,
             Ok(None) => return Err(NodeError::Gone),
             Err(error) => return Err(failed(sent.err().unwrap_or(error))),

@@ -167,7 +167,10 @@ pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option
     };
     let control = open().map_err(said("reaching"))?;
     let got = socket::receive(control.as_fd(), false).map_err(said("hearing"))?;
-    let Some(Received { bytes, descriptors }) = got else {
+    let Some(Received {
+        bytes, descriptors, ..
+    }) = got
+    else {
         return Err("the agent does not know this process".to_owned());
     };
     if !matches!(decode(&bytes), Some(ToRank::Watched)) {
