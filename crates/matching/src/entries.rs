@@ -56,15 +56,16 @@ impl<T> Entries<T> {
     }
 
     /// Adds one at its place by `number`, which may be less than those of others with its key.
+    /// That takes a step for each of those that stay before it.
     pub fn insert(&mut self, number: u64, key: Key, what: T) -> Ticket {
-        let younger = |it: &Entry<'_, T>| it.key == key && it.ticket.number > number;
-        let mut later: Vec<Ticket> = self.iter().filter(younger).map(|it| it.ticket).collect();
-        later.sort_unstable();
-        let remove = |ticket: Ticket| (ticket.slot, self.index.remove(ticket.slot));
-        let later: Vec<_> = later.into_iter().map(remove).collect();
+        let elder = |slot: &u32| self.get(*slot).is_some_and(|it| it.ticket.number < number);
+        let mut after = self.index.first(&key);
+        while let Some(slot) = after.filter(elder) {
+            after = self.index.next(slot);
+        }
         let ticket = self.add(number, key, what);
-        for (slot, held) in later {
-            self.index.add(slot, key, held);
+        if let Some(after) = after {
+            self.index.put_before(ticket.slot, after);
         }
         ticket
     }

@@ -211,26 +211,59 @@ impl<T: Default> Index<T> {
         if before == NONE {
             return load;
         }
-        // It was the first of its key: the next takes its place in the chain.
-        let heir = if alone {
+        // It was the first of its key.
+        if alone {
             self.keys -= 1;
-            after
+            self.follow(before, after);
         } else {
-            self.nodes[younger as usize].after = after;
-            if after != NONE {
-                self.nodes[after as usize].before = younger;
-            }
-            younger
-        };
-        if before & BUCKET == 0 {
-            self.nodes[before as usize].after = heir;
-        } else {
-            self.heads[(before & !BUCKET) as usize] = heir;
-        }
-        if heir != NONE {
-            self.nodes[heir as usize].before = before;
+            self.replace(slot, younger);
         }
         load
+    }
+
+    /// Has `next` follow in a chain on what is before it: an entry or the bucket.
+    fn follow(&mut self, before: u32, next: u32) {
+        if before & BUCKET == 0 {
+            self.nodes[before as usize].after = next;
+        } else {
+            self.heads[(before & !BUCKET) as usize] = next;
+        }
+        if next != NONE {
+            self.nodes[next as usize].before = before;
+        }
+    }
+
+    /// Another of its key takes the place of the first in the chain.
+    fn replace(&mut self, first: u32, heir: u32) {
+        let Node { before, after, .. } = self.nodes[first as usize];
+        self.nodes[first as usize].before = NONE;
+        self.follow(before, heir);
+        self.nodes[heir as usize].after = after;
+        if after != NONE {
+            self.nodes[after as usize].before = heir;
+        }
+    }
+
+    /// The entry of the same key that follows on this one.
+    pub fn next(&self, slot: u32) -> Option<u32> {
+        let next = self.nodes[slot as usize].younger;
+        let is_first = next == slot || self.nodes[next as usize].before != NONE;
+        (!is_first).then_some(next)
+    }
+
+    /// Puts the last entry of a key before another of it.
+    pub fn put_before(&mut self, last: u32, other: u32) {
+        if self.nodes[other as usize].before != NONE {
+            // In the ring it stands there already.
+            return self.replace(other, last);
+        }
+        let Node { elder, younger, .. } = self.nodes[last as usize];
+        self.nodes[elder as usize].younger = younger;
+        self.nodes[younger as usize].elder = elder;
+        let elder = replace(&mut self.nodes[other as usize].elder, last);
+        self.nodes[elder as usize].younger = last;
+        let node = &mut self.nodes[last as usize];
+        (node.elder, node.younger) = (elder, other);
     }
 
     /// Doubles the buckets.
@@ -309,6 +342,32 @@ mod tests {
                     index.remove(slot);
                 }
                 assert_eq!(index.first(&key(tag.into())), None);
+            }
+            assert_eq!((chains(&index), index.keys), ((0, 0), 0));
+        }
+    }
+
+    #[test]
+    fn the_last_of_a_key_goes_before_any_other() {
+        for at in 0..5 {
+            // One bucket's chain has several keys.
+            let mut index = Index::new([3, 4]);
+            (0..5 * 16).for_each(|slot| index.add(slot, key(u64::from(slot) % 16), ()));
+            for tag in 0..16 {
+                let last = 5 * 16 + tag;
+                index.add(last, key(tag.into()), ());
+                index.put_before(last, 16 * at + tag);
+            }
+            for tag in 0..16 {
+                let first = index.first(&key(tag.into()));
+                let found = core::iter::successors(first, |&slot| index.next(slot));
+                let mut all: Vec<u32> = (0..5).map(|row| 16 * row + tag).collect();
+                all.insert(at as usize, 5 * 16 + tag);
+                assert_eq!(found.collect::<Vec<_>>(), all);
+                for slot in all {
+                    assert_eq!(index.first(&key(tag.into())), Some(slot));
+                    index.remove(slot);
+                }
             }
             assert_eq!((chains(&index), index.keys), ((0, 0), 0));
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::envelope::{Envelope, Selector};
 use crate::posted::Posted;
-use crate::ticket::{MessageTicket, ReceivePlace, ReceiveTicket, Ticket};
+use crate::ticket::{MessageTicket, ReceivePlace, ReceiveTicket};
 use crate::unexpected::Unexpected;
 
 /// A receive and the message that it took. Both are the caller's again.
@@ -76,9 +76,14 @@ impl<R, M> Matcher<R, M> {
     /// or waits.
     pub fn post(&mut self, selector: Selector, receive: R) -> Post<R, M> {
         let number = self.number();
-        self.post_by(&selector, receive, |posted, receive| {
-            posted.add(number, &selector, receive)
-        })
+        match self.claim(&selector) {
+            Some((envelope, message)) => Post::Matched(Match {
+                receive,
+                message,
+                envelope,
+            }),
+            None => Post::Posted(ReceiveTicket(self.posted.add(number, &selector, receive))),
+        }
     }
 
     /// The place among all others of the receive that was posted last.
@@ -88,34 +93,16 @@ impl<R, M> Matcher<R, M> {
         ReceivePlace(self.next)
     }
 
-    /// A receive stands again at its place, though it had matched: as [`Matcher::post`], but
-    /// before those that were posted after it.
-    pub fn post_again(
+    /// A receive that had matched waits again at its place, before those that were posted after
+    /// it; the caller has seen that no message fits. Of several the one that was posted last
+    /// comes first: then none is in another's way.
+    pub fn wait_again(
         &mut self,
         place: ReceivePlace,
-        selector: Selector,
-        receive: R,
-    ) -> Post<R, M> {
-        self.post_by(&selector, receive, |posted, receive| {
-            posted.insert(place.0, &selector, receive)
-        })
-    }
-
-    #[inline]
-    fn post_by(
-        &mut self,
         selector: &Selector,
         receive: R,
-        wait: impl FnOnce(&mut Posted<R>, R) -> Ticket,
-    ) -> Post<R, M> {
-        match self.claim(selector) {
-            Some((envelope, message)) => Post::Matched(Match {
-                receive,
-                message,
-                envelope,
-            }),
-            None => Post::Posted(ReceiveTicket(wait(&mut self.posted, receive))),
-        }
+    ) -> ReceiveTicket {
+        ReceiveTicket(self.posted.insert(place.0, selector, receive))
     }
 
     /// A message: the receive that was posted first of those that it fits

@@ -95,25 +95,39 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// Receives from anybody whose message was lost stand again at their places.
     pub(crate) fn stand_again(&mut self) {
-        for id in core::mem::take(&mut self.again) {
-            let Some(receive) = self.ops.receive(id) else {
+        let again = core::mem::take(&mut self.again);
+        let place = |id: OpId| Some((self.ops.receive(id)?.place, id));
+        let mut again: Vec<_> = again.into_iter().filter_map(place).collect();
+        again.sort_unstable();
+        again.retain(|(_, id)| !self.meet_another(*id));
+        for (place, id) in again.into_iter().rev() {
+            let Some(selector) = self.ops.receive(id).map(|receive| receive.selector) else {
                 continue;
             };
-            receive.stage = ReceiveStage::Posted(None);
-            let (selector, place) = (receive.selector, receive.place);
-            self.ops.set_awaits(id, NOBODY);
-            if let Some(op) = self.ops.get_mut(id) {
-                (op.tag, op.data) = (selector.tag, None);
-            }
-            match self.matcher.post_again(place, selector, id) {
-                Post::Matched(met) => self.join(id, met.message),
-                Post::Posted(ticket) => {
-                    if let Some(receive) = self.ops.receive(id) {
-                        receive.stage = ReceiveStage::Posted(Some(ticket));
-                    }
-                }
+            let ticket = self.matcher.wait_again(place, &selector, id);
+            if let Some(receive) = self.ops.receive(id) {
+                receive.stage = ReceiveStage::Posted(Some(ticket));
             }
         }
+    }
+
+    /// Has a receive whose message was lost take another that waits.
+    fn meet_another(&mut self, id: OpId) -> bool {
+        let Some(receive) = self.ops.receive(id) else {
+            return true;
+        };
+        receive.stage = ReceiveStage::Posted(None);
+        let selector = receive.selector;
+        self.ops.set_awaits(id, NOBODY);
+        if let Some(op) = self.ops.get_mut(id) {
+            (op.tag, op.data) = (selector.tag, None);
+        }
+        let claimed = self.matcher.claim(&selector);
+        let is_met = claimed.is_some();
+        if let Some((_, message)) = claimed {
+            self.join(id, message);
+        }
+        is_met
     }
 
     pub(crate) fn new_receive(
