@@ -189,11 +189,15 @@ fn handed(socket: BorrowedFd<'_>, descriptors: &mut Vec<OwnedFd>, us: [u8; 2]) -
         && Pidfd::check(process.as_fd()).is_ok();
     let three: Vec<OwnedFd> = if fit { take(descriptors) } else { return None };
     let [memory, ringer, process]: [OwnedFd; 3] = three.try_into().ok()?;
+    let process = Pidfd::from_other(process).ok()?;
+    // Whoever made the socket may have passed it on and ended, and its number be another's.
+    let pid = peer(socket).ok()?.pid;
+    let pid = pid.filter(|pid| process.number() == Some(*pid));
     Some(Handed {
         memory,
         ringer: Ringer::try_from(ringer).ok()?,
-        process: Pidfd::from_other(process).ok()?,
-        pid: peer(socket).ok()?.pid.map_or(0, NonZeroU32::get),
+        process,
+        pid: pid.map_or(0, NonZeroU32::get),
         us: u16::from_le_bytes(us),
     })
 }

@@ -176,6 +176,17 @@ impl Pidfd {
         }
     }
 
+    /// The process's number in the pid namespace of this `/proc`; none once it has ended, or where
+    /// the kernel does not say.
+    #[must_use]
+    pub fn number(&self) -> Option<NonZeroU32> {
+        let info = format!("/proc/thread-self/fdinfo/{}", self.0.as_raw_fd());
+        let info = std::fs::read_to_string(info).ok()?;
+        // -1 of one that was waited for, 0 of one that is not seen here.
+        let number = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        number.trim().parse().ok()
+    }
+
     /// Whether the process has ended. Of a killed one this turns true only
     /// when its memory has been torn down, which takes long for a large one.
     #[must_use]
@@ -462,6 +473,18 @@ pub fn own_pid() -> u32 {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn a_descriptor_tells_the_number_of_its_process_until_that_has_ended() {
+        let own = Pidfd::open(own_pid()).unwrap();
+        assert_eq!(own.number(), NonZeroU32::new(own_pid()));
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Pidfd::open(child.id()).unwrap();
+        assert_eq!(process.number(), NonZeroU32::new(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(process.number(), None);
+    }
 
     #[test]
     fn each_thread_counts_its_own_sleeps() {

@@ -1,14 +1,14 @@
 // Endpoints outside of a job: several in one process, which add and remove each other by LINK.
 
 use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use portolan::{
     AddPeerError, Binding, Config, Death, Ended, Endpoint, Event, Gather, Memory, Misuse, Notify,
-    OpError, OpId, Place, PutOptions, RemoteKey, Rights, Salt, Selector, SendError, SendOptions, TaggedOptions,
-    Threads, WaitError,
+    OpError, OpId, Place, PutOptions, RemoteKey, Rights, Salt, Selector, SendError, SendOptions,
+    SpaceId, TaggedOptions, Threads, WaitError,
 };
 use portolan_sys::process::cma_permitted;
 
@@ -161,6 +161,50 @@ fn messages_of_all_kinds_go_between_strangers() {
     assert_eq!(direct, can);
 }
 
+/// Sends messages of which no end is reported to a space that the receiver has not opened, and
+/// closes; `known`: the receiver has added the sender. Gives how the close ended.
+fn close_towards_no_space(known: bool) -> Result<(), WaitError> {
+    let config = Config::default().set("close_ms", "1000");
+    let several = Config::default().threads(Threads::Serialized);
+    let (a, b) = (open_with(config.set("helper", "off")), open_with(several));
+    let heard = listen(&b);
+    let there = a.add_peer(&b.address()).unwrap();
+    a.send(there, PORT, &[1]).unwrap();
+    until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
+    if known {
+        b.add_peer(&a.address()).unwrap();
+    }
+    let id = SpaceId::OTHERS[0];
+    let space = a.space(id).unwrap();
+    let long = vec![1_u8; 100_000];
+    space
+        .inject_tagged(there, 1, &TaggedOptions::default(), &long)
+        .unwrap();
+    let over = AtomicBool::new(false);
+    let closed = std::thread::scope(|s| {
+        s.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                b.progress().unwrap();
+            }
+        });
+        drop(a);
+        let closed = space.close();
+        over.store(true, Ordering::Relaxed);
+        closed
+    });
+    if known {
+        let (at, any) = (b.space(id).unwrap(), Selector::any(1));
+        at.receive_tagged(&any, &mut vec![0; 100_000]).unwrap();
+    }
+    closed
+}
+
+#[test]
+fn who_was_added_hands_over_to_a_space_that_is_not_open_and_a_stranger_does_not() {
+    assert_eq!(close_towards_no_space(true), Ok(()));
+    assert_eq!(close_towards_no_space(false), Err(WaitError::TimedOut));
+}
+
 /// What a stranger that was given no key may try: keys that a program chooses, and those that
 /// followed from the address once. A life was turned and mixed with a count.
 fn guesses(address: &[u8; 64], registered: u64) -> Vec<RemoteKey> {
@@ -176,7 +220,14 @@ fn guesses(address: &[u8; 64], registered: u64) -> Vec<RemoteKey> {
         RemoteKey::from_bytes((u128::from(salt) << 64 | u128::from(key)).to_le_bytes())
     };
     salts
-        .flat_map(|salt| [both(!salt, salt), both(!salt, 0), both(0, salt), both(1, salt)])
+        .flat_map(|salt| {
+            [
+                both(!salt, salt),
+                both(!salt, 0),
+                both(0, salt),
+                both(1, salt),
+            ]
+        })
         .chain((0..4).map(RemoteKey::any))
         .collect()
 }
@@ -187,7 +238,9 @@ fn a_strangers_guesses_of_keys_are_refused() {
     let both = [&a, &b];
     let register = |key, admission| {
         let region = b.register(vec![7_u8; 64], key, admission);
-        b.remote_key(region.map_err(|(e, _)| e).unwrap()).unwrap().unwrap()
+        b.remote_key(region.map_err(|(e, _)| e).unwrap())
+            .unwrap()
+            .unwrap()
     };
     let rights = Rights::Both;
     let own = [None, Some(0), Some(1), None].map(|key| register(key, rights.into()));
@@ -489,9 +542,7 @@ fn released_peers_make_room() {
         let before = heard.count.load(Ordering::Relaxed);
         let there = ep.add_peer(&hub.address()).unwrap();
         ep.send(there, PORT, &[1]).unwrap();
-        until(&[ep, &hub], || {
-            heard.count.load(Ordering::Relaxed) > before
-        });
+        until(&[ep, &hub], || heard.count.load(Ordering::Relaxed) > before);
     };
     let mut all = Vec::new();
     for n in 0..16 {
@@ -511,7 +562,9 @@ fn released_peers_make_room() {
     let told = watch(&hub);
     drop(dead);
     let why = Death::Closed;
-    until(&[&hub], || has(&told, Event::PeerDead { rank, why, lost: 0 }));
+    until(&[&hub], || {
+        has(&told, Event::PeerDead { rank, why, lost: 0 })
+    });
     hub.release_peer(rank).unwrap();
     let nobody = Err(Misuse::BadRank);
     until(&[&hub], || hub.release_peer(rank) == nobody);
