@@ -181,6 +181,13 @@ fn a_get_keeps_the_size_of_its_requests() {
 
 /// Offers of all others to rank 0, which asks; bytes that are asked for.
 fn asked_of(senders: u32, window: u64, chunk: u64) -> u64 {
+    let (c, _) = offers_of(senders, window, chunk, 0);
+    c.ranks[0].statistics().pulled_bytes
+}
+
+/// The same, where rank 0 knows one of the others; none of the offers is answered. Gives the
+/// receives too.
+fn offers_of(senders: u32, window: u64, chunk: u64, known: u32) -> (Cluster, Vec<OpId>) {
     let net = Net {
         room: 100,
         copied: 1 << 20,
@@ -198,19 +205,45 @@ fn asked_of(senders: u32, window: u64, chunk: u64) -> u64 {
         ..Config::default()
     };
     let mut c = Cluster::new(senders + 1, &config, net);
+    c.ranks[0].set_known(known, true);
+    let mut receives = Vec::new();
     for from in 1..=senders {
         let source = Pieces(vec![vec![7; BYTES]]);
         let sent = c.post_send(from, 0, 3, &SendOptions::default(), source);
         sent.expect("the rank is alive");
         let into = Pieces(vec![vec![0; BYTES]]);
-        c.with(0, |x| {
+        receives.push(c.with(0, |x| {
             x.post_receive(&Selector::from(from, 3), into, Notify::default())
-        });
+        }));
     }
     for from in 1..=senders {
         c.carry((from, 0, Stream::Requests), 64, |_, _| {});
     }
-    c.ranks[0].statistics().pulled_bytes
+    (c, receives)
+}
+
+#[test]
+fn strangers_that_answer_nothing_keep_nobody_waiting_who_is_known() {
+    let known = 5;
+    let (mut c, receives) = offers_of(known, 800, 100, known);
+    let streams = [Stream::Requests, Stream::Replies, Stream::Pulls];
+    let ways = streams.map(|stream| [(0, known, stream), (known, 0, stream)]);
+    while ways
+        .as_flattened()
+        .iter()
+        .any(|way| c.carry(*way, 64, |_, _| {}))
+    {}
+    let is_done = |at: usize| c.ranks[0].is_done(receives[at]);
+    assert_eq!(
+        (0..5).map(is_done).collect::<Vec<_>>(),
+        [
+            Some(false),
+            Some(false),
+            Some(false),
+            Some(false),
+            Some(true)
+        ]
+    );
 }
 
 #[test]

@@ -315,8 +315,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// A get begins to ask by messages.
     fn ask_for_all(&mut self, id: OpId) {
         if let Some(remote) = self.ops.remote(id) {
-            self.pulls
-                .wait(self.config.number, remote.total, id, remote.to);
+            let (left, to) = (remote.total, remote.to);
+            let known = self.knows(to);
+            self.pulls.wait(self.config.number, left, id, (to, known));
             self.ask();
         }
     }

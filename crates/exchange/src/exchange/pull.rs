@@ -8,8 +8,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// The rest of a message is to be pulled.
     pub(crate) fn pull(&mut self, id: OpId) {
         if let Some(meeting) = self.ops.meeting(id) {
-            let left = meeting.end - meeting.asked;
-            self.pulls.wait(self.config.number, left, id, meeting.from);
+            let (left, from) = (meeting.end - meeting.asked, meeting.from);
+            let known = self.knows(from);
+            self.pulls.wait(self.config.number, left, id, (from, known));
             self.ask();
         }
     }
@@ -45,6 +46,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             let Some(&mut Meeting { from, .. }) = self.ops.meeting(id) else {
                 continue;
             };
+            let known = self.knows(from);
             let LaneTerms { push, pull_min, .. } = *self.terms(from);
             let mut chunk = self.config.pull_chunk.max(pull_min);
             if chunk == self.config.pull_chunk {
@@ -57,9 +59,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             let bytes = left.min(chunk.max(1));
             let args = [meeting.offer.unwrap_or(0), at, bytes, id.0];
             meeting.asked += bytes;
-            self.pulls.asked(from, bytes);
+            self.pulls.asked((from, known), bytes);
             if bytes < left {
-                self.pulls.wait(self.config.number, left - bytes, id, from);
+                let left = left - bytes;
+                self.pulls.wait(self.config.number, left, id, (from, known));
             }
             self.say(from, Kind::Pull, args);
             if push.masking {
@@ -78,9 +81,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             remote.asked += bytes;
             remote.asks += 1;
             let (from, left) = (remote.to, remote.total - remote.asked);
-            self.pulls.asked(from, bytes);
+            let whom = (from, self.knows(from));
+            self.pulls.asked(whom, bytes);
             if left > 0 {
-                self.pulls.wait(self.config.number, left, id, from);
+                self.pulls.wait(self.config.number, left, id, whom);
             }
             self.peers.push(from, Waiting::Ask { op: id, at, bytes });
             if self.terms(from).push.masking {

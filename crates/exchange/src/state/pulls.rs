@@ -13,58 +13,23 @@ use crate::values::OpId;
 /// send at once meets in one queue before us.
 const CROWD: u64 = 8;
 
-/// The receiver's side. Of several exchanges one at a time has it: whoever calls them
-/// hands it on, by [`crate::Exchange::swap_pulls`].
-#[derive(Debug)]
-pub(crate) struct Pulls {
+/// What is asked of the ranks that the program knows, or of those that it does not: a stranger
+/// that answers nothing for as long as it likes keeps only strangers waiting.
+#[derive(Debug, Default)]
+struct Schedule {
     /// Receives and gets by the bytes that have not been asked for, with the number of
     /// their exchange; and whom they ask.
     waiting: BTreeMap<(u64, u8, OpId), u32>,
     /// Bytes that were asked for and have not arrived, by rank.
     outstanding: BTreeMap<u32, u64>,
-    window: u64,
-    /// Whose turn it is, if it is another's than that of the exchange that has it.
-    pub turn: Option<u8>,
-    /// Where messages go that are pulled before a receive asks for them.
-    pub late: Late,
 }
 
-impl Pulls {
-    pub const fn new(window: u64, late_bytes: u64) -> Self {
-        Self {
-            waiting: BTreeMap::new(),
-            outstanding: BTreeMap::new(),
-            window,
-            turn: None,
-            late: Late::new(late_bytes),
-        }
-    }
-
-    /// From now on so much may be under way.
-    pub const fn set_window(&mut self, window: u64) {
-        self.window = window;
-    }
-
-    pub fn outstanding(&self) -> u64 {
-        self.outstanding.values().sum()
-    }
-
-    /// An operation of an exchange lacks so many bytes that a rank is to be asked for.
-    pub fn wait(&mut self, exchange: u8, left: u64, id: OpId, rank: u32) {
-        self.waiting.insert((left, exchange, id), rank);
-    }
-
-    /// They are not to be asked for.
-    pub fn wait_no_more(&mut self, exchange: u8, left: u64, id: OpId) {
-        self.waiting.remove(&(left, exchange, id));
-    }
-
-    /// The operation that is served next, of those towards ranks that may be asked, if it
-    /// is one of this exchange.
-    pub fn next(&mut self, exchange: u8) -> Option<OpId> {
+impl Schedule {
+    /// The operation that is served next, of those towards ranks that may be asked.
+    fn next(&self, window: u64) -> Option<(u64, u8, OpId)> {
         let window = match self.outstanding.len() {
-            0 | 1 => self.window,
-            _ => self.crowded(),
+            0 | 1 => window,
+            _ => crowded(window),
         };
         // Of each rank at most half: so a silent one does not stop the others.
         let counted: u64 = self
@@ -78,44 +43,111 @@ impl Pulls {
         let outstanding = &self.outstanding;
         let may_be_asked = |rank: &u32| outstanding.get(rank).is_none_or(|due| *due < window);
         let mut all = self.waiting.iter();
-        let (&first, _) = all.find(|(_, rank)| may_be_asked(rank))?;
-        let (_, of, id) = first;
-        if of != exchange {
-            self.turn = Some(of);
-            return None;
-        }
-        self.waiting.remove(&first);
-        Some(id)
+        all.find(|(_, rank)| may_be_asked(rank))
+            .map(|(first, _)| *first)
     }
 
-    fn crowded(&self) -> u64 {
-        (self.window / CROWD).max(2)
+    /// Of so many bytes those that did not come from here.
+    fn came(&mut self, rank: u32, bytes: u64) -> u64 {
+        let Some(due) = self.outstanding.get_mut(&rank) else {
+            return bytes;
+        };
+        let here = bytes.min(*due);
+        *due -= here;
+        if *due == 0 {
+            self.outstanding.remove(&rank);
+        }
+        bytes - here
+    }
+}
+
+fn crowded(window: u64) -> u64 {
+    (window / CROWD).max(2)
+}
+
+/// The receiver's side. Of several exchanges one at a time has it: whoever calls them
+/// hands it on, by [`crate::Exchange::swap_pulls`].
+#[derive(Debug)]
+pub(crate) struct Pulls {
+    /// Of ranks that are not known, and of those that are. Which a rank is may change meanwhile.
+    of: [Schedule; 2],
+    window: u64,
+    /// Whose turn it is, if it is another's than that of the exchange that has it.
+    pub turn: Option<u8>,
+    /// Where messages go that are pulled before a receive asks for them.
+    pub late: Late,
+}
+
+impl Pulls {
+    pub fn new(window: u64, late_bytes: u64) -> Self {
+        Self {
+            of: Default::default(),
+            window,
+            turn: None,
+            late: Late::new(late_bytes),
+        }
+    }
+
+    /// From now on so much may be under way.
+    pub const fn set_window(&mut self, window: u64) {
+        self.window = window;
+    }
+
+    pub fn outstanding(&self) -> u64 {
+        let each = self.of.iter().flat_map(|it| it.outstanding.values());
+        each.sum()
+    }
+
+    /// An operation of an exchange lacks so many bytes that a rank is to be asked for.
+    pub fn wait(&mut self, exchange: u8, left: u64, id: OpId, (rank, known): (u32, bool)) {
+        let of = &mut self.of[usize::from(known)];
+        of.waiting.insert((left, exchange, id), rank);
+    }
+
+    /// They are not to be asked for.
+    pub fn wait_no_more(&mut self, exchange: u8, left: u64, id: OpId) {
+        for of in &mut self.of {
+            of.waiting.remove(&(left, exchange, id));
+        }
+    }
+
+    /// The operation that is served next, if it is one of this exchange.
+    pub fn next(&mut self, exchange: u8) -> Option<OpId> {
+        for of in &mut self.of {
+            let Some(first) = of.next(self.window) else {
+                continue;
+            };
+            let (_, whose, id) = first;
+            if whose == exchange {
+                of.waiting.remove(&first);
+                return Some(id);
+            }
+            self.turn = Some(whose);
+        }
+        None
     }
 
     /// What one request to this rank may ask for, of a `chunk`.
     pub fn share(&self, rank: u32, chunk: u64) -> u64 {
-        if self.outstanding.keys().any(|other| *other != rank) {
-            chunk.min(self.crowded() / 2)
+        let mut asked = self.of.iter().flat_map(|of| of.outstanding.keys());
+        if asked.any(|other| *other != rank) {
+            chunk.min(crowded(self.window) / 2)
         } else {
             chunk
         }
     }
 
-    fn change(&mut self, rank: u32, by: impl FnOnce(u64) -> u64) {
-        let due = self.outstanding.entry(rank).or_default();
-        *due = by(*due);
-        if *due == 0 {
-            self.outstanding.remove(&rank);
+    pub fn asked(&mut self, (rank, known): (u32, bool), bytes: u64) {
+        if bytes > 0 {
+            let of = &mut self.of[usize::from(known)];
+            *of.outstanding.entry(rank).or_default() += bytes;
         }
-    }
-
-    pub fn asked(&mut self, rank: u32, bytes: u64) {
-        self.change(rank, |due| due + bytes);
     }
 
     /// Bytes that a rank was asked for are here, or will not come.
     pub fn came(&mut self, rank: u32, bytes: u64) {
-        self.change(rank, |due| due - bytes);
+        let others = (self.of.iter_mut()).fold(bytes, |bytes, of| of.came(rank, bytes));
+        debug_assert_eq!(others, 0, "nothing comes that was not asked for");
     }
 
     /// A receive that is being pulled is given up.
