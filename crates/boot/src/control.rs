@@ -15,7 +15,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
-use portolan_sys::process::peer;
+use portolan_sys::process::{is_our_user, peer};
 use portolan_sys::tell::plain;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::{Deserialize, Serialize};
@@ -252,7 +252,7 @@ impl JobName {
     /// Whether it is of this process's user.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        self.uid == rustix::process::geteuid().as_raw()
+        is_our_user(self.uid)
     }
 
     /// Calls the job. Does not wait: who has taken the name could let us.
@@ -383,10 +383,10 @@ impl From<io::Error> for ControlError {
 /// # Errors
 /// The kernel's list cannot be read.
 pub fn jobs() -> io::Result<Vec<JobName>> {
-    let own = rustix::process::geteuid();
+    let is_root = rustix::process::geteuid().is_root();
     let list = std::fs::read_to_string(SOCKETS_FILE)?;
     let mut jobs: Vec<JobName> = list.lines().filter_map(JobName::parse).collect();
-    jobs.retain(|job| own.is_root() || job.uid == own.as_raw());
+    jobs.retain(|job| is_root || job.is_own());
     // Each connection bears the name too.
     jobs.sort_unstable();
     jobs.dedup();

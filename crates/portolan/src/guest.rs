@@ -17,8 +17,8 @@ use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_seal::{PUBLIC_KEY_BYTES, identity, mix_of, public_key};
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::MemoryError;
+use portolan_sys::process::is_our_user;
 use rustix::fs::{Mode, OFlags};
-use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
 use crate::interfaces;
@@ -110,7 +110,7 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretFileError> {
     if !about.is_file() {
         return Err(SecretFileError::NotAFile(path.to_owned()));
     }
-    if about.uid() != geteuid().as_raw() {
+    if !is_our_user(about.uid()) {
         return Err(SecretFileError::Owner {
             path: path.to_owned(),
             uid: about.uid(),
@@ -250,6 +250,8 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+
+    use rustix::process::geteuid;
 
     #[test]
     fn the_secrets_file_is_read_with_care() {

@@ -287,6 +287,9 @@ impl SharedMemory {
         .union(SealFlags::GROW)
         .union(SealFlags::SEAL);
 
+    /// What statfs(2) says of memory files, but for those of huge pages.
+    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
     /// Makes `bytes` of zeroed shared memory. Its pages are taken now, so
     /// that too little memory shows here and not at first touch. `name` is
     /// seen in `/proc/PID/maps` only.
@@ -372,6 +375,11 @@ impl SharedMemory {
                 if seals.contains(Self::SEALS)
                     && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) => {}
             _ => return Err(MemoryError::NotSealed),
+        }
+        // Of huge pages there may be too few for a hole in the file, which is `SIGBUS`.
+        let found = rustix::fs::fstatfs(&fd).map_err(MemoryError::Map)?;
+        if found.f_type != Self::TMPFS {
+            return Err(MemoryError::NotSealed);
         }
         // Sealed: the size cannot change after this look at it.
         let found = rustix::fs::fstat(&fd).map_err(MemoryError::Map)?.st_size as u64;
@@ -662,6 +670,15 @@ mod tests {
         let (pipe, _other) = rustix::pipe::pipe().unwrap();
         assert_eq!(
             SharedMemory::from_fd(pipe, None).unwrap_err(),
+            MemoryError::NotSealed
+        );
+        // It needs no huge page as long as nobody looks into it.
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let huge = rustix::fs::memfd_create("huge", flags).unwrap();
+        rustix::fs::ftruncate(&huge, 2 << 20).unwrap();
+        rustix::fs::fcntl_add_seals(&huge, SharedMemory::SEALS).unwrap();
+        assert_eq!(
+            SharedMemory::from_fd(huge, None).unwrap_err(),
             MemoryError::NotSealed
         );
         let sealed = SharedMemory::create("sealed", 4096).unwrap();

@@ -55,7 +55,25 @@ pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
 /// Whether the process at the other end of a connected unix socket is of our user.
 #[must_use]
 pub fn is_of_our_user(socket: BorrowedFd<'_>) -> bool {
-    peer(socket).is_ok_and(|who| who.uid == geteuid().as_raw())
+    peer(socket).is_ok_and(|who| is_our_user(who.uid))
+}
+
+/// Whether a user of whom the kernel tells is ours. A user namespace has one number for all users
+/// that it does not know (user_namespaces(7)); who bears that one may be anybody.
+#[must_use]
+pub fn is_our_user(uid: u32) -> bool {
+    uid == geteuid().as_raw() && (uid != number_of_unknown_users() || are_all_users_known())
+}
+
+fn number_of_unknown_users() -> u32 {
+    let number = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
+    let number = number.ok().and_then(|it| it.trim().parse().ok());
+    number.unwrap_or(65_534)
+}
+
+fn are_all_users_known() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// A network namespace, as the kernel tells it apart from all others since it
@@ -484,6 +502,23 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(process.number(), None);
+    }
+
+    #[test]
+    fn a_user_that_the_namespace_does_not_know_is_not_ours() {
+        const CHILD: &str = "PORTOLAN_TEST_UNKNOWN_USER";
+        const NAME: &str = "process::tests::a_user_that_the_namespace_does_not_know_is_not_ours";
+        let own = geteuid().as_raw();
+        if std::env::var_os(CHILD).is_some() {
+            assert_eq!(own, number_of_unknown_users());
+            assert!(!is_our_user(own));
+            return;
+        }
+        assert!(is_our_user(own));
+        let mut command = Command::new("unshare");
+        command.arg("--user").arg(std::env::current_exe().unwrap());
+        let status = command.args(["--exact", NAME]).env(CHILD, "1").status();
+        assert!(status.unwrap().success());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use portolan_sys::closing::{Closer, refuse_descriptors};
-use portolan_sys::process::peer;
+use portolan_sys::process::{is_our_user, peer};
 use rustix::event::epoll;
 
 use super::agent_protocol::{Frames, Outgoing};
@@ -100,8 +100,8 @@ impl ControlSocket {
             let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else {
                 break;
             };
-            let own = rustix::process::geteuid().as_raw();
-            let known = peer(stream.as_fd()).is_ok_and(|who| who.uid == own || who.uid == 0);
+            let known = |uid| uid == 0 || is_our_user(uid);
+            let known = peer(stream.as_fd()).is_ok_and(|who| known(who.uid));
             if !known {
                 self.closer.take(stream);
                 continue;

@@ -11,7 +11,7 @@ use portolan_sys::closing::Closer;
 use portolan_sys::environment;
 use portolan_sys::lives::{Lives, Pulse};
 use portolan_sys::memory::Hidden;
-use portolan_sys::process::peer;
+use portolan_sys::process::{is_our_user, peer};
 use portolan_sys::socket::{self, Received};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -158,7 +158,7 @@ pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         connect(&socket, &agent_address(job_id)?)?;
         let uid = peer(socket.as_fd())?.uid;
-        if uid != geteuid().as_raw() {
+        if !is_our_user(uid) {
             Closer::default().take(socket);
             return Err(io::Error::other(format!("user {uid} answers")));
         }

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use portolan_seal::public_key;
 use portolan_sys::closing::{Closer, refuse_descriptors};
 use portolan_sys::memory::Hidden;
-use portolan_sys::process::{Condition, Pidfd, peer};
+use portolan_sys::process::{Condition, Pidfd, is_our_user, peer};
 use rustix::event::epoll;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, connect,
     getsockname, ipproto, listen, recv, send, socket_with, sockopt,
 };
-use rustix::process::{Signal, geteuid};
+use rustix::process::Signal;
 
 use crate::How;
 use crate::error::BootError;
@@ -218,7 +218,7 @@ impl Agent {
             return;
         };
         let own = peer(other.as_fd()).ok();
-        let own = own.filter(|who| who.uid == geteuid().as_raw());
+        let own = own.filter(|who| is_our_user(who.uid));
         let pid = own.and_then(|who| who.pid).map(NonZeroU32::get);
         let awaited = |pid| self.watched.iter().position(|it| it.awaits(pid));
         let Some(at) = pid.and_then(awaited) else {
