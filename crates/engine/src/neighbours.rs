@@ -178,9 +178,16 @@ pub(crate) fn who(key: &[u8; PUBLIC_KEY_BYTES]) -> Who {
     (EndpointId(id), Life(life))
 }
 
+/// The socket by which something came, and who closes what came along.
+type Origin<'a> = (BorrowedFd<'a>, &'a Closer);
+
 /// Takes three descriptors, if they are those that belong there, and says who is behind
 /// `socket`. Others stay: they may be of files that take long to close.
-fn handed(socket: BorrowedFd<'_>, descriptors: &mut Vec<OwnedFd>, us: [u8; 2]) -> Option<Handed> {
+fn handed(
+    (socket, closer): Origin<'_>,
+    descriptors: &mut Vec<OwnedFd>,
+    us: [u8; 2],
+) -> Option<Handed> {
     let [memory, ringer, process] = descriptors.as_slice() else {
         return None;
     };
@@ -195,7 +202,7 @@ fn handed(socket: BorrowedFd<'_>, descriptors: &mut Vec<OwnedFd>, us: [u8; 2]) -
     let pid = pid.filter(|pid| process.number() == Some(*pid));
     Some(Handed {
         memory,
-        ringer: Ringer::try_from(ringer).ok()?,
+        ringer: Ringer::foreign(ringer, closer).ok()?,
         process,
         pid: pid.map_or(0, NonZeroU32::get),
         us: u16::from_le_bytes(us),
@@ -248,9 +255,11 @@ impl Neighbours {
     /// When to poll at the latest, ns of the monotonic clock.
     pub fn next_timeout(&self) -> Option<u64> {
         let calls = self.calls.iter().map(|call| call.due);
+        // A doorbell may have come to be closed since the last pass.
+        let close_at = (self.close_at).or_else(|| (!self.closer.is_empty()).then_some(0));
         calls
             .chain((self.deaf_until > 0).then_some(self.deaf_until))
-            .chain(self.close_at)
+            .chain(close_at)
             .min()
     }
 
@@ -316,7 +325,7 @@ impl Neighbours {
     /// Closes what is to be closed.
     pub fn end_pass(&mut self) {
         self.closer.close();
-        let waits = !self.closer.is_idle();
+        let waits = !self.closer.is_empty();
         self.close_at = waits.then(|| now_ns() + CLOSING_NS);
     }
 
@@ -364,7 +373,7 @@ impl Neighbours {
             self.deaf_until = 0;
         }
         for _ in 0..ACCEPTS_MAX {
-            if self.closer.waiting() >= CLOSING_MAX {
+            if self.closer.len() >= CLOSING_MAX {
                 return self.be_deaf(now + CLOSING_NS);
             }
             let other = match socket::accept(self.listener.as_fd()) {
@@ -578,9 +587,11 @@ impl Neighbours {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
             Err(_) => return Heard::Nonsense,
         };
-        let heard = heard(socket, &bytes, &mut descriptors);
+        let heard = heard((socket, &self.closer), &bytes, &mut descriptors);
         // What belongs nowhere.
-        descriptors.into_iter().for_each(|it| self.closer.take(it));
+        descriptors
+            .into_iter()
+            .for_each(|it| self.closer.take_foreign(it));
         heard
     }
 }
@@ -614,20 +625,20 @@ enum Heard {
     End,
 }
 
-fn heard(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Heard {
+fn heard(from: Origin<'_>, bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Heard {
     match bytes {
         [READY, VERSION] => Heard::Ready,
         [CALL, VERSION, low, high, rest @ ..] if rest.len() == 8 + ADDRESS_BYTES => {
             let (secret, address) = rest.split_at(8);
-            let from = KeyAddress::parse(address).ok();
-            let handed = handed(socket, descriptors, [*low, *high]);
-            match (secret.try_into(), from, handed) {
-                (Ok(secret), Some(from), Some(handed)) => Heard::Call(secret, from, handed),
+            let caller = KeyAddress::parse(address).ok();
+            let handed = handed(from, descriptors, [*low, *high]);
+            match (secret.try_into(), caller, handed) {
+                (Ok(secret), Some(caller), Some(handed)) => Heard::Call(secret, caller, handed),
                 _ => Heard::Nonsense,
             }
         }
         [ANSWER, VERSION, low, high] => {
-            handed(socket, descriptors, [*low, *high]).map_or(Heard::Nonsense, Heard::Answer)
+            handed(from, descriptors, [*low, *high]).map_or(Heard::Nonsense, Heard::Answer)
         }
         [NO, VERSION, 0] => Heard::Later,
         [NO, VERSION, _] => Heard::Refusal,

@@ -14,7 +14,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 
-use crate::closing::refuse_descriptors;
+use crate::closing::{Closer, refuse_descriptors};
 
 /// The end that its owner polls.
 #[derive(Debug)]
@@ -22,7 +22,13 @@ pub struct SharedDoorbell(OwnedFd);
 
 /// The end that is handed to others: whoever holds a copy can wake the owner.
 #[derive(Debug)]
-pub struct Ringer(OwnedFd);
+pub struct Ringer {
+    /// None once it is being dropped.
+    fd: Option<OwnedFd>,
+    /// Closes one that somebody else has made: descriptors may wait in it, and who closes it
+    /// last closes them.
+    closer: Option<Closer>,
+}
 
 impl SharedDoorbell {
     /// A fresh one, and what rings it; close-on-exec.
@@ -36,7 +42,7 @@ impl SharedDoorbell {
         set_socket_send_buffer_size(&rung, 0)?;
         // Whoever clears the bell would close them. Older kernels cannot.
         let _ = refuse_descriptors(heard.as_fd());
-        Ok((Self(heard), Ringer(rung)))
+        Ok((Self(heard), Ringer::new(rung, None)))
     }
 
     /// Takes one ring back; returns whether there was one. Never blocks. A sleeper is rung
@@ -47,12 +53,25 @@ impl SharedDoorbell {
 }
 
 impl Ringer {
+    fn new(fd: OwnedFd, closer: Option<Closer>) -> Self {
+        let fd = Some(fd);
+        Self { fd, closer }
+    }
+
+    /// One that somebody else has made; fails, giving it back, where it is none.
+    ///
+    /// # Errors
+    /// The descriptor.
+    pub fn foreign(fd: OwnedFd, closer: &Closer) -> Result<Self, OwnedFd> {
+        Ok(Self::new(checked(fd)?, Some(closer.clone())))
+    }
+
     /// Makes the bell readable. Never blocks and raises no signal, whatever those who hold
     /// copies have done to it.
     pub fn ring(&self) {
         // Where there is no room, the bell rings. Else only this bell is lost, by its owner or
         // by somebody who was handed it.
-        let _ = send(&self.0, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let _ = send(self, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
     /// Another descriptor of the same, to be passed on.
@@ -60,7 +79,10 @@ impl Ringer {
     /// # Errors
     /// `MFILE` when no descriptor is left.
     pub fn duplicate(&self) -> Result<Self, Errno> {
-        fcntl_dupfd_cloexec(&self.0, 3).map(Self)
+        Ok(Self::new(
+            fcntl_dupfd_cloexec(self, 3)?,
+            self.closer.clone(),
+        ))
     }
 }
 
@@ -92,13 +114,21 @@ impl TryFrom<OwnedFd> for Ringer {
     type Error = OwnedFd;
 
     fn try_from(fd: OwnedFd) -> Result<Self, OwnedFd> {
-        checked(fd).map(Self)
+        Ok(Self::new(checked(fd)?, None))
     }
 }
 
 impl From<Ringer> for OwnedFd {
-    fn from(ringer: Ringer) -> Self {
-        ringer.0
+    fn from(mut ringer: Ringer) -> Self {
+        ringer.fd.take().expect("it is not being dropped")
+    }
+}
+
+impl Drop for Ringer {
+    fn drop(&mut self) {
+        if let (Some(closer), Some(fd)) = (&self.closer, self.fd.take()) {
+            closer.take_foreign(fd);
+        }
     }
 }
 
@@ -110,7 +140,8 @@ impl AsFd for SharedDoorbell {
 
 impl AsFd for Ringer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        let fd = self.fd.as_ref().expect("it is not being dropped");
+        fd.as_fd()
     }
 }
 

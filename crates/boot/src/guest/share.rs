@@ -3,12 +3,13 @@
 //! unix socket. Each side looks at the kernel's word for who the other is.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use portolan_sys::closing::{Closer, refuse_descriptors};
-use portolan_sys::process::{Pidfd, peer};
+use portolan_sys::process::{Pidfd, is_our_user, peer};
 use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_sys::socket::{self, DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Received};
 use rustix::io::Errno;
@@ -108,7 +109,7 @@ impl Neighbours<'_> {
         let mut missing: Vec<(usize, u32)> = (0..).zip(self.pids.iter().copied()).collect();
         missing.remove(0);
         // Of connections of others, who may have sent descriptors.
-        let mut closer = Closer::default();
+        let closer = Closer::default();
         while !missing.is_empty() && wait(listener.as_fd(), until).is_ok() {
             let Ok(other) = accept_with(&listener, SocketFlags::CLOEXEC) else {
                 continue;
@@ -213,8 +214,8 @@ fn hand_over(
 
 /// Whether the process at the other end is `pid`, and of this user.
 fn is_from(other: BorrowedFd<'_>, pid: u32) -> bool {
-    let own = geteuid().as_raw();
-    peer(other).is_ok_and(|who| who.uid == own && who.pid.is_some_and(|its| its.get() == pid))
+    let is_it = |its: NonZeroU32| its.get() == pid;
+    peer(other).is_ok_and(|who| is_our_user(who.uid) && who.pid.is_some_and(is_it))
 }
 
 #[cfg(test)]

@@ -208,7 +208,7 @@ impl Service {
             return Some(BUSY_PAUSE);
         }
         let silence = (on_demand || !self.callers.is_empty()).then_some(SILENCE_MAX / 4);
-        let look = (self.book.has_orphans() || !self.closer.is_idle()).then_some(LOOK);
+        let look = (self.book.has_orphans() || !self.closer.is_empty()).then_some(LOOK);
         [silence, look, self.leaves].into_iter().flatten().min()
     }
 
