@@ -45,9 +45,15 @@ pub enum NotNear {
 
 impl<N: Network, C: Clock> Engine<N, C> {
     /// Adds a peer that has a public key, or finds it: gives its number. One that is dead
-    /// begins anew. `near`: it is on this host, and shares memory. `None`: there is no room
-    /// for it.
+    /// begins anew, unless it has closed and something of it is still to be received. `near`:
+    /// it is on this host, and shares memory. `None`: there is no room for it.
     pub fn add_peer(&mut self, it: &NewPeer, near: bool) -> Option<u32> {
+        if let Some(rank) = self.closed_with_messages(it.id) {
+            self.departed.retain(|(other, _)| *other != rank);
+            self.net.as_mut()?.tables().view().acknowledge(peer_of(rank));
+            self.set_known(rank, true);
+            return Some(rank);
+        }
         let mut view = self.net.as_mut()?.tables().view();
         if let Some(peer) = view.peer_of(it.id) {
             let rank = peer.0 + 1;
@@ -64,6 +70,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.begin_rank(rank, near, ADDED);
         self.set_known(rank, true);
         Some(rank)
+    }
+
+    /// A peer that has closed, of which something is still to be received. Its key does not come
+    /// again.
+    fn closed_with_messages(&mut self, id: EndpointId) -> Option<u32> {
+        let known = self.net.as_mut()?.tables().view().peer_of(id);
+        let departed: Vec<u32> = self.departed.iter().map(|(rank, _)| *rank).collect();
+        let mut all = known.map(|peer| peer.0 + 1).into_iter().chain(departed);
+        all.find(|&rank| {
+            self.core.lanes.dead(rank) == Some(Death::Closed)
+                && self.identity(rank).is_some_and(|(its, _)| its == id)
+                && (self.core.holds_of(rank) || self.matched.holds_of(rank))
+        })
     }
 
     /// Whether the program has ever added whoever has a number. It stays so until the number

@@ -445,6 +445,48 @@ fn a_peer_that_closes_is_dead_and_its_number_is_given_again() {
 }
 
 #[test]
+fn who_has_closed_is_added_by_the_number_under_which_its_messages_wait() {
+    for known in [false, true] {
+        let (a, b) = (
+            open_with(Config::default().threads(Threads::Serialized)),
+            open(),
+        );
+        let (heard, told) = (listen(&b), watch(&b));
+        let there = a.add_peer(&b.address()).unwrap();
+        a.send(there, PORT, &[1]).unwrap();
+        until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == 1);
+        let rank = heard.from.load(Ordering::Relaxed);
+        let address = a.address();
+        if known {
+            assert_eq!(b.add_peer(&address).unwrap(), rank);
+        }
+        for number in 0..2 {
+            a.inject_tagged(there, 1, &TaggedOptions::default(), &[number; 10])
+                .unwrap();
+        }
+        std::thread::scope(|scope| {
+            let closes = scope.spawn(move || a.close());
+            let why = Death::Closed;
+            until(&[&b], || {
+                has(&told, Event::PeerDead { rank, why, lost: 0 }) && closes.is_finished()
+            });
+            closes.join().unwrap().unwrap();
+        });
+        assert_eq!(b.add_peer(&address).unwrap(), rank, "known: {known}");
+        let selector = Selector::from(rank, 1);
+        let mut room = [0; 10];
+        for number in 0..2 {
+            b.receive_tagged(&selector, &mut room).unwrap();
+            assert_eq!(room, [number; 10]);
+        }
+        let more = b.receive_tagged(&selector, &mut room);
+        let why = Death::Closed;
+        assert_eq!(more, Err(WaitError::PeerDead { rank, why }));
+        b.remove_peer(rank).unwrap();
+    }
+}
+
+#[test]
 fn many_endpoints_in_as_many_threads() {
     const MANY: u64 = 100;
     let hub = open_with(Config::default().threads(Threads::Multiple));
