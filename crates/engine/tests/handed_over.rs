@@ -126,6 +126,23 @@ fn who_is_not_answered_in_time_says_so_and_is_closed() {
     }
 }
 
+/// Its last word alone is left unanswered.
+#[test]
+fn who_has_sent_nothing_closes_in_good_order_though_nobody_answers() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        b.inject_tagged(0, 1, &TaggedOptions::default(), b"ahoy")
+            .unwrap();
+        let mut room = [0; 4];
+        let any = Selector::any(1);
+        run(&[&a, &b], || a.probe(&any).unwrap().is_some());
+        a.receive_tagged(&any, &mut room).unwrap();
+        settle(&[&a, &b]);
+        assert_eq!(a.close(), Ok(()), "{by:?}");
+        drop((a, b));
+    }
+}
+
 #[test]
 fn what_waits_in_stopped_flows_is_taken_before_its_sender_is_gone() {
     const LATE: u16 = 4;

@@ -50,7 +50,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn add_peer(&mut self, it: &NewPeer, near: bool) -> Option<u32> {
         if let Some(rank) = self.closed_with_messages(it.id) {
             self.departed.retain(|(other, _)| *other != rank);
-            self.net.as_mut()?.tables().view().acknowledge(peer_of(rank));
+            self.net
+                .as_mut()?
+                .tables()
+                .view()
+                .acknowledge(peer_of(rank));
             self.set_known(rank, true);
             return Some(rank);
         }
