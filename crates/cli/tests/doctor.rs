@@ -49,8 +49,8 @@ fn about(subject: &str, options: &[&str], variables: &[(&str, &str)]) -> String 
 
 #[test]
 fn default_settings_are_shown_to_who_asks_for_them() {
-    let frames = |options: &[&str]| about("setting-frames", options, &[]);
-    assert_eq!(frames(&[]), "");
+    let frames = |options: &[&str]| about("setting-frames", options, &[("PORTOLAN_FRAMES", "")]);
+    assert_eq!(frames(&[]), "", "an empty one is not set");
     let line = frames(&["--settings"]);
     assert!(
         line.starts_with("ok ") && line.contains("2048 frames (default)"),

@@ -96,9 +96,9 @@ impl Change<'_> {
         };
         let counters = &on.counters;
         let counter = if told.is_some() {
-            counters.read
+            counters.read.get().copied()
         } else {
-            counters.write
+            counters.write.get().copied()
         };
         let notify = if self.inject {
             on.notify_bad(counter)

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use portolan::{
     ADDRESS_BYTES, Action, AddPeerError, Completion, CounterId, Endpoint, MessageId, Notify, OpId,
@@ -26,12 +26,19 @@ pub struct Side {
 }
 
 /// Counters by what they count.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Counters {
-    pub send: Option<CounterId>,
-    pub recv: Option<CounterId>,
-    pub read: Option<CounterId>,
-    pub write: Option<CounterId>,
+    pub send: OnceLock<CounterId>,
+    pub recv: OnceLock<CounterId>,
+    pub read: OnceLock<CounterId>,
+    pub write: OnceLock<CounterId>,
+}
+
+impl Counters {
+    /// As [`crate::ep::COUNTED`] has them.
+    pub const fn all(&self) -> [&OnceLock<CounterId>; 4] {
+        [&self.send, &self.recv, &self.read, &self.write]
+    }
 }
 
 pub struct Attachment {
@@ -59,7 +66,6 @@ impl Attachment {
     pub fn new(
         endpoint: Endpoint,
         [tx, rx]: [Side; 2],
-        counters: Counters,
         directed: bool,
         min_multi_recv: usize,
     ) -> Self {
@@ -67,7 +73,7 @@ impl Attachment {
             endpoint,
             tx,
             rx,
-            counters,
+            counters: Counters::default(),
             directed,
             peers: Lookup::default(),
             names: Lookup::default(),

@@ -154,10 +154,11 @@ calls! {
     fn open(domain: *mut FidDomain, attr: *mut abi::CqAttr, cq: *mut *mut FidCq, context: *mut c_void) -> c_int {
         let (domain, attr) = (shared::<Domain, _>(domain)?, given(attr)?);
         let entry_bytes = match attr.format {
-            abi::CQ_FORMAT_CONTEXT => 8,
+            // Unspecified it is what other providers write, and programs read.
+            abi::CQ_FORMAT_UNSPEC | abi::CQ_FORMAT_CONTEXT => 8,
             abi::CQ_FORMAT_MSG => 24,
             abi::CQ_FORMAT_DATA => 40,
-            abi::CQ_FORMAT_UNSPEC | abi::CQ_FORMAT_TAGGED => size_of::<abi::CqEntry>(),
+            abi::CQ_FORMAT_TAGGED => size_of::<abi::CqEntry>(),
             _ => return Err(ENOSYS),
         };
         let made = Arc::new(Cq {

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use portolan::{ADDRESS_BYTES, Binding, Config, Endpoint, Message, c_edge, place_of};
 
 use crate::abi::{self, Fid, FidDomain, FidEp};
-use crate::attachment::{Attachment, Counters, Side};
+use crate::attachment::{Attachment, Side};
 use crate::av::{Av, copy_address};
 use crate::cntr::Cntr;
 use crate::cq::{Cq, Event};
 use crate::domain::Domain;
 use crate::error::{
-    EBADFLAGS, EINVAL, ENOAV, ENOCQ, ENOENT, ENOSYS, EOPBADSTATE, ETOOSMALL, Result, calls,
+    EBADFLAGS, EINVAL, ENOAV, ENOCQ, ENOPROTOOPT, ENOSYS, EOPBADSTATE, ETOOSMALL, Result, calls,
 };
 use crate::fid::{Head, Object, errno, fid, give, given, lock, no_call, object, ops, shared};
 use crate::{atomic, info, message, rma};
@@ -31,10 +31,37 @@ struct Bound {
     av: Option<Arc<Av>>,
     tx: Option<Queue>,
     rx: Option<Queue>,
-    send: Option<Arc<Cntr>>,
-    recv: Option<Arc<Cntr>>,
-    read: Option<Arc<Cntr>>,
-    write: Option<Arc<Cntr>>,
+    /// As [`COUNTED`].
+    counters: [Option<Arc<Cntr>>; 4],
+}
+
+/// What counters count. What others do to our memory is not counted.
+pub const COUNTED: [u64; 4] = [abi::SEND, abi::RECV, abi::READ, abi::WRITE];
+
+impl Bound {
+    /// Has an endpoint count for the counters that it does not count for yet.
+    fn count(&self, attachment: &Arc<Attachment>) -> Result<()> {
+        let ids = attachment.counters.all();
+        for (at, cntr) in self.counters.iter().enumerate() {
+            let (Some(cntr), None) = (cntr, ids[at].get()) else {
+                continue;
+            };
+            // One may count several things.
+            let is_it = |other: &Arc<Cntr>| Arc::ptr_eq(other, cntr);
+            let each = self.counters.iter().zip(ids);
+            let mut same = each.filter(|(other, _)| other.as_ref().is_some_and(is_it));
+            let counter = match same.find_map(|(_, id)| id.get()) {
+                Some(counter) => *counter,
+                None => {
+                    let counter = attachment.endpoint.open_counter().map_err(errno)?;
+                    cntr.attach(attachment, counter)?;
+                    counter
+                }
+            };
+            let _ = ids[at].set(counter);
+        }
+        Ok(())
+    }
 }
 
 #[repr(C)]
@@ -173,12 +200,13 @@ impl Ep {
     /// # Safety
     /// `to` is an object.
     unsafe fn bind(&self, to: *mut Fid, flags: u64) -> Result<()> {
-        if self.attached.get().is_some() {
-            return Err(EOPBADSTATE);
-        }
         let mut bound = lock(&self.bound);
         // SAFETY: as promised, as all below.
-        match unsafe { given(to) }?.fclass {
+        let class = unsafe { given(to) }?.fclass;
+        if self.attached.get().is_some() && class != abi::CLASS_CNTR {
+            return Err(EOPBADSTATE);
+        }
+        match class {
             // SAFETY: as promised.
             abi::CLASS_AV => put(&mut bound.av, unsafe { shared(to) }?),
             // Nothing here is told by an event queue.
@@ -200,26 +228,18 @@ impl Ep {
                 Ok(())
             }
             abi::CLASS_CNTR => {
-                // What others do to our memory is not counted.
-                let all = [abi::SEND, abi::RECV, abi::READ, abi::WRITE];
-                if flags & !all.iter().fold(0, |a, b| a | b) != 0 || flags == 0 {
+                if flags & !COUNTED.iter().fold(0, |a, b| a | b) != 0 || flags == 0 {
                     return Err(EBADFLAGS);
                 }
                 // SAFETY: as promised.
                 let cntr: Arc<Cntr> = unsafe { shared(to) }?;
-                let Bound {
-                    send,
-                    recv,
-                    read,
-                    write,
-                    ..
-                } = &mut *bound;
-                for (flag, place) in all.into_iter().zip([send, recv, read, write]) {
+                for (flag, place) in COUNTED.into_iter().zip(&mut bound.counters) {
                     if flags & flag != 0 {
                         put(place, Arc::clone(&cntr))?;
                     }
                 }
-                Ok(())
+                // OpenSHMEM binds them to an endpoint that is enabled.
+                self.attached.get().map_or(Ok(()), |it| bound.count(it))
             }
             _ => Err(EINVAL),
         }
@@ -276,28 +296,15 @@ impl Ep {
             side(&bound.tx, &self.tx_flags)?,
             side(&bound.rx, &self.rx_flags)?,
         ];
-        let mut counters = Known::default();
-        let mut counter = |of: &Option<Arc<Cntr>>| {
-            let open = || endpoint.open_counter().map_err(errno);
-            of.as_ref().map(|it| counters.get(it, open)).transpose()
-        };
-        let all = Counters {
-            send: counter(&bound.send)?,
-            recv: counter(&bound.recv)?,
-            read: counter(&bound.read)?,
-            write: counter(&bound.write)?,
-        };
         let min = self.min_multi_recv.load(Ordering::Relaxed);
-        let attachment = Arc::new(Attachment::new(endpoint, sides, all, self.directed, min));
+        let attachment = Arc::new(Attachment::new(endpoint, sides, self.directed, min));
         let attached = (|| {
             tell_signals(&attachment, bound.rx.as_ref())?;
             tell_lost(&attachment, av)?;
             for (cq, queue) in &queues.0 {
                 cq.attach(&attachment, *queue)?;
             }
-            for (cntr, counter) in &counters.0 {
-                cntr.attach(&attachment, *counter)?;
-            }
+            bound.count(&attachment)?;
             av.attach(&attachment)?;
             self.domain.attach(&attachment)
         })();
@@ -326,10 +333,7 @@ impl Ep {
         for (cq, _) in bound.tx.iter().chain(&bound.rx) {
             cq.detach(attachment);
         }
-        for cntr in [&bound.send, &bound.recv, &bound.read, &bound.write]
-            .into_iter()
-            .flatten()
-        {
+        for cntr in bound.counters.iter().flatten() {
             cntr.detach(attachment);
         }
     }
@@ -450,14 +454,14 @@ fn option_is(level: c_int, name: c_int, known: impl Fn(c_int) -> bool) -> Result
     if level == abi::OPT_ENDPOINT && known(name) {
         return Ok(());
     }
-    Err(ENOENT)
+    Err(ENOPROTOOPT)
 }
 
 calls! {
     fn getopt(ep: *mut Fid, level: c_int, name: c_int, value: *mut c_void, bytes: *mut usize) -> c_int {
         let ep: &Ep = object(ep)?;
         option_is(level, name, |it| {
-            it <= abi::OPT_CM_DATA_SIZE || abi::OPT_SIZES.contains(&it)
+            (0..=abi::OPT_CM_DATA_SIZE).contains(&it) || abi::OPT_SIZES.contains(&it)
         })?;
         let room = *given(bytes)?;
         if room < size_of::<usize>() || value.is_null() {

@@ -21,6 +21,7 @@ pub use portolan::c_edge::{
     EAGAIN, EBUSY, EFAULT, EINVAL, EIO, EMSGSIZE, ENOENT, ENOMEM, EOPNOTSUPP, ETIMEDOUT,
 };
 pub const ENOSYS: Errno = Errno(libc::ENOSYS);
+pub const ENOPROTOOPT: Errno = Errno(libc::ENOPROTOOPT);
 pub const ENODATA: Errno = Errno(libc::ENODATA);
 pub const ENOMSG: Errno = Errno(libc::ENOMSG);
 

@@ -127,6 +127,11 @@ fn memory_is_for_peers_that_were_inserted() {
 }
 
 #[test]
+fn what_other_programs_than_mpis_ask_for() {
+    runs("late");
+}
+
+#[test]
 fn what_is_refused() {
     runs("misuse");
 }

@@ -142,7 +142,9 @@ impl Settings {
             .iter()
             .map(|s| (s.name, (s.default.to_owned(), Origin::Default)));
         let mut settings = Self(all.collect());
-        if let Some(path) = environment::var_os("PORTOLAN_CONFIG") {
+        // Empty ones are as those that are not set: so a script takes one back.
+        let path = environment::var_os("PORTOLAN_CONFIG");
+        if let Some(path) = path.filter(|path| !path.is_empty()) {
             let text = files::read_settings(Path::new(&path)).map_err(|e| {
                 let path = path.to_string_lossy();
                 SettingError::File(format!(
@@ -153,7 +155,8 @@ impl Settings {
         }
         for s in SETTINGS {
             let variable = format!("PORTOLAN_{}", s.name.to_uppercase());
-            if let Some(value) = environment::var(&variable) {
+            let value = environment::var(&variable);
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
                 settings.set(s.name, &value, Origin::Environment)?;
             }
         }

@@ -322,6 +322,20 @@ impl Sink for Scatter {
         self.is_all
     }
 
+    fn is_aligned(&self, at: u64, of: u64) -> bool {
+        if self.is_all {
+            return at.is_multiple_of(of);
+        }
+        let mut at = at as usize;
+        for slice in self.slices() {
+            if at < slice.len() {
+                return (slice[at..].as_ptr().addr() as u64).is_multiple_of(of);
+            }
+            at -= slice.len();
+        }
+        false
+    }
+
     fn read(&self, at: u64, into: &mut [u8]) -> bool {
         if self.is_all {
             return read_own(at, into);

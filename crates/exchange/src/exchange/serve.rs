@@ -334,12 +334,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ) -> Result<Vec<u8>, OpError> {
         let bytes = what.bytes() as u64;
         let spot = self.spot_for(from, place, bytes, what.rights())?;
-        if !place.offset.is_multiple_of(what.alignment()) {
-            return Err(OpError::Unaligned);
-        }
         let [mut found, mut new] = [(); 2].map(|()| self.vector(bytes));
         found.resize(what.bytes(), 0);
         let memory = (self.regions.memory_mut(spot.region)).ok_or(OpError::BadKey)?;
+        let alignment = what.alignment();
+        if !place.offset.is_multiple_of(alignment) && !memory.is_aligned(spot.at, alignment) {
+            return Err(OpError::Unaligned);
+        }
         if !memory.read(spot.at, &mut found) {
             return Err(OpError::OutOfBounds);
         }

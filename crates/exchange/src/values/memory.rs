@@ -43,6 +43,11 @@ pub trait Sink {
         false
     }
 
+    /// Whether the address of the byte at `at` is known to be a multiple of `of`. Default no.
+    fn is_aligned(&self, _at: u64, _of: u64) -> bool {
+        false
+    }
+
     /// Copies `into.len()` bytes from `at` on; the range lies within. False: some of them
     /// are missing.
     fn read(&self, at: u64, into: &mut [u8]) -> bool;

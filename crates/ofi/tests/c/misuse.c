@@ -172,7 +172,11 @@ static void calls(void)
     GIVES(fi_cq_sread(a.cq, large, 1, NULL, 1), -FI_EINVAL);
     GIVES(fi_cq_signal(a.cq), -FI_ENOSYS);
     GIVES(fi_control(&a.ep->fid, FI_ALIAS, NULL), -FI_ENOSYS);
-    GIVES(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, 4711, large, &(size_t){8}), -FI_ENOENT);
+    for (size_t i = 0; i < 3; i++) {
+        int unknown[] = {4711, FI_OPT_FI_HMEM_P2P, -1};
+        GIVES(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, unknown[i], large, &(size_t){8}), -FI_ENOPROTOOPT);
+        GIVES(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, unknown[i], large, 8), -FI_ENOPROTOOPT);
+    }
     GIVES(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, large, &(size_t){4}), -FI_ETOOSMALL);
 }
 
