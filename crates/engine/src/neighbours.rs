@@ -252,6 +252,11 @@ impl Neighbours {
         self.events.as_fd()
     }
 
+    /// Whether somebody has called, or is called, and has not been answered.
+    pub const fn is_meeting(&self) -> bool {
+        !self.callers.is_empty() || !self.calls.is_empty()
+    }
+
     /// When to poll at the latest, ns of the monotonic clock.
     pub fn next_timeout(&self) -> Option<u64> {
         let calls = self.calls.iter().map(|call| call.due);

@@ -199,7 +199,7 @@ impl State {
         }
         if moved == 0 {
             self.empty_passes += 1;
-            if self.empty_passes >= LOOK_EVERY {
+            if self.empty_passes >= LOOK_EVERY || self.is_look_due() {
                 self.empty_passes = 0;
                 moved += self.look();
             }
@@ -209,7 +209,7 @@ impl State {
                 self.calm();
             }
             self.busy_passes += 1;
-            if self.busy_passes >= LOOK_EVERY_BUSY {
+            if self.busy_passes >= LOOK_EVERY_BUSY || self.is_look_due() {
                 self.look();
             }
         }
@@ -288,6 +288,9 @@ impl State {
     #[cold]
     fn look(&mut self) -> usize {
         self.busy_passes = 0;
+        if let (Some(near), Some(net)) = (&mut self.near, &self.engine.net) {
+            near.looked_at = net.now();
+        }
         let woken = Woken::from(&self.sleep.wait_set.events, Some(0));
         let mut events = self.note(&woken);
         let Some(shm) = &mut self.engine.shm else {

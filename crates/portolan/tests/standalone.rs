@@ -26,6 +26,24 @@ mod near {
     }
 
     #[test]
+    fn who_pauses_between_its_passes_meets_others_within_few_of_them() {
+        let (a, b) = (open(), open());
+        let heard = listen(&b);
+        let there = a.add_peer(&b.address()).unwrap();
+        a.send(there, PORT, &[1]).unwrap();
+        let mut passes = 0;
+        until(&[&a], || {
+            b.progress().unwrap();
+            passes += 1;
+            std::thread::sleep(Duration::from_micros(100));
+            heard.count.load(Ordering::Relaxed) == 1
+        });
+        assert_eq!(a.lane(there).unwrap().0, "shm");
+        // A look each millisecond, and some in a row while they meet.
+        assert!(passes < 100, "{passes}");
+    }
+
+    #[test]
     fn both_call_each_other_at_once() {
         for _ in 0..50 {
             let (a, b) = (open(), open());

@@ -13,9 +13,15 @@ use portolan_wire::KeyAddress;
 use super::{State, TOKEN_NEAR, TOKEN_NEAR_PID};
 use crate::neighbours::{Handed, Met, Neighbours, who};
 
+/// Time between two looks at others of this host, and while they meet us, ns.
+const LOOK_NS: u64 = 1_000_000;
+const MEETING_LOOK_NS: u64 = 10_000;
+
 /// What it takes to share memory with endpoints that come and go.
 pub(crate) struct Near {
     neighbours: Neighbours,
+    /// When others were last looked at, ns.
+    pub(super) looked_at: u64,
     /// Names this host.
     host: u64,
     /// An endpoint that does not listen for so long is given up, ns.
@@ -28,6 +34,7 @@ impl Near {
     pub const fn new(neighbours: Neighbours, host: u64, connect_ns: u64) -> Self {
         Self {
             neighbours,
+            looked_at: 0,
             host,
             connect_ns,
             processes: Vec::new(),
@@ -58,6 +65,21 @@ impl State {
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Whether others of this host may have waited for long that we see them: a program that
+    /// pauses between its passes makes few of them.
+    #[inline]
+    pub(super) fn is_look_due(&self) -> bool {
+        let (Some(near), Some(net)) = (&self.near, &self.engine.net) else {
+            return false;
+        };
+        let every = if near.neighbours.is_meeting() {
+            MEETING_LOOK_NS
+        } else {
+            LOOK_NS
+        };
+        net.now().saturating_sub(near.looked_at) >= every
     }
 
     /// Whether something of it is due.
