@@ -19,7 +19,9 @@ use portolan_sys::epoll::Epoll;
 use portolan_sys::raw::Errno;
 use portolan_sys::tap::Tap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_parent_process_death_signal, setsid,
+};
 use serde::{Deserialize, Serialize};
 
 use super::impairment::{ALL, Impairment, threshold};
@@ -158,6 +160,12 @@ fn lives(lab: &Lab, pid: Pid) -> Result<bool> {
 
 /// Holds packets back until its file is gone.
 pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
+    // Until its note is there nobody else could end it: then it goes with whoever started it, and
+    // one that had gone before is seen by "ready".
+    let tie = |signal| {
+        set_parent_process_death_signal(signal).map_err(Failure::os("following the parent"))
+    };
+    tie(Some(Signal::KILL))?;
     let lab = store::read(&arguments.lab)?
         .ok_or_else(|| Failure::new(format!("lab {} is gone", arguments.lab)))?;
     let mut text = Vec::new();
@@ -173,6 +181,7 @@ pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
     // hold packets for most of a second. Where that is not allowed, it is so.
     let _ = portolan_sys::process::go_first();
     wire.write(&lab)?;
+    tie(None)?;
     print("ready\n")?;
     wire.carry(&lab)?;
     Ok(ExitCode::SUCCESS)
