@@ -449,6 +449,7 @@ fn harm_that_cannot_be_is_refused() {
         (&["--loss", "5", "--burst", "1-2"], "from 3 to 64"),
         (&["--loss", "101"], "0 to 100"),
         (&["--repeat=-1"], "0 to 100"),
+        (&["--loss", "-1"], "0 to 100"),
         (&["--corrupt", "31"], "--corrupt 0.1 to 30"),
         (
             &["--reorder", "5", "--reorder-by", "257"],

@@ -1,6 +1,6 @@
 //! Files that somebody else may have made.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Permissions, remove_file};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -76,10 +76,11 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// A file that a command writes at its end. It is opened at the beginning, so that
-/// nothing is lost for a wrong name.
+/// nothing is lost for a wrong name; one that was made and never written goes again.
 pub struct Output {
     file: File,
     path: PathBuf,
+    is_new: bool,
 }
 
 impl Output {
@@ -88,6 +89,7 @@ impl Output {
     /// # Errors
     /// It cannot be written; it is a pipe that nobody reads, which would keep us.
     pub fn open(path: &Path) -> Result<Self> {
+        let is_new = !path.exists();
         let mut options = File::options();
         options.write(true).create(true).truncate(false);
         let flags = OFlags::NONBLOCK.bits().cast_signed();
@@ -100,7 +102,7 @@ impl Output {
             _ => Failure::io(format!("writing {}", path.display()))(error),
         })?;
         let path = path.to_owned();
-        Ok(Self { file, path })
+        Ok(Self { file, path, is_new })
     }
 
     /// Puts `bytes` in the place of what was there.
@@ -115,6 +117,16 @@ impl Output {
         };
         cut.and_then(|()| write_fully(&mut &self.file, &self.file, bytes))
             .map_err(Failure::io(format!("writing {}", self.path.display())))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // What somebody else has written meanwhile stays.
+        let is_empty = self.file.metadata().is_ok_and(|about| about.len() == 0);
+        if self.is_new && is_empty {
+            let _ = remove_file(&self.path);
+        }
     }
 }
 
@@ -155,6 +167,18 @@ mod tests {
     fn make_pipe(path: &Path) {
         let made = std::process::Command::new("mkfifo").arg(path).status();
         assert!(made.unwrap().success());
+    }
+
+    #[test]
+    fn a_file_that_is_never_written_is_not_left() {
+        let folder = folder("output");
+        let [new, old] = ["new", "old"].map(|name| folder.join(name));
+        File::create(&old).unwrap();
+        drop([&new, &old].map(|path| Output::open(path).unwrap()));
+        assert_eq!([new.exists(), old.exists()], [false, true]);
+        Output::open(&new).unwrap().write(b"{}").unwrap();
+        assert_eq!(std::fs::read(&new).unwrap(), b"{}");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

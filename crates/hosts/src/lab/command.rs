@@ -119,7 +119,13 @@ struct Harm {
     /// The lab
     name: String,
     /// Packets that are lost, percent; 0 alone ends all faults
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 0.0,
+        group = "harm",
+        allow_negative_numbers = true
+    )]
     loss: f64,
     /// Lose as many, in bursts with lengths drawn from MIN to MAX (3 to 64 packets)
     #[arg(long, value_name = "MIN-MAX", requires = "loss")]
@@ -128,13 +134,31 @@ struct Harm {
     #[arg(long)]
     acks_only: bool,
     /// Packets that arrive twice, percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 0.0,
+        group = "harm",
+        allow_negative_numbers = true
+    )]
     repeat: f64,
     /// Packets in which a byte is changed, percent: 0.1 to 30
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 0.0,
+        group = "harm",
+        allow_negative_numbers = true
+    )]
     corrupt: f64,
     /// Packets that later ones overtake, percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 0.0,
+        group = "harm",
+        allow_negative_numbers = true
+    )]
     reorder: f64,
     /// Largest number of packets that overtake one: 1 to 256
     #[arg(long, value_name = "PACKETS", default_value_t = 16)]

@@ -203,8 +203,7 @@ impl Lab {
                     format!("up: {}", others.join(", "))
                 };
                 Err(Failure::usage(format!(
-                    "lab {name} does not exist ({up}): make it with \
-                     `portolan lab up {name} --hosts N`"
+                    "lab {name} does not exist ({up}); `portolan lab up NAME --hosts N` makes one"
                 )))
             }
         }
