@@ -197,7 +197,8 @@ fn handed(
     let three: Vec<OwnedFd> = if fit { take(descriptors) } else { return None };
     let [memory, ringer, process]: [OwnedFd; 3] = three.try_into().ok()?;
     let process = Pidfd::from_other(process).ok()?;
-    // Whoever made the socket may have passed it on and ended, and its number be another's.
+    // The socket's maker may have ended after passing it on. Then its process number may already
+    // name another process.
     let pid = peer(socket).ok()?.pid;
     let pid = pid.filter(|pid| process.number() == Some(*pid));
     Some(Handed {

@@ -185,8 +185,8 @@ fn asked_of(senders: u32, window: u64, chunk: u64) -> u64 {
     c.ranks[0].statistics().pulled_bytes
 }
 
-/// The same, where rank 0 knows one of the others; none of the offers is answered. Gives the
-/// receives too.
+/// A cluster in which all other ranks have offered a message to rank 0, which knows rank `known`
+/// alone and gets no answer to its requests; and the receives, by sender.
 fn offers_of(senders: u32, window: u64, chunk: u64, known: u32) -> (Cluster, Vec<OpId>) {
     let net = Net {
         room: 100,

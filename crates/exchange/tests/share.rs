@@ -35,7 +35,7 @@ fn offered_to(net: Net, room: usize, share_min: u64) -> (Cluster, OpId, OpId) {
     offered_for(&Selector::from(0, 3), net, room, share_min)
 }
 
-/// The same, by a receive with this selector.
+/// A message that rank 0 has offered and rank 1 receives by this selector.
 fn offered_for(
     selector: &Selector,
     net: Net,

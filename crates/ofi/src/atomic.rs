@@ -96,9 +96,9 @@ impl Change<'_> {
         };
         let counters = &on.counters;
         let counter = if told.is_some() {
-            counters.read.get().copied()
+            &counters.read
         } else {
-            counters.write.get().copied()
+            &counters.write
         };
         let notify = if self.inject {
             on.notify_bad(counter)

@@ -165,25 +165,25 @@ impl Attachment {
     pub fn notify(
         &self,
         side: &Side,
-        counter: Option<CounterId>,
+        counter: &OnceLock<CounterId>,
         context: usize,
         flags: u64,
     ) -> Notify {
         Notify {
             context: context as u64,
             queue: side.queue,
-            counter,
+            counter: counter.get().copied(),
             only_errors: side.selective && flags & abi::COMPLETION == 0,
         }
     }
 
     /// Of what is injected: a good end is nobody's business but a counter's.
     #[inline]
-    pub fn notify_bad(&self, counter: Option<CounterId>) -> Notify {
+    pub fn notify_bad(&self, counter: &OnceLock<CounterId>) -> Notify {
         Notify {
             context: 0,
             queue: self.tx.queue,
-            counter,
+            counter: counter.get().copied(),
             only_errors: true,
         }
     }

@@ -85,12 +85,7 @@ impl Send<'_> {
         let options = TaggedOptions {
             data: self.data,
             sync: flags & (abi::DELIVERY_COMPLETE | abi::MATCH_COMPLETE) != 0,
-            notify: on.notify(
-                &on.tx,
-                on.counters.send.get().copied(),
-                self.context.addr(),
-                flags,
-            ),
+            notify: on.notify(&on.tx, &on.counters.send, self.context.addr(), flags),
         };
         if flags & abi::INJECT != 0 {
             // SAFETY: the memory is there during the call.
@@ -182,7 +177,7 @@ unsafe fn inject_call(
     let options = TaggedOptions {
         data,
         sync: false,
-        notify: on.notify_bad(on.counters.send.get().copied()),
+        notify: on.notify_bad(&on.counters.send),
     };
     // SAFETY: as promised.
     unsafe { inject_on(on, on.peer(to)?, tag, &options, &from) }
@@ -210,7 +205,7 @@ impl Receive<'_> {
             return Err(EBADFLAGS);
         }
         let context = self.context.addr();
-        let notify = on.notify(&on.rx, on.counters.recv.get().copied(), context, flags);
+        let notify = on.notify(&on.rx, &on.counters.recv, context, flags);
         if flags & (abi::PEEK | abi::CLAIM) != 0 {
             // SAFETY: as promised.
             return unsafe { self.look(object(ep)?, on, flags, notify) };

@@ -72,12 +72,7 @@ impl Access<'_> {
         let on = unsafe { enabled(ep) }?;
         let flags = self.flags.unwrap_or(on.tx.op_flags);
         let peer = begin(on, self.peer, flags)?;
-        let notify = on.notify(
-            &on.tx,
-            on.counters.read.get().copied(),
-            self.context.addr(),
-            flags,
-        );
+        let notify = on.notify(&on.tx, &on.counters.read, self.context.addr(), flags);
         // SAFETY: as promised.
         let into = unsafe { scatter(self.here.as_ptr(), self.here.len()) }?;
         let posted = on
@@ -94,12 +89,7 @@ impl Access<'_> {
         // SAFETY: as promised, as all below.
         let on = unsafe { enabled(ep) }?;
         let flags = self.flags.unwrap_or(on.tx.op_flags);
-        let notify = on.notify(
-            &on.tx,
-            on.counters.write.get().copied(),
-            self.context.addr(),
-            flags,
-        );
+        let notify = on.notify(&on.tx, &on.counters.write, self.context.addr(), flags);
         // SAFETY: as promised.
         unsafe { self.write_told(on, flags, notify) }
     }
@@ -111,7 +101,7 @@ impl Access<'_> {
     unsafe fn inject(&self, ep: *mut FidEp) -> Result<Ssize> {
         // SAFETY: as promised, as all below.
         let on = unsafe { enabled(ep) }?;
-        let notify = on.notify_bad(on.counters.write.get().copied());
+        let notify = on.notify_bad(&on.counters.write);
         // SAFETY: as promised.
         unsafe { self.write_told(on, abi::INJECT, notify) }
     }

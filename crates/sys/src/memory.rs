@@ -376,7 +376,7 @@ impl SharedMemory {
                     && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) => {}
             _ => return Err(MemoryError::NotSealed),
         }
-        // Of huge pages there may be too few for a hole in the file, which is `SIGBUS`.
+        // A file of huge pages may have holes. Touching one raises `SIGBUS` when no huge page is free.
         let found = rustix::fs::fstatfs(&fd).map_err(MemoryError::Map)?;
         if found.f_type != Self::TMPFS {
             return Err(MemoryError::NotSealed);

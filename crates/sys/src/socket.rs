@@ -156,22 +156,14 @@ pub fn send_parts(
 pub fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<Received>> {
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let got = receive_with_sender(socket, &mut bytes, wait)?;
-    Ok(got.map(
-        |(
-            length,
-            Beside {
-                descriptors,
-                sender,
-            },
-        )| {
-            bytes.truncate(length);
-            Received {
-                bytes,
-                descriptors,
-                sender,
-            }
-        },
-    ))
+    Ok(got.map(|(length, beside)| {
+        bytes.truncate(length);
+        Received {
+            bytes,
+            descriptors: beside.descriptors,
+            sender: beside.sender,
+        }
+    }))
 }
 
 /// The same into the caller's memory, which has room for any message; gives how

@@ -31,7 +31,7 @@ impl Schedule {
             0 | 1 => window,
             _ => crowded(window),
         };
-        // Of each rank at most half: so a silent one does not stop the others.
+        // A rank counts for half of the window at most, so one silent rank does not stop the others.
         let counted: u64 = self
             .outstanding
             .values()
@@ -47,7 +47,7 @@ impl Schedule {
             .map(|(first, _)| *first)
     }
 
-    /// Of so many bytes those that did not come from here.
+    /// Bytes that a rank was asked for are here. Gives how many of them another schedule asked for.
     fn came(&mut self, rank: u32, bytes: u64) -> u64 {
         let Some(due) = self.outstanding.get_mut(&rank) else {
             return bytes;
@@ -69,7 +69,8 @@ fn crowded(window: u64) -> u64 {
 /// hands it on, by [`crate::Exchange::swap_pulls`].
 #[derive(Debug)]
 pub(crate) struct Pulls {
-    /// Of ranks that are not known, and of those that are. Which a rank is may change meanwhile.
+    /// The schedule of ranks that are not known, then of known ones. A rank may become known
+    /// while requests are outstanding.
     of: [Schedule; 2],
     window: u64,
     /// Whose turn it is, if it is another's than that of the exchange that has it.

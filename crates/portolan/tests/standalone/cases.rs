@@ -421,6 +421,18 @@ fn bad_addresses_and_calls_are_refused() {
     }
 }
 
+/// Closes one endpoint, whose number at the other is `rank`, until the other has heard of it.
+fn close_and_hear(closing: Endpoint, other: &Endpoint, told: &Mutex<Vec<Event>>, rank: u32) {
+    std::thread::scope(|scope| {
+        let closes = scope.spawn(move || closing.close());
+        let why = Death::Closed;
+        until(&[other], || {
+            has(told, Event::PeerDead { rank, why, lost: 0 }) && closes.is_finished()
+        });
+        closes.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn a_peer_that_closes_is_dead_and_its_number_is_given_again() {
     let b = open_with(Config::default().set("peers_max", 3));
@@ -432,14 +444,7 @@ fn a_peer_that_closes_is_dead_and_its_number_is_given_again() {
         until(&[&a, &b], || heard.count.load(Ordering::Relaxed) == n);
         let rank = heard.from.load(Ordering::Relaxed);
         assert!(rank <= 3, "{rank}");
-        std::thread::scope(|scope| {
-            let closes = scope.spawn(move || a.close());
-            let why = Death::Closed;
-            until(&[&b], || {
-                has(&told, Event::PeerDead { rank, why, lost: 0 }) && closes.is_finished()
-            });
-            closes.join().unwrap().unwrap();
-        });
+        close_and_hear(a, &b, &told, rank);
         told.lock().unwrap().clear();
     }
 }
@@ -464,14 +469,7 @@ fn who_has_closed_is_added_by_the_number_under_which_its_messages_wait() {
             a.inject_tagged(there, 1, &TaggedOptions::default(), &[number; 10])
                 .unwrap();
         }
-        std::thread::scope(|scope| {
-            let closes = scope.spawn(move || a.close());
-            let why = Death::Closed;
-            until(&[&b], || {
-                has(&told, Event::PeerDead { rank, why, lost: 0 }) && closes.is_finished()
-            });
-            closes.join().unwrap().unwrap();
-        });
+        close_and_hear(a, &b, &told, rank);
         assert_eq!(b.add_peer(&address).unwrap(), rank, "known: {known}");
         let selector = Selector::from(rank, 1);
         let mut room = [0; 10];
