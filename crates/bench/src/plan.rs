@@ -95,7 +95,7 @@ const SIZE_MAX: usize = 64 << 20;
 /// operations.
 const BUDGET_NS: u64 = 33_000_000_000;
 /// Settings that are 0 where a wait sleeps at once.
-pub const SLEEPS_AT_ONCE: [&str; 2] = ["spin_passes", "yield_passes"];
+pub const SLEEPS_AT_ONCE: [&str; 2] = ["spin_passes", "yield_us"];
 /// Slices of 100 ms in which a minute is measured.
 const JITTER_SLICES: usize = 600;
 /// What a pair of `ucx_perftest` processes takes to start and to connect.

@@ -64,10 +64,12 @@ pub struct Config {
     /// Default 2,000, about what a wake-up costs (50 us); 0 where more
     /// processes run than there are cores.
     pub spin_passes: u32,
-    /// Passes after these between which it lets other processes run. Default
-    /// 16: where processes share a core, the other one answers meanwhile; with
-    /// 0 for both a wait that finds nothing sleeps at once.
-    pub yield_passes: u32,
+    /// How long it then lets other processes run between its passes, for each rank on its core,
+    /// ns. Default 50,000, about what a sleep costs: where processes share a core, the other one
+    /// answers meanwhile. With 0 for both a wait that finds nothing sleeps at once.
+    pub yield_ns: u64,
+    /// Other ranks of the job on each core of this host. Default 0, also where that is unknown.
+    pub ranks_beside: u32,
     /// Memory for messages to ports that are not bound yet, bytes. Default 4 MiB.
     pub unexpected_bytes: usize,
     /// What one sender may take of it, bytes. Default 1 MiB.
@@ -148,7 +150,8 @@ impl Default for Config {
             helper: true,
             takeover_ns: 50_000,
             spin_passes: 2_000,
-            yield_passes: 16,
+            yield_ns: 50_000,
+            ranks_beside: 0,
             unexpected_bytes: 4 << 20,
             unexpected_share: 1 << 20,
             queue_bytes: 64 << 20,

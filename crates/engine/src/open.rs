@@ -21,6 +21,7 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::memory::cache_bytes;
 use portolan_sys::process::Pidfd;
 use portolan_sys::raw::Errno;
+use portolan_sys::slice;
 use portolan_sys::tell::tell;
 use portolan_wire::{Address, KeyAddress};
 
@@ -80,6 +81,8 @@ pub struct ShmAttachment {
 
 /// Largest packet that the protocol's frames hold: an Ethernet jumbo frame's.
 const PACKET_MAX: usize = 8_972;
+/// Slices where the kernel does not tell, ns: those of Linux before 6.12 on 8 cores or more.
+const SLICE_NS: u64 = 3_000_000;
 /// Longest message that is taken to stay in the caches where their size is not
 /// known, bytes. Else it is three quarters of that, as the C library has it.
 const CACHED_MAX: u64 = 24 << 20;
@@ -416,7 +419,14 @@ impl Opening {
         let pulse = watch.as_mut().and_then(|watch| watch.pulse());
         // Ranks that share a core would cut each other's slices short.
         let shortens = config.spin_passes > 0 && !config.udp.disabled.slice;
-        let backoff = Backoff::new(config.spin_passes, config.yield_passes, shortens);
+        let slice_ns = slice::own().unwrap_or(SLICE_NS);
+        let backoff = Backoff::new(
+            config.spin_passes,
+            config.yield_ns,
+            config.ranks_beside,
+            slice_ns,
+            shortens,
+        );
         let engine = Engine::new(core, matched, net, shm, HostClock);
         let mut state = State::new(engine, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;

@@ -246,10 +246,10 @@ fn sleepers_wake_each_other() {
 }
 
 /// How often a wait without end has slept within `limit`, or until it has once.
-fn sleeps_of_a_wait(by: By, yield_passes: u32, limit: Duration) -> u64 {
+fn sleeps_of_a_wait(by: By, yield_ns: u64, limit: Duration) -> u64 {
     let config = Config {
         spin_passes: 0,
-        yield_passes,
+        yield_ns,
         helper: false,
         ..helped()
     };
@@ -291,7 +291,7 @@ fn a_wait_whose_yields_cost_slices_of_others_sleeps() {
         });
         let waits = s.spawn(|| {
             one_core();
-            ALL.map(|by| sleeps_of_a_wait(by, u32::MAX, HANGS))
+            ALL.map(|by| sleeps_of_a_wait(by, u64::MAX, HANGS))
         });
         let sleeps = waits.join();
         over.store(true, Ordering::Relaxed);

@@ -103,6 +103,12 @@ pub(crate) fn job_config(
     if crowded && settings.origin("spin_passes") == Origin::Default {
         config.spin_passes = 0;
     }
+    if crowded {
+        let per_core = job.local_ranks.len().div_ceil(cores);
+        config.ranks_beside = u32::try_from(per_core)
+            .unwrap_or(u32::MAX)
+            .saturating_sub(1);
+    }
     // All have come: who is not heard by then is cut off, or has another secret.
     config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
     Ok(config)
@@ -132,7 +138,7 @@ pub(crate) fn engine_config(
         helper: settings.switch("helper")?,
         takeover_ns: settings.number::<u64>("takeover_us")?.saturating_mul(1000),
         spin_passes: settings.number("spin_passes")?,
-        yield_passes: settings.number("yield_passes")?,
+        yield_ns: settings.number::<u64>("yield_us")?.saturating_mul(1000),
         unexpected_bytes: settings.number("unexpected_bytes")?,
         queue_bytes: settings.number("queue_bytes")?,
         copy_min: settings.number("copy_min")?,

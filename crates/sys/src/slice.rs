@@ -22,6 +22,27 @@ const _: () = assert!(size_of::<SchedAttr>() == 48);
 /// The policy of ordinary threads.
 const SCHED_OTHER: u32 = 0;
 
+/// The calling thread's attributes.
+fn attributes() -> Result<SchedAttr, Errno> {
+    let mut attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        ..SchedAttr::default()
+    };
+    let at = std::ptr::from_mut(&mut attr) as usize;
+    // SAFETY: the kernel writes at most the given size of a value that outlives the call.
+    unsafe { syscall(number::SCHED_GETATTR, [0, at, size_of_val(&attr), 0, 0, 0]) }?;
+    Ok(attr)
+}
+
+/// How long the calling thread runs at a time beside others that want its core, ns; `None`
+/// before Linux 6.12, which does not tell, and for other policies than the ordinary one. It ends
+/// with a tick of the kernel's clock at the earliest (CONFIG_HZ).
+#[must_use]
+pub fn own() -> Option<u64> {
+    let attr = attributes().ok()?;
+    (attr.policy == SCHED_OTHER && attr.runtime > 0).then_some(attr.runtime)
+}
+
 /// Asks for slices of at most `ns` for the calling thread and those that it will
 /// start, where it has the ordinary policy. It gets no more of a core than before,
 /// but sooner after it was woken beside threads that never sleep. From Linux 6.12
@@ -30,13 +51,7 @@ const SCHED_OTHER: u32 = 0;
 /// # Errors
 /// Where the calls are filtered.
 pub fn shorten(ns: u64) -> Result<(), Errno> {
-    let mut attr = SchedAttr {
-        size: size_of::<SchedAttr>() as u32,
-        ..SchedAttr::default()
-    };
-    let at = std::ptr::from_mut(&mut attr) as usize;
-    // SAFETY: the kernel writes at most the given size of a value that outlives the call.
-    unsafe { syscall(number::SCHED_GETATTR, [0, at, size_of_val(&attr), 0, 0, 0]) }?;
+    let mut attr = attributes()?;
     if attr.policy != SCHED_OTHER || (1..=ns).contains(&attr.runtime) {
         return Ok(());
     }
@@ -54,8 +69,11 @@ mod tests {
     #[test]
     fn a_thread_shortens_its_slices_again_and_again() {
         std::thread::spawn(|| {
+            let before = own();
             assert_eq!(shorten(100_000), Ok(()));
             assert_eq!(shorten(100_000), Ok(()));
+            // Kernels that tell it also take it.
+            assert_eq!(own(), before.map(|_| 100_000));
         })
         .join()
         .unwrap();

@@ -1,17 +1,19 @@
-//! How long a wait that has found nothing looks again (spins), how often it then lets
+//! How long a wait that has found nothing looks again (spins), how long it then lets
 //! others run (yields), and when it sleeps.
 //!
-//! Where other programs want the same core a yield may cost a whole slice of
-//! theirs: 4 ms on Linux 6.18, where a wake-up takes 5 to 60 us. And whoever spins while
-//! the peer waits for its core spends a share of its own that it will miss when both could run.
+//! A yield to a program that computes costs a slice of that program: 4 ms on Linux 6.18,
+//! where a wake-up takes 5 to 60 us. A yield to ranks of the same job costs what they need
+//! for a look, or to fall asleep, which is worth it: the one that is waited for may be among
+//! them. The two differ by their length. And whoever spins while the peer waits for its core
+//! spends a share of its own that it will miss when both could run.
 
 use portolan_sys::slice;
 
-/// A yield that took longer would better have been a sleep, ns.
+/// Longest yield that is worth it where no other rank shares the core, ns.
 const YIELD_NS_MAX: u64 = 100_000;
-/// No yields for this long after the first that cost too much, ns; each further
-/// one doubles it, so that all such yields together take a small share of the time.
-const PAUSE_NS: [u64; 2] = [200_000_000, 1_600_000_000];
+/// Pause of yields after one that took longer, ns. Each further one doubles it, so that all
+/// of them together take a small share of the time, and one alone decides little.
+const PAUSE_NS: [u64; 2] = [20_000_000, 1_600_000_000];
 /// Longest spin of an endpoint whose last yield cost too much, ns: about two wake-ups. A
 /// look takes 25 ns by shared memory and 500 ns by a socket.
 const SPIN_NS: u64 = 100_000;
@@ -25,7 +27,10 @@ const SLICE_NS: u64 = 100_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     spins: u32,
-    yields: u32,
+    /// How long a wait yields, ns.
+    yield_ns: u64,
+    /// A yield that takes longer went to a program that computes, ns.
+    yield_ns_max: u64,
     /// Whether slices may be shortened.
     shortens: bool,
     /// How long yields would pause next, ns.
@@ -37,11 +42,14 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// For waits that spin and yield at most so often before they sleep.
-    pub const fn new(spins: u32, yields: u32, shortens: bool) -> Self {
+    /// For waits that look `spins` times and then yield for `yield_ns` before they sleep, on a
+    /// core with `others` more ranks of the job, where a program runs for `slice_ns` at a time.
+    pub fn new(spins: u32, yield_ns: u64, others: u32, slice_ns: u64, shortens: bool) -> Self {
+        let shared = (u64::from(others) * slice_ns / 2).min(slice_ns / 4 * 3);
         Self {
             spins,
-            yields,
+            yield_ns: yield_ns.saturating_mul(u64::from(others) + 1),
+            yield_ns_max: shared.max(YIELD_NS_MAX),
             shortens,
             pause_ns: PAUSE_NS[0],
             paused_until: 0,
@@ -68,19 +76,19 @@ impl Backoff {
         now.saturating_sub(self.since) < SPIN_NS
     }
 
-    /// How often a wait may yield from `now` on, ns.
-    pub const fn yields(&self, now: u64) -> u32 {
+    /// Until when a wait that begins to yield at `now` may go on, ns.
+    pub const fn yields_until(&self, now: u64) -> u64 {
         if now < self.paused_until {
-            0
+            now
         } else {
-            self.yields
+            now.saturating_add(self.yield_ns)
         }
     }
 
     /// A yield is over; false if it took so long that no further one should follow.
     #[inline]
     pub fn yielded(&mut self, before: u64, after: u64) -> bool {
-        let cheap = after.saturating_sub(before) <= YIELD_NS_MAX;
+        let cheap = after.saturating_sub(before) <= self.yield_ns_max;
         if cheap {
             (self.paused_until, self.pause_ns) = (0, PAUSE_NS[0]);
         } else {
@@ -108,24 +116,40 @@ mod tests {
 
     #[test]
     fn a_yield_that_costs_a_slice_is_rarely_repeated() {
-        let mut backoff = Backoff::new(2_000, 16, false);
+        let mut backoff = Backoff::new(2_000, 50_000, 3, 3 * MS, false);
         let (mut now, mut lost) = (0, 0);
         // Waits of a millisecond; each yield takes four.
         while now < 10_000 * MS {
-            if backoff.yields(now) > 0 {
+            if backoff.yields_until(now) > now {
                 lost += 4;
                 now += 4 * MS;
                 assert!(!backoff.yielded(now - 4 * MS, now));
-                assert_eq!(backoff.yields(now), 0);
+                assert_eq!(backoff.yields_until(now), now);
             }
             now += MS;
         }
         assert!((4..100).contains(&lost), "{lost} ms of 10 s");
         // The core is ours again: the next one that is tried shows it.
         now += PAUSE_NS[1];
-        assert_eq!(backoff.yields(now), 16);
+        assert_eq!(backoff.yields_until(now), now + 200_000);
         assert!(backoff.yielded(now, now + 500));
-        assert_eq!(backoff.yields(now + 500), 16);
+        // One alone does not decide for long.
+        assert!(!backoff.yielded(now, now + 4 * MS));
+        assert!(backoff.yields_until(now + 25 * MS) > now + 25 * MS);
+    }
+
+    #[test]
+    fn a_yield_to_ranks_of_the_job_may_take_longer() {
+        let takes =
+            |others, slice_ns, ns| Backoff::new(0, 50_000, others, slice_ns, false).yielded(0, ns);
+        for slice_ns in [1_400_000, 3 * MS] {
+            assert!(takes(0, slice_ns, YIELD_NS_MAX));
+            assert!(!takes(0, slice_ns, 2 * YIELD_NS_MAX));
+            assert!(takes(1, slice_ns, slice_ns / 2));
+            assert!(takes(3, slice_ns, slice_ns / 4 * 3));
+            // Nobody's slice is over sooner.
+            assert!(!takes(100, slice_ns, slice_ns));
+        }
     }
 
     #[test]
@@ -137,7 +161,7 @@ mod tests {
             }
             u64::from(idle)
         };
-        let mut backoff = Backoff::new(2_000, 16, false);
+        let mut backoff = Backoff::new(2_000, 50_000, 0, 3 * MS, false);
         assert_eq!(looks(&mut backoff, 500), 2_001);
         assert!(!backoff.yielded(0, 4 * MS));
         // 100 us of 500 ns each, looked at every 16; all of them where they are short.
@@ -149,8 +173,8 @@ mod tests {
 
     #[test]
     fn where_settings_allow_neither_there_is_none() {
-        let mut backoff = Backoff::new(0, 0, true);
+        let mut backoff = Backoff::new(0, 0, 3, 3 * MS, true);
         assert!(!backoff.spins(1, || 0));
-        assert_eq!(backoff.yields(0), 0);
+        assert_eq!(backoff.yields_until(7), 7);
     }
 }

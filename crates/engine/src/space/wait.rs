@@ -130,7 +130,7 @@ impl Space {
     ) -> Waited<'e, R> {
         s.begin();
         // Set when looking has found nothing.
-        let mut yields = None;
+        let mut yields_until = None;
         let mut idle = 0_u32;
         let mut passes = 0_u32;
         loop {
@@ -150,7 +150,7 @@ impl Space {
                     s.rethrow();
                 }
                 idle = 0;
-                yields = None;
+                yields_until = None;
                 if self.inner.threads == Threads::Multiple {
                     s = self.turn(s)?;
                 }
@@ -168,25 +168,20 @@ impl Space {
                 }
                 continue;
             }
+            let now = now_ns();
             if s.waiting.call == Call::None {
-                s.waiting = Waiting {
-                    since: now_ns(),
-                    ..why
-                };
+                s.waiting = Waiting { since: now, ..why };
             }
-            if deadline.is_some_and(|at| now_ns() >= at) {
+            if deadline.is_some_and(|at| now >= at) {
                 s.stop_waiting(why);
                 s.end();
                 return Ok((s, Err(WaitError::TimedOut)));
             }
-            let left = yields.get_or_insert_with(|| s.backoff.yields(now_ns()));
-            if *left > 0 {
-                *left -= 1;
+            if now < *yields_until.get_or_insert_with(|| s.backoff.yields_until(now)) {
                 s = self.turn(s)?;
-                let before = now_ns();
                 std::thread::yield_now();
-                if !s.backoff.yielded(before, now_ns()) {
-                    *left = 0;
+                if !s.backoff.yielded(now, now_ns()) {
+                    yields_until = Some(0);
                 }
                 continue;
             }

@@ -51,11 +51,11 @@ pub const SETTINGS: &[Setting] = &[
         "looks before a wait yields and then sleeps; 0 where processes outnumber cores",
     ),
     row(
-        "yield_passes",
-        "16",
-        "passes",
-        (0, u32::MAX as u64),
-        "looks after these, between which a wait lets other processes run before it sleeps",
+        "yield_us",
+        "50",
+        "us",
+        (0, HOUR_MS * 1000),
+        "a wait then lets other processes run for this long, for each rank on its core, before it sleeps",
     ),
     row(
         "port",

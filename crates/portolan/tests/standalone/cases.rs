@@ -681,7 +681,7 @@ fn memory_that_a_silent_peer_was_writing_comes_back_without_a_spin() {
     let alone = [
         ("silence_ms", "1000"),
         ("spin_passes", "0"),
-        ("yield_passes", "0"),
+        ("yield_us", "0"),
     ];
     let config = alone
         .iter()
