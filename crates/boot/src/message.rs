@@ -283,6 +283,8 @@ pub struct Field {
 pub enum GaveUp {
     /// It did not answer while something waited for it.
     Silent,
+    /// The same, and whoever waited got too little of its cores to hear it.
+    Starved,
     /// What it wrote to shared memory makes no sense.
     Corrupt,
     /// It was not heard, and the kernel refused the packets to it.
@@ -303,7 +305,7 @@ impl GaveUp {
     pub(crate) fn refused(self, rank: u32, other: u32) -> Option<String> {
         let error = io::Error::from_raw_os_error;
         match self {
-            Self::Silent | Self::Corrupt => None,
+            Self::Silent | Self::Starved | Self::Corrupt => None,
             Self::NotSent { errno } => Some(format!(
                 "rank {rank} cannot send packets to rank {other}: {}",
                 error(errno)
@@ -578,6 +580,7 @@ mod tests {
     fn why_a_rank_was_given_up_travels() {
         for why in [
             GaveUp::Silent,
+            GaveUp::Starved,
             GaveUp::Corrupt,
             GaveUp::NotSent { errno: 101 },
             GaveUp::NotReceived { errno: 1 },

@@ -3,6 +3,7 @@
 
 mod failing;
 mod intake;
+mod starvation;
 
 use portolan_link::{LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
@@ -11,6 +12,7 @@ use portolan_wire::Address;
 
 use self::failing::Failing;
 use self::intake::{Intake, Peers};
+use self::starvation::Starvation;
 use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
 use crate::lanes::Restarted;
@@ -26,6 +28,8 @@ pub const PACKET_MIN: u16 = 1_232;
 /// Frames that pass between protocol and link in one burst.
 const BURST: usize = 64;
 
+/// A longer pause between passes may be for want of a core, ns: where nobody sleeps it is.
+const PAUSE_NS: u64 = 1_000_000;
 /// Pauses between passes that are this part of the silence after which a peer
 /// is dead may matter to it.
 const PAUSES: u64 = 64;
@@ -70,6 +74,7 @@ pub struct NetLane<N> {
     /// After a longer pause between passes it is asked whether they came late,
     /// ns.
     late_ns: u64,
+    starvation: Starvation,
 }
 
 fn net_address(a: LinkAddress) -> NetAddress {
@@ -114,6 +119,7 @@ impl<N: Network> NetLane<N> {
             sizes_at: 0,
             cramped: [false; proto::PATHS_MAX],
             late_ns: silence_ns / PAUSES,
+            starvation: Starvation::new(silence_ns, now),
         }
     }
 
@@ -131,8 +137,8 @@ impl<N: Network> NetLane<N> {
         self.tx.now = now;
         self.tx.dirty = false;
         self.tx.gathering.pass();
-        if now.saturating_sub(last) > self.late_ns {
-            self.tx.tables.view().came_late(now, last);
+        if now.saturating_sub(last) > PAUSE_NS {
+            self.after_pause(now, last, clock);
         }
         self.link.set_now(now);
         if now >= self.sizes_at {
@@ -194,6 +200,18 @@ impl<N: Network> NetLane<N> {
         moved + self.transmit(core, flush_delayed_acks, clock)
     }
 
+    /// No pass was made from `last` to `now`: nobody wanted one, or this thread got no core.
+    #[cold]
+    fn after_pause(&mut self, now: u64, last: u64, clock: &dyn Clock) {
+        let mut view = self.tx.tables.view();
+        if now.saturating_sub(last) > self.late_ns {
+            view.came_late(now, last);
+        }
+        if let Some(ns) = self.starvation.look(now, clock) {
+            view.was_starved(now, ns);
+        }
+    }
+
     /// Whether delayed acknowledgements wait for an answer no longer, after a pass that has
     /// brought something to answer, or some packet, or nothing.
     #[inline]
@@ -205,6 +223,11 @@ impl<N: Network> NetLane<N> {
         let late = any || self.answer_passes == 0;
         self.answer_passes = if late { 0 } else { self.answer_passes - 1 };
         late
+    }
+
+    /// Whether whoever makes passes got too little of its core lately.
+    pub fn is_starved(&self) -> bool {
+        self.starvation.is_recent(self.tx.now)
     }
 
     /// The clock as of the last pass or send, ns.

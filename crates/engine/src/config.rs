@@ -253,8 +253,9 @@ pub trait Watch: Send {
     fn has_heard(&mut self, _rank: u32, _ago: Duration) {}
 
     /// The endpoint has given a rank up that nobody had said was dead, in the
-    /// life after so many restarts. Does not wait.
-    fn give_up(&mut self, rank: u32, restarts: u32, why: Death);
+    /// life after so many restarts. `starved`: this process got too little of its cores to hear
+    /// it. Does not wait.
+    fn give_up(&mut self, rank: u32, restarts: u32, why: Death, starved: bool);
 
     /// The endpoint was closed in good order.
     fn leave(&mut self);

@@ -58,6 +58,10 @@ impl Clock for HostClock {
     fn ticks(&self) -> u64 {
         ticks()
     }
+
+    fn waited_for_core(&self) -> Option<(u64, u64)> {
+        portolan_sys::process::waited_for_core()
+    }
 }
 
 /// How to share the network on the way to an address (IPv6, IPv4 mapped), if nothing else is
@@ -233,8 +237,9 @@ impl State {
                 Finding::Due => self.engine.keep_places(),
                 Finding::GivenUp(rank, why) => {
                     let restarts = self.core.lanes.returns.restarts(rank);
+                    let starved = self.engine.net.as_ref().is_some_and(|net| net.is_starved());
                     if let Some(watch) = &mut self.watch {
-                        watch.give_up(rank, restarts, why);
+                        watch.give_up(rank, restarts, why, starved);
                     }
                 }
             }

@@ -458,7 +458,7 @@ impl Watch for Once {
     fn poll(&mut self) -> Option<Notice> {
         self.0.take()
     }
-    fn give_up(&mut self, _rank: u32, _restarts: u32, _why: Death) {}
+    fn give_up(&mut self, _rank: u32, _restarts: u32, _why: Death, _starved: bool) {}
     fn leave(&mut self) {
         self.1.add();
     }

@@ -45,7 +45,7 @@ impl Watch for Fed {
         let _ = self.1.read(&mut [0]);
         self.0.0.1.lock().unwrap().pop_front()
     }
-    fn give_up(&mut self, _rank: u32, _restarts: u32, _why: Death) {}
+    fn give_up(&mut self, _rank: u32, _restarts: u32, _why: Death, _starved: bool) {}
     fn leave(&mut self) {}
 }
 

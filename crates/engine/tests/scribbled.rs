@@ -66,7 +66,7 @@ impl Watch for Ear {
         let _ = self.1.read(&mut [0]);
         self.0.0.told.lock().unwrap().pop_front()
     }
-    fn give_up(&mut self, rank: u32, _restarts: u32, why: Death) {
+    fn give_up(&mut self, rank: u32, _restarts: u32, why: Death, _starved: bool) {
         self.0.0.heard.lock().unwrap().push((rank, why));
     }
     fn leave(&mut self) {}

@@ -243,7 +243,7 @@ impl engine::Watch for Launcher {
         self.0.has_heard(rank, ago);
     }
 
-    fn give_up(&mut self, rank: u32, restarts: u32, why: Death) {
+    fn give_up(&mut self, rank: u32, restarts: u32, why: Death, starved: bool) {
         let why = match why {
             Death::Corrupt => GaveUp::Corrupt,
             Death::CutOff(Failure::Send(errno)) => GaveUp::NotSent { errno },
@@ -251,6 +251,7 @@ impl engine::Watch for Launcher {
             _ if self.0.local_ranks.contains(&rank) && loopback_is_down() => GaveUp::NotSent {
                 errno: Errno::NETDOWN.raw_os_error(),
             },
+            _ if starved => GaveUp::Starved,
             _ => GaveUp::Silent,
         };
         self.0.give_up(rank, restarts, why);

@@ -142,7 +142,7 @@ fn an_acknowledgement_is_put_off_while_the_window_is_open_and_no_longer() {
     assert!(!idle(&mut s));
     s.pair.flush(0, true, &mut |_| true);
     assert!(idle(&mut s));
-    let window = s.window() as usize;
+    let window = s.window().min(100) as usize;
     let numbers = s.send(window);
     assert_eq!(numbers.len(), window);
     assert_eq!(s.send(1), []);
@@ -392,4 +392,43 @@ fn both_parts_of_a_packet_that_became_too_big_leave_at_once() {
     let sizes: Vec<_> = s.say().iter().map(|s| s.bytes).collect();
     assert_eq!(sizes.len(), 2);
     assert!(sizes.iter().all(|&bytes| bytes <= 1_232), "{sizes:?}");
+}
+
+#[test]
+fn a_round_trip_with_a_host_that_got_no_core_says_nothing_of_the_network() {
+    let window_after = |starved: [bool; 2]| {
+        let mut s = Script::new(&Config {
+            congestion: Some(Mode::Lan),
+            ..Config::default()
+        });
+        for _ in 0..40 {
+            let window = s.window().min(100) as usize;
+            let last = *s.send(window).last().expect("the window is open");
+            // As where each packet waits for the host's core.
+            s.pair.now += 2_000_000 * window as u64;
+            let now = s.pair.now;
+            if starved[0] {
+                s.pair.nodes[0].with(|e, _| e.was_starved(now, 100_000_000));
+            }
+            let delay = if starved[1] { u16::MAX } else { 0 };
+            let ack = Ack {
+                delay,
+                packet_limit: last + 1_000,
+                credit: [1_000 + last; 2],
+                ..all_but(last, &[])
+            };
+            s.hear(Some(&ack), &[]);
+        }
+        s.window()
+    };
+    assert!(window_after([false, false]) < 8, "else it is a queue");
+    for starved in [[true, false], [false, true]] {
+        assert!(window_after(starved) >= 64, "{starved:?}");
+    }
+    // The peer is told by the longest delay.
+    let mut s = Script::new(&Config::default());
+    assert_eq!(s.asked().delay, 0);
+    let now = s.pair.now;
+    s.pair.nodes[0].with(|e, _| e.was_starved(now, 1_000_000));
+    assert_eq!(s.asked().delay, u16::MAX);
 }

@@ -187,3 +187,32 @@ fn who_is_sought_and_awaited_may_start_late() {
         [PeerEvent::Waiting, PeerEvent::Up]
     );
 }
+
+#[test]
+fn who_gets_no_core_waits_longer_and_not_for_ever() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(SECOND, |_| true);
+    // Seconds until a message that nobody answers has killed its peer.
+    let starve = |pair: &mut Pair, seconds: u64| {
+        pair.send(0, b"y");
+        for second in 0..seconds {
+            let now = pair.now;
+            pair.nodes[0].with(|e, _| e.was_starved(now, SECOND));
+            pair.run(SECOND, |_| false);
+            if pair.nodes[0].log.events.len() > 1 {
+                return second;
+            }
+            pair.now = now + SECOND;
+        }
+        seconds
+    };
+    assert_eq!(starve(&mut pair, 20), 20);
+    // Once it was heard, the count begins again.
+    pair.run(SECOND, |_| true);
+    pair.deliver(1);
+    let died_after = starve(&mut pair, 60);
+    assert!((29..36).contains(&died_after), "{died_after} s");
+    let dead = PeerEvent::Dead(DeathReason::Silent);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead]);
+}

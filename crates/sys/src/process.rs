@@ -481,6 +481,16 @@ pub fn is_of_our_pid_namespace(pid: u32) -> bool {
     numbers.is_some_and(|it| it.split_ascii_whitespace().count() == 1)
 }
 
+/// The calling thread, and how long it was ready and waited for a core since it began, ns; `None`
+/// where the kernel does not tell. See proc_pid_schedstat(5).
+#[must_use]
+pub fn waited_for_core() -> Option<(u64, u64)> {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let waited = times.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    Some((thread.unsigned_abs().into(), waited))
+}
+
 /// Our own process id, as our pid namespace names it.
 #[must_use]
 pub fn own_pid() -> u32 {

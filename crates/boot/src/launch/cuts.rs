@@ -31,7 +31,8 @@ impl Running {
         if why == GaveUp::Corrupt {
             return self.handle_corrupt(rank, ranks, tell);
         }
-        if why != GaveUp::Silent {
+        let starved = why == GaveUp::Starved;
+        if why != GaveUp::Silent && !starved {
             return self.handle_refused(rank, ranks, why, tell);
         }
         let now = Instant::now();
@@ -47,10 +48,14 @@ impl Running {
                 tell(Event::GivenUp {
                     rank: other,
                     by: rank,
+                    starved,
                 });
                 self.kill(other)?;
             } else {
                 let _ = self.reports.add(from, about, now);
+                if starved && !self.starved.contains(&from) {
+                    self.starved.push(from);
+                }
             }
         }
         Ok(())
@@ -176,6 +181,7 @@ impl Running {
             tell(Event::CutOff {
                 host_index,
                 unreached,
+                starved: self.starved.clone(),
             });
         }
         if self.spec.on_death == OnDeath::End && !self.respawns() {

@@ -440,6 +440,8 @@ pub enum Event {
         host_index: u16,
         /// The hosts that it does not reach, or that do not reach it.
         unreached: Vec<u16>,
+        /// Hosts of ranks that got too little of their cores to hear others.
+        starved: Vec<u16>,
     },
     /// A rank did not answer another, which has given it up, and it is not its
     /// host that is at fault: it is killed.
@@ -448,6 +450,8 @@ pub enum Event {
         rank: u32,
         /// Who has given it up.
         by: u32,
+        /// That one got too little of its cores to hear it.
+        starved: bool,
     },
     /// A rank was stopped for longer than [`JobSpec::stopped_limit`]: it is
     /// killed.
@@ -540,6 +544,8 @@ pub struct Running {
     excluded: Excluded,
     /// Hosts of which ranks say that they do not reach each other.
     reports: Reports,
+    /// Hosts of ranks that have given others up and got too little of their cores.
+    starved: Vec<u16>,
     /// When agents hear of us next.
     beat_at: Instant,
     stalls: StallDetector,

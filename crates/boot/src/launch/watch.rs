@@ -612,6 +612,7 @@ impl Running {
             abandoned: false,
             excluded: Excluded::default(),
             reports: crate::partition::Reports::default(),
+            starved: Vec::new(),
             beat_at: Instant::now(),
             stalls: StallDetector::new(BEAT_EVERY, Instant::now()),
             questions: Questions::default(),

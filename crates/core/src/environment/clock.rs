@@ -8,6 +8,12 @@ pub trait Clock {
 
     /// A counter that is cheap to read and runs evenly, at a rate that is not known.
     fn ticks(&self) -> u64;
+
+    /// The calling thread, and how long it was ready and waited for a core since it began, ns.
+    /// `None`: unknown.
+    fn waited_for_core(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// Counts how often it was read.

@@ -75,19 +75,36 @@ impl Teller {
             Event::CutOff {
                 host_index,
                 unreached,
+                starved,
             } => {
-                let names: Vec<String> = unreached.iter().map(|host| self.name(*host)).collect();
-                let host = self.name(*host_index);
-                format!(
-                    "host {host} is cut off: packets between it and {} do not arrive (network, \
-                     route or firewall); its ranks are dead",
+                let names = |hosts: &[u16]| {
+                    let names: Vec<String> = hosts.iter().map(|host| self.name(*host)).collect();
                     names.join(", ")
+                };
+                let busy = if starved.is_empty() {
+                    String::new()
+                } else {
+                    let on = names(starved);
+                    format!(", or ranks on {on} waited too long for a core (other programs there)")
+                };
+                format!(
+                    "host {} is cut off: packets between it and {} do not arrive (network, route \
+                     or firewall){busy}; its ranks are dead",
+                    self.name(*host_index),
+                    names(unreached)
                 )
             }
-            Event::GivenUp { rank, by } => format!(
-                "rank {rank} does not answer rank {by} (is it stopped, or does it compute with \
-                 helper=off?): it is killed"
-            ),
+            Event::GivenUp { rank, by, starved } => {
+                let busy = if *starved {
+                    format!(", or did rank {by} wait too long for a core?")
+                } else {
+                    "?".to_owned()
+                };
+                format!(
+                    "rank {rank} does not answer rank {by} (is it stopped, or does it compute with \
+                     helper=off{busy}): it is killed"
+                )
+            }
             Event::Overdue { rank } => {
                 format!("rank {rank} is stopped for longer than --stopped-limit: it is killed")
             }

@@ -17,6 +17,11 @@ use crate::tables::{Intervals, Listed, Memory, PeerState, Stops, TxFlow, Use};
 const CLOSE_RETRIES: u64 = 64;
 /// But at least this often, ns.
 const CLOSE_RETRY_NS_MAX: u64 = 50_000_000;
+/// Longest silence of a peer while the caller [was starved](Endpoint::was_starved), as a multiple
+/// of [`crate::Config::silence_ns`].
+const STARVED_SILENCES: u64 = 10;
+/// It counts as starved for this part of that time after it has said so.
+const STARVED_PARTS: u64 = 16;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Somebody outside knows that a peer's process has died.
@@ -56,12 +61,34 @@ impl<S: Seal> Endpoint<'_, S> {
     #[cold]
     pub fn came_late(&mut self, now: u64, last: u64) {
         let late = now.saturating_sub(self.core.next_deadline.max(last));
+        self.defer_silence(now, late, u64::MAX);
+    }
+
+    /// The caller waited for a core for most of the last `ns` before `now`. For so long nothing
+    /// counts as silence, but after [`STARVED_SILENCES`] times the usual it does. Nor do
+    /// round trips say anything of the network, to us or to our peers.
+    #[cold]
+    pub fn was_starved(&mut self, now: u64, ns: u64) {
+        let silence = self.core.config.silence_ns;
+        self.core.starved_until = now.saturating_add(silence / STARVED_PARTS);
+        let limit = silence.saturating_mul(STARVED_SILENCES);
+        self.defer_silence(now, ns, limit);
+    }
+
+    /// All silences begin `ns` later, at `now` at most, unless they have lasted for `limit`.
+    fn defer_silence(&mut self, now: u64, ns: u64, limit: u64) {
         for conn in &mut self.conns[..self.core.conns_used as usize] {
             let since = match conn.waiting_since {
                 u64::MAX => conn.heard_at,
                 since => since.max(conn.heard_at),
             };
-            conn.heard_at = since.saturating_add(late).min(now);
+            if since != conn.deferred_to {
+                conn.deferred_from = since;
+            }
+            if now.saturating_sub(conn.deferred_from) < limit {
+                conn.heard_at = since.saturating_add(ns).min(now);
+                conn.deferred_to = conn.heard_at;
+            }
         }
     }
 

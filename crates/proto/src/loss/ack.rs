@@ -33,9 +33,13 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The acknowledgement that leaves now. What it grants is remembered.
     pub(crate) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
         let room = self.room(now, path);
+        let is_starved = now < self.core.starved_until;
         let p = self.path_mut(path);
         let conn = p.conn;
         let mut ack = p.ack(now);
+        if is_starved {
+            ack.delay = u16::MAX;
+        }
         p.granted = p.granted.max(p.rx_next.saturating_add(room));
         ack.packet_limit = p.granted as u32;
         ack.credit = self.credit(conn);

@@ -223,6 +223,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if new && self.has_more(conn) {
             self.path_answered(now, path, largest);
         }
+        let is_starved = now < self.core.starved_until;
         let p = &mut self.paths[path];
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
             // Marks count with the next packets that are told of.
@@ -232,7 +233,9 @@ impl<S: Seal> Endpoint<'_, S> {
         if let Some(rtt) = sample.rtt_ns {
             // The timer must expect the peer's own delay; the queue does not.
             p.rtt.sample(rtt);
-            sample.rtt_ns = Some(rtt.saturating_sub(u64::from(ack.delay) * DELAY_UNIT_NS));
+            let is_known = ack.delay < u16::MAX && !is_starved;
+            let of_queue = rtt.saturating_sub(u64::from(ack.delay) * DELAY_UNIT_NS);
+            sample.rtt_ns = is_known.then_some(of_queue);
         }
         sample.in_flight_packets = p.flying;
         sample.came_packets = core::mem::take(&mut p.came);

@@ -45,6 +45,10 @@ pub struct Conn {
     pub(crate) queued_replies: u32,
     /// A packet verified at this time.
     pub(crate) heard_at: u64,
+    /// What the silence last began at after it was [deferred](crate::Endpoint::was_starved), and
+    /// when it began at first; both of the last silence that was.
+    pub(crate) deferred_to: u64,
+    pub(crate) deferred_from: u64,
     /// Whether what we send to the peer comes back.
     pub(crate) closed: Closed,
     /// Since when something waits for the peer; `u64::MAX`: nothing does.
@@ -157,6 +161,8 @@ impl Default for Conn {
             queued: 0,
             queued_replies: 0,
             heard_at: 0,
+            deferred_to: 0,
+            deferred_from: 0,
             closed: Closed::NO,
             waiting_since: u64::MAX,
             waiting_told: false,

@@ -187,6 +187,8 @@ pub struct Core {
     pub(crate) short_at: u64,
     /// Earliest deadline of any connection; may be early.
     pub(crate) next_deadline: u64,
+    /// Until then times of packets tell of our want of a core, and not of the network.
+    pub(crate) starved_until: u64,
     /// Peers from which data came lately share the receive buffer.
     pub(crate) senders: u32,
     pub(crate) senders_counted_at: u64,
@@ -276,6 +278,7 @@ impl Default for Core {
             lacks_conn: false,
             short_at: u64::MAX,
             next_deadline: u64::MAX,
+            starved_until: 0,
             senders: 1,
             senders_counted_at: 0,
             connect_tokens: Tokens::FULL,

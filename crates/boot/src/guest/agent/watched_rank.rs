@@ -86,7 +86,7 @@ impl WatchedRank {
                         Some(ToLauncher::GaveUp { ranks, why }) => {
                             let ranks = ranks.into_iter().map(|(rank, _)| rank);
                             match why {
-                                GaveUp::Silent => said.gave_up.extend(ranks),
+                                GaveUp::Silent | GaveUp::Starved => said.gave_up.extend(ranks),
                                 GaveUp::Corrupt => said.corrupt.extend(ranks),
                                 GaveUp::NotSent { .. } | GaveUp::NotReceived { .. } => {
                                     said.cut_off.extend(ranks);
