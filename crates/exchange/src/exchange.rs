@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use portolan_matching::Matcher;
 
-use self::handover::Closing;
+use self::handover::Early;
 pub use self::inline::InlineReceive;
 use self::inline::InlineSlot;
 pub use self::send::{BYTES_MAX, SendOptions, SendRefused};
@@ -184,7 +184,7 @@ pub struct Exchange<S, K> {
     /// It begins to close: offers that no receive meets are not wanted.
     pub(crate) is_refusing: bool,
     /// Senders that close while they hold messages.
-    pub(crate) closing: BTreeMap<u32, Closing>,
+    pub(crate) early: BTreeMap<u32, Early>,
     /// Those of them whose first message waits for room, and whose turn is next.
     pub(crate) waiting: BTreeSet<u32>,
     pub(crate) next_waiting: u32,
@@ -230,7 +230,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             closed: BTreeSet::new(),
             is_over: false,
             is_refusing: false,
-            closing: BTreeMap::new(),
+            early: BTreeMap::new(),
             waiting: BTreeSet::new(),
             next_waiting: 0,
             handovers: BTreeMap::new(),

@@ -17,7 +17,7 @@ pub(crate) use self::atomic::AtomicKind;
 pub use self::atomic::{ATOMIC_BYTES, Atomic, AtomicOp, AtomicType};
 pub(crate) use self::copy::{copy, copy_source};
 pub use self::incoming::{Incoming, Took};
-pub(crate) use self::kind::{FENCE, OVERLAP, SECOND, SHARES, SIGNAL, UNWANTED, Words};
+pub(crate) use self::kind::{FENCE, OVERLAP, SECOND, SHARES, SIGNAL, SYNC, UNWANTED, Words};
 pub use self::kind::{KINDS, Kind, Stream};
 pub(crate) use self::lane::OVERHEAD;
 pub use self::lane::{Lane, LaneTerms, PUSHED_MIN, Push};

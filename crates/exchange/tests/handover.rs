@@ -319,3 +319,56 @@ fn room_that_one_exchange_frees_is_used_by_another() {
     let asked = said(&mut second);
     assert_eq!((asked[0].0, asked[0].1[0]), (Kind::Pull, 3));
 }
+
+#[test]
+fn short_messages_that_wait_are_pulled_ahead_as_the_program_receives() {
+    let mut c = cluster(Config::default(), false);
+    inject(&mut c, 0..60, BYTES);
+    inject(&mut c, 60..61, 9_000);
+    let sync = SendOptions {
+        sync: true,
+        ..SendOptions::default()
+    };
+    let from = Pieces(vec![vec![61; BYTES]]);
+    let met = c.post_send(0, 1, 61, &sync, from).expect("it is alive");
+    inject(&mut c, 62..64, BYTES);
+    carry(&mut c);
+    // Nobody has received anything: only what was pushed is here.
+    let pushed = c.ranks[1].statistics();
+    assert_eq!((pushed.messages, pushed.pulled_bytes), (64, 0));
+    let mut waited = 0;
+    for number in 0..60 {
+        let op = receive(&mut c, &anything());
+        let expected = (number, vec![number as u8; BYTES]);
+        let at_once = ended(&mut c, op);
+        let end = at_once.or_else(|| {
+            waited += 1;
+            carry(&mut c);
+            ended(&mut c, op)
+        });
+        assert_eq!(end, Some(Ok(expected)));
+        carry(&mut c);
+    }
+    assert_eq!(waited, 1, "each but one was here before its receive");
+    // What is longer waits for its receive, and so does who asked to be told of it.
+    assert!(c.ranks[0].take(met).is_none());
+    for number in [62, 63] {
+        let op = receive(&mut c, &Selector::any(number));
+        assert_eq!(
+            ended(&mut c, op),
+            Some(Ok((number, vec![number as u8; BYTES])))
+        );
+    }
+    for (number, bytes) in [(60, 9_000), (61, BYTES)] {
+        let op = receive(&mut c, &anything());
+        assert_eq!(ended(&mut c, op), None);
+        carry(&mut c);
+        assert_eq!(
+            ended(&mut c, op),
+            Some(Ok((number, vec![number as u8; bytes])))
+        );
+    }
+    assert!(c.ranks[0].take(met).is_some());
+    assert_eq!(c.ranks[1].statistics(), Statistics::default());
+    assert!(!holds(&mut c));
+}

@@ -6,8 +6,8 @@ use super::Exchange;
 use super::send::BYTES_MAX;
 use crate::state::{Arriving, Dest, Origin, Part};
 use crate::values::{
-    Incoming, Kind, OVERHEAD, OVERLAP, OpId, PUSHED_MIN, Probed, SECOND, SHARES, Sink, Source,
-    Took, UNWANTED, Words,
+    Incoming, Kind, OVERHEAD, OVERLAP, OpId, PUSHED_MIN, Probed, SECOND, SHARES, SYNC, Sink,
+    Source, Took, UNWANTED, Words,
 };
 
 /// The number of a message that is never kept.
@@ -164,6 +164,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             op,
             address,
             shares: flags & SHARES != 0,
+            sync: flags & SYNC != 0,
         };
         let missing = u32::from(!m.is_whole()) + u32::from(second > 0);
         let dest = if self.is_refusing && is_unmet(self) {

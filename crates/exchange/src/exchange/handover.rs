@@ -1,5 +1,7 @@
-//! Handover: what a sender still holds when it closes is pulled before a receive asks for
-//! it, so that a message that was accepted arrives though its receiver is late.
+//! Messages that are pulled before a receive asks for them. What a sender still holds when it
+//! closes is handed over, so that a message that was accepted arrives though its receiver is
+//! late. Of other senders, short messages that wait are pulled ahead, several at once, as long
+//! as the program receives: each alone would cost it a round trip.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,11 +10,15 @@ use portolan_matching::Selector;
 
 use super::Exchange;
 use crate::state::{Op, Origin, ReceiveStage};
-use crate::values::{Kind, Memory, Notify, OVERHEAD, OpError, OpId, Sink, Source, UNWANTED};
+use crate::values::{
+    Kind, Memory, Notify, OVERHEAD, OpError, OpId, Probed, Sink, Source, UNWANTED,
+};
 
-/// A sender that closes, and its messages that were not pulled yet, in matching order.
+/// A sender, and its messages that were not pulled yet, in matching order.
 #[derive(Debug)]
-pub(crate) struct Closing {
+pub(crate) struct Early {
+    /// Bytes that may be here at once of a sender that does not close.
+    ahead: Option<u64>,
     /// Nobody has added it.
     stranger: bool,
     messages: VecDeque<u64>,
@@ -21,6 +27,12 @@ pub(crate) struct Closing {
 }
 
 const SWEPT_ABOVE_MIN: usize = 64;
+
+/// Bytes that are pulled ahead of one sender at first. They double with each message that is
+/// received.
+const AHEAD_MIN: u64 = 16 << 10;
+/// With more senders of which messages were pulled early it stays at that (incast).
+const AHEAD_SENDERS: usize = 16;
 
 /// Senders that have a turn when room is free, at most.
 const TURNS_MAX: usize = 64;
@@ -91,9 +103,28 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// there is room. `stranger`: nobody has added it.
     pub fn peer_closes(&mut self, rank: u32, stranger: bool) {
         let lives = self.peers.get(rank).is_some_and(|peer| !peer.dead);
-        if !lives || self.is_over || self.is_refusing || self.closing.contains_key(&rank) {
+        let closes = (self.early.get(&rank)).is_some_and(|early| early.ahead.is_none());
+        if !lives || self.is_over || self.is_refusing || closes {
             return;
         }
+        self.pull_early(rank, stranger, None);
+    }
+
+    /// A receive has met an offer of `what`: further short messages of its sender, which wait
+    /// only because it had no credit, are pulled ahead.
+    pub(crate) fn pull_ahead(&mut self, what: &Probed) {
+        if self.is_short(what) && !self.early.contains_key(&what.from) && !self.is_refusing {
+            self.pull_early(what.from, true, Some(AHEAD_MIN));
+        }
+    }
+
+    /// Whether a message would have been pushed whole, but for the credit.
+    fn is_short(&self, what: &Probed) -> bool {
+        what.total <= self.terms(what.from).push.whole
+    }
+
+    /// Begins to pull the messages of a rank that wait, and those that will.
+    fn pull_early(&mut self, rank: u32, stranger: bool, ahead: Option<u64>) {
         let mut waiting: Vec<_> = (self.matcher.unexpected())
             .filter(|(_, envelope, _)| envelope.source == rank)
             .map(|(ticket, _, number)| (ticket, *number))
@@ -104,47 +135,48 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .map(|(number, _)| number)
             .chain(waiting.into_iter().map(|(_, number)| number))
             .collect();
-        let closing = Closing {
+        let early = Early {
+            ahead,
             stranger,
             messages,
             swept_above: SWEPT_ABOVE_MIN,
         };
-        self.closing.insert(rank, closing);
+        self.early.insert(rank, early);
         self.hand_over(rank);
     }
 
-    /// A message is kept whose sender may be closing.
+    /// A message is kept whose sender may be one of these.
     pub(crate) fn note_late(&mut self, from: u32, number: u64) {
-        let Some(closing) = self.closing.get_mut(&from) else {
+        let Some(early) = self.early.get_mut(&from) else {
             return;
         };
-        closing.messages.push_back(number);
+        early.messages.push_back(number);
         // What was received meanwhile, behind one that still waits, is not to pile up.
-        if closing.messages.len() > closing.swept_above {
+        if early.messages.len() > early.swept_above {
             let messages = &self.messages;
-            (closing.messages).retain(|number| messages.get(*number).is_some());
-            closing.swept_above = 2 * closing.messages.len() + SWEPT_ABOVE_MIN;
+            (early.messages).retain(|number| messages.get(*number).is_some());
+            early.swept_above = 2 * early.messages.len() + SWEPT_ABOVE_MIN;
         }
         self.hand_over(from);
     }
 
-    /// Has messages of a closing sender pulled, as far as there is room.
+    /// Has messages of such a sender pulled, as far as there is room.
     pub(crate) fn hand_over(&mut self, rank: u32) {
         // Out of the table meanwhile: what begins may end at once.
-        let Some(mut closing) = self.closing.remove(&rank) else {
+        let Some(mut early) = self.early.remove(&rank) else {
             return;
         };
-        while let Some(&number) = closing.messages.front()
-            && self.fetch_early(rank, closing.stranger, number)
+        while let Some(&number) = early.messages.front()
+            && self.fetch_early(rank, early.stranger, early.ahead, number)
         {
-            closing.messages.pop_front();
+            early.messages.pop_front();
         }
-        if closing.messages.is_empty() {
+        if early.messages.is_empty() {
             self.waiting.remove(&rank);
         } else {
             self.waiting.insert(rank);
         }
-        self.closing.insert(rank, closing);
+        self.early.insert(rank, early);
         self.note_waiting();
     }
 
@@ -168,7 +200,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// Begins to pull a message into memory of the exchange's own; false: not now. What
     /// needs it no more counts as begun.
-    fn fetch_early(&mut self, from: u32, stranger: bool, number: u64) -> bool {
+    fn fetch_early(&mut self, from: u32, stranger: bool, ahead: Option<u64>, number: u64) -> bool {
         let Some(message) = self.messages.get_mut(number) else {
             return true;
         };
@@ -176,14 +208,34 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return true;
         }
         let (what, overlap) = (message.what, message.overlap);
+        let (origin, pushes) = (message.origin, message.pushes);
         let bytes = what.total.saturating_add(OVERHEAD);
         if bytes > self.pulls.late.share(stranger) {
             // It waits for its receive, and holds up nothing else.
             return true;
         }
-        if message.pushes > 0 || !self.pulls.late.take(from, stranger, bytes) {
+        if let Some(most) = ahead {
+            let asks = matches!(
+                origin,
+                Origin::Offer {
+                    address: 0,
+                    sync: false,
+                    ..
+                }
+            );
+            if !asks || !self.is_short(&what) {
+                return true;
+            }
+            if self.pulls.late.held(from).saturating_add(bytes) > most {
+                return false;
+            }
+        }
+        if pushes > 0 || !self.pulls.late.take(from, stranger, bytes) {
             return false;
         }
+        let Some(message) = self.messages.get_mut(number) else {
+            return true;
+        };
         let mut origin = core::mem::replace(&mut message.origin, Origin::Eager);
         if let Origin::Offer { shares, .. } = &mut origin {
             // The sender would write to memory that is not the program's, for as long as it likes.
@@ -238,7 +290,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Room for messages of closing senders is free again.
+    /// Room for messages that are pulled early is free again.
     pub(crate) fn free_late(&mut self, from: u32, bytes: u64) {
         if bytes == 0 {
             return;
@@ -248,19 +300,27 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.pulls.turn.get_or_insert(other);
             self.freed = true;
         }
+        if let Some(Early {
+            ahead: Some(most), ..
+        }) = self.early.get_mut(&from)
+        {
+            let is_incast = self.pulls.late.senders() > AHEAD_SENDERS;
+            let share = self.pulls.late.share(true);
+            *most = if is_incast { AHEAD_MIN } else { 2 * *most }.min(share);
+        }
         self.hand_over(from);
         self.hand_over_in_turns();
     }
 
-    /// Nothing of a closing sender waits any more; `None`: of none.
+    /// Nothing of such a sender waits any more; `None`: of none.
     pub(crate) fn hand_over_no_more(&mut self, rank: Option<u32>) {
         match rank {
             Some(rank) => {
-                self.closing.remove(&rank);
+                self.early.remove(&rank);
                 self.waiting.remove(&rank);
             }
             None => {
-                self.closing.clear();
+                self.early.clear();
                 self.waiting.clear();
             }
         }

@@ -272,6 +272,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             op,
             address,
             shares,
+            ..
         } = origin
         {
             meeting.offer = Some(op);
@@ -308,6 +309,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.move_body(number);
         } else {
             self.fetch_rest(id);
+        }
+        if matches!(origin, Origin::Offer { .. }) {
+            self.pull_ahead(&what);
         }
     }
 

@@ -6,7 +6,7 @@ use super::Exchange;
 use crate::state::{Body, Origin, Send, SendStage, Waiting};
 use crate::values::{
     Args, Did, Kind, Located, NOBODY, Notify, OVERHEAD, OVERLAP, OpError, OpId, Outgoing, Payload,
-    Probed, Range, SECOND, SHARES, Sink, Source, Task,
+    Probed, Range, SECOND, SHARES, SYNC, Sink, Source, Task,
 };
 
 /// How a message is to be sent beside where and with what tag.
@@ -153,7 +153,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             let second = if total <= short { most } else { push.second };
             (first, second.min(most - first).min(SECOND))
         };
-        let flags = if push.overlap { OVERLAP } else { 0 } | if shares { SHARES } else { 0 };
+        let flags = if push.overlap { OVERLAP } else { 0 }
+            | if shares { SHARES } else { 0 }
+            | if send.sync { SYNC } else { 0 };
         let args = [op.tag, total, id.0, address, flags | send.second];
         let args = Args::with_data(&args, op.data);
         let payload = Payload::Source(Range::new(source, 0, send.first));

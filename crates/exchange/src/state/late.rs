@@ -1,5 +1,5 @@
-//! Memory for messages that closing senders hand over: taken when used, and bounded for each
-//! sender.
+//! Memory for messages that are pulled before a receive asks for them, of senders that close and
+//! of others: taken when used, and bounded for each sender.
 
 use alloc::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ impl Late {
 
     /// Takes room for so many bytes of a sender's, if there is any.
     pub fn take(&mut self, from: u32, stranger: bool, bytes: u64) -> bool {
-        let own = self.held.get(&from).map_or(0, |held| held.bytes);
+        let own = self.held(from);
         let fits = own.saturating_add(bytes) <= self.share(stranger)
             && self.all.saturating_add(bytes) <= self.max
             && !(stranger && self.strangers.saturating_add(bytes) > self.share(false));
@@ -50,6 +50,16 @@ impl Late {
             self.strangers += if held.stranger { bytes } else { 0 };
         }
         fits
+    }
+
+    /// Bytes of a sender's.
+    pub fn held(&self, from: u32) -> u64 {
+        self.held.get(&from).map_or(0, |held| held.bytes)
+    }
+
+    /// How many senders have some.
+    pub fn senders(&self) -> usize {
+        self.held.len()
     }
 
     /// What one sender may have at most.

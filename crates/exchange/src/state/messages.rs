@@ -11,8 +11,14 @@ pub(crate) enum Origin {
     /// Nothing is missing.
     Eager,
     /// At its sender, who waits for an answer: its operation, and the address
-    /// of the memory where that can be copied from, or 0; whether it helps to copy.
-    Offer { op: u64, address: u64, shares: bool },
+    /// of the memory where that can be copied from, or 0; whether it helps to copy; whether it
+    /// is told when a receive has met it.
+    Offer {
+        op: u64,
+        address: u64,
+        shares: bool,
+        sync: bool,
+    },
     /// In memory of this process.
     Local(OpId),
 }
