@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use portolan::{
-    ADDRESS_BYTES, Action, AddPeerError, Completion, CounterId, Endpoint, MessageId, Notify, OpId,
-    QueueId,
+    Action, AddPeerError, Completion, CounterId, Endpoint, MessageId, Notify, OpId, QueueId,
 };
 
 use crate::abi;
 use crate::error::{EINVAL, Result};
 use crate::fid::{errno, lock};
 use crate::lookup::Lookup;
+use crate::name::Address;
 
 /// Where ends of one direction go, and with what flags calls begin that name none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,7 +131,7 @@ impl Attachment {
     }
 
     /// Adds the peer with an address as `name`.
-    pub fn add(&self, name: u32, address: &[u8; ADDRESS_BYTES]) -> Result<()> {
+    pub fn add(&self, name: u32, address: &Address) -> Result<()> {
         let peer = match self.endpoint.add_peer(address) {
             Ok(peer) => peer,
             Err(AddPeerError::Myself) => self.endpoint.rank(),

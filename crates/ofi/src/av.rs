@@ -2,9 +2,10 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
-use portolan::{ADDRESS_BYTES, c_edge, place_of};
+use portolan::c_edge::Errno;
+use portolan::{c_edge, place_of};
 
 use crate::abi::{self, FidAv, FidDomain};
 use crate::attachment::Attachment;
@@ -13,8 +14,7 @@ use crate::error::{EINVAL, ENOENT, ENOSYS, Result, calls, edge};
 use crate::fid::{
     Head, Object, fid, give, given, lock, no_bind, no_call, no_control, object, ops, shared,
 };
-
-type Address = [u8; ADDRESS_BYTES];
+use crate::name::{Address, Family};
 
 #[derive(Default)]
 struct State {
@@ -27,7 +27,7 @@ struct State {
 #[repr(C)]
 pub struct Av {
     head: Head<FidAv>,
-    _domain: Arc<Domain>,
+    domain: Arc<Domain>,
     state: Mutex<State>,
 }
 
@@ -69,7 +69,7 @@ calls! {
                 fid: fid::<Av>(context, &FID_OPS),
                 ops: &raw const OPS,
             }),
-            _domain: domain,
+            domain,
             state: Mutex::default(),
         });
         give(made, av);
@@ -155,7 +155,9 @@ calls! {
         if flags & !(abi::MORE | abi::SYNC_ERR) != 0 {
             return Err(EINVAL);
         }
-        let addresses: &[Address] = c_edge::slice(addresses.cast(), count)?;
+        let family = av.domain.family;
+        let bytes = count.checked_mul(family.bytes()).ok_or(EINVAL)?;
+        let given: &[u8] = c_edge::slice(addresses.cast(), bytes)?;
         let errors = if flags & abi::SYNC_ERR != 0 {
             context.cast::<c_int>()
         } else {
@@ -163,8 +165,9 @@ calls! {
         };
         let mut state = lock(&av.state);
         let mut inserted = 0;
-        for (at, address) in addresses.iter().enumerate() {
-            let result = state.insert(address);
+        for (at, name) in given.chunks_exact(family.bytes()).enumerate() {
+            let address = family.address(name).ok_or_else(|| no_address(family, name));
+            let result = address.and_then(|it| state.insert(&it));
             inserted += c_int::from(result.is_ok());
             let name = result.map_or(abi::ADDR_NOTAVAIL, u64::from);
             if !names.is_null() {
@@ -198,43 +201,73 @@ calls! {
             .and_then(|at| state.addresses.get(at)?.as_ref());
         let found = found.ok_or(ENOENT)?;
         // Cut where there is too little room: the length says so.
-        let _ = copy_address(found, address, bytes)?;
+        let _ = copy_name(av.domain.family, found, address, bytes)?;
         Ok(0)
     }
 }
 
-/// Copies an address, as far as there is room, and says how long it is. False: it was cut.
+static OTHER_FAMILY: Once = Once::new();
+
+/// What is wrong with a name that stands for no address of this family.
+fn no_address(family: Family, name: &[u8]) -> Errno {
+    let other = match family {
+        Family::V4 => Family::V6,
+        Family::V6 => Family::V4,
+    };
+    if name[1] == other as u8 {
+        OTHER_FAMILY.call_once(|| {
+            c_edge::tell(format_args!(
+                "portolan: libfabric's peer has an address of IPv{}, this process has one of \
+                 IPv{}: give all processes the same, by PORTOLAN_INTERFACE",
+                other as u8, family as u8
+            ));
+        });
+    }
+    EINVAL
+}
+
+/// Copies the name of an address, as far as there is room, and says how long it is. False: it
+/// was cut.
 ///
 /// # Errors
 /// `bytes` is null.
 ///
 /// # Safety
 /// `bytes` is null or may be written, `to` for as many bytes as that says.
-pub unsafe fn copy_address(address: &Address, to: *mut c_void, bytes: *mut usize) -> Result<bool> {
+pub unsafe fn copy_name(
+    family: Family,
+    address: &Address,
+    to: *mut c_void,
+    bytes: *mut usize,
+) -> Result<bool> {
     // SAFETY: as promised.
     let room = *unsafe { given(bytes) }?;
-    let n = room.min(ADDRESS_BYTES);
+    let name = &family.name(address)[..family.bytes()];
+    let n = room.min(name.len());
     // SAFETY: as promised.
     unsafe {
         if !to.is_null() {
-            to.cast::<u8>()
-                .copy_from_nonoverlapping(address.as_ptr(), n);
+            to.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), n);
         }
-        bytes.write(ADDRESS_BYTES);
+        bytes.write(name.len());
     }
-    Ok(!to.is_null() && n == ADDRESS_BYTES)
+    Ok(!to.is_null() && n == name.len())
 }
 
 unsafe extern "C" fn straddr(
-    _av: *mut FidAv,
-    address: *const c_void,
+    av: *mut FidAv,
+    name: *const c_void,
     text: *mut c_char,
     bytes: *mut usize,
 ) -> *const c_char {
     let written: c_int = edge(|| {
         // SAFETY: promised by the program, as all below.
-        let (address, room) = unsafe { (given::<Address>(address.cast())?, *given(bytes)?) };
-        let said = place_of(address).map_or("no address".to_owned(), |place| place.to_string());
+        let (av, room): (&Av, _) = unsafe { (object(av)?, *given(bytes)?) };
+        let family = av.domain.family;
+        // SAFETY: as promised.
+        let name = unsafe { c_edge::slice(name.cast(), family.bytes()) }?;
+        let place = family.address(name).as_ref().and_then(place_of);
+        let said = place.map_or("no address".to_owned(), |place| place.to_string());
         // SAFETY: as promised.
         let length = unsafe { c_edge::store_text(text, room, &format!("portolan://{said}")) };
         // SAFETY: as promised.

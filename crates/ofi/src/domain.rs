@@ -12,6 +12,7 @@ use crate::error::{EINVAL, ENOSYS, Result, calls};
 use crate::fabric::Fabric;
 use crate::fid::{Head, Object, fid, give, given, lock, no_bind, no_call, no_control, ops, shared};
 use crate::mr::Region;
+use crate::name::{Family, anywhere};
 use crate::{atomic, av, cntr, cq, ep, mr, sets};
 
 /// Regions that are open, and endpoints at which all of them are registered.
@@ -28,6 +29,8 @@ pub struct Domain {
     /// Which threads may call its endpoints.
     pub threads: Threads,
     pub api_version: u32,
+    /// Of its endpoints, and of the names in its address vectors.
+    pub family: Family,
     /// So many addresses a program wants to insert at most.
     peers: AtomicUsize,
     state: Mutex<State>,
@@ -77,6 +80,10 @@ calls! {
         if attr.mr_mode & abi::MR_BASIC != 0 {
             return Err(EINVAL);
         }
+        let family = match Family::asked(info)? {
+            Some(family) => family,
+            None => Family::of(&anywhere(None)?.ip()),
+        };
         let made = Arc::new(Domain {
             head: Head::new(FidDomain {
                 fid: fid::<Domain>(context, &FID_OPS),
@@ -89,6 +96,7 @@ calls! {
                 Threads::Multiple
             },
             api_version: fabric.api_version(),
+            family,
             _fabric: fabric,
             peers: AtomicUsize::new(0),
             state: Mutex::default(),

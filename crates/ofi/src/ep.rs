@@ -5,18 +5,20 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use portolan::{ADDRESS_BYTES, Binding, Config, Endpoint, Message, c_edge, place_of};
+use portolan::{Binding, Config, Endpoint, Message, c_edge, place_of};
 
 use crate::abi::{self, Fid, FidDomain, FidEp};
 use crate::attachment::{Attachment, Side};
-use crate::av::{Av, copy_address};
+use crate::av::{Av, copy_name};
 use crate::cntr::Cntr;
 use crate::cq::{Cq, Event};
 use crate::domain::Domain;
 use crate::error::{
-    EBADFLAGS, EINVAL, ENOAV, ENOCQ, ENOPROTOOPT, ENOSYS, EOPBADSTATE, ETOOSMALL, Result, calls,
+    EBADFLAGS, EINVAL, EIO, ENOAV, ENOCQ, ENOPROTOOPT, ENOSYS, EOPBADSTATE, ETOOSMALL, Result,
+    calls,
 };
 use crate::fid::{Head, Object, errno, fid, give, given, lock, no_call, object, ops, shared};
+use crate::name::Family;
 use crate::{atomic, info, message, rma};
 
 /// The port where signals of puts arrive.
@@ -142,13 +144,16 @@ calls! {
             return Err(EBADFLAGS);
         }
         info::check(info)?;
-        let source: *const [u8; ADDRESS_BYTES] = info.src_addr.cast();
-        let source = if info.src_addrlen == ADDRESS_BYTES {
-            source
+        let family = domain.family;
+        if Family::asked(info)?.is_some_and(|it| it != family) {
+            return Err(EINVAL);
+        }
+        let place = if info.src_addrlen == family.bytes() && !info.src_addr.is_null() {
+            let name = c_edge::slice(info.src_addr.cast_const().cast(), family.bytes())?;
+            family.address(name).as_ref().and_then(place_of)
         } else {
-            std::ptr::null()
+            None
         };
-        let place = source.as_ref().and_then(place_of);
         let tx = info.tx_attr.as_ref().map_or(0, |it| it.op_flags);
         let rx = info.rx_attr.as_ref().map_or(0, |it| it.op_flags);
         let made = Arc::new(Ep {
@@ -280,6 +285,16 @@ impl Ep {
             ));
             c_edge::Errno::from(&why)
         })?;
+        let family = self.domain.family;
+        let place = place_of(&endpoint.address()).ok_or(EIO)?;
+        if Family::of(&place.ip()) != family {
+            c_edge::tell(format_args!(
+                "portolan: libfabric's endpoint has the address {place}, and its fi_info is for \
+                 IPv{}: call fi_getinfo anew, or set PORTOLAN_INTERFACE",
+                family as u8
+            ));
+            return Err(EINVAL);
+        }
         let mut queues = Known::default();
         let mut side = |queue: &Option<Queue>, flags: &AtomicUsize| -> Result<Side> {
             let mut side = Side {
@@ -439,9 +454,9 @@ calls! {
     }
 
     fn getname(ep: *mut Fid, address: *mut c_void, bytes: *mut usize) -> c_int {
-        let attachment = enabled(ep.cast())?;
-        let own = attachment.endpoint.address();
-        if copy_address(&own, address, bytes)? {
+        let own = enabled(ep.cast())?.endpoint.address();
+        let ep: &Ep = object(ep)?;
+        if copy_name(ep.domain.family, &own, address, bytes)? {
             Ok(0)
         } else {
             Err(ETOOSMALL)

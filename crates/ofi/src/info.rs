@@ -1,13 +1,14 @@
 //! `fi_getinfo`: what there is, and whether it is what a program wants.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 
-use portolan::{ADDRESS_BYTES, address_at, networks, place_of};
+use portolan::{address_at, c_edge, networks, place_of};
 
 use crate::abi::{self, DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::error::{EINVAL, ENODATA, ENOMEM, Result, calls};
 use crate::fabric::NAME;
+use crate::name::{Family, NAME_MAX, anywhere};
 use crate::{atomic, mr};
 
 /// Longest message and access, bytes.
@@ -18,8 +19,6 @@ pub const INJECT_MAX: usize = 4096;
 pub const QUEUE_SIZE: usize = 1024;
 /// The program's part of a tag: fields of one bit each, but for the highest.
 const TAG_FORMAT: u64 = 0x5555_5555_5555_5555;
-/// Of addresses: 64 bytes that only we read.
-const ADDRESS_FORMAT: u32 = abi::PROV_SPECIFIC | 0x50;
 const PROTOCOL: u32 = abi::PROV_SPECIFIC | 0x50;
 /// As many as memory allows.
 const MANY: usize = 65_536;
@@ -164,7 +163,7 @@ unsafe fn is_named(asked: *const c_char, name: &CStr) -> Result<()> {
 /// The structures are the program's, of any release from 1.17 on.
 pub unsafe fn check(asked: &Info) -> Result<()> {
     within(asked.caps, CAPS)?;
-    is_one_of(asked.addr_format, &[ADDRESS_FORMAT])?;
+    Family::asked(asked)?;
     // SAFETY: as promised, as all below.
     if let Some(tx) = unsafe { asked.tx_attr.as_ref() } {
         within(tx.caps, CAPS)?;
@@ -251,19 +250,20 @@ unsafe fn source(
     service: *const c_char,
     flags: u64,
     hints: Option<&Info>,
-) -> Result<Option<SocketAddr>> {
+) -> Result<SocketAddr> {
+    let asked = hints.map_or(Ok(None), Family::asked)?;
     // SAFETY: as promised.
     let text = |it: *const c_char| (!it.is_null()).then(|| unsafe { CStr::from_ptr(it) });
     if node.is_null() && service.is_null() {
         let Some(hints) = hints.filter(|it| !it.src_addr.is_null()) else {
-            return Ok(None);
+            return anywhere(asked);
         };
-        if hints.src_addrlen != ADDRESS_BYTES {
-            return Err(ENODATA);
-        }
-        let address: *const [u8; ADDRESS_BYTES] = hints.src_addr.cast();
         // SAFETY: as promised, as long as it says.
-        return place_of(unsafe { &*address }).ok_or(ENODATA).map(Some);
+        let name = unsafe { c_edge::slice(hints.src_addr.cast_const().cast(), hints.src_addrlen) }?;
+        let families = [Family::V4, Family::V6].into_iter();
+        let mut families = families.filter(|it| asked.is_none_or(|asked| asked == *it));
+        let address = families.find_map(|it| it.address(name)).ok_or(ENODATA)?;
+        return place_of(&address).ok_or(ENODATA);
     }
     // A peer is known by its key, which no name or number tells.
     if flags & abi::SOURCE == 0 {
@@ -277,16 +277,18 @@ unsafe fn source(
             .ok_or(ENODATA)?,
         None => 0,
     };
-    let ip = match text(node) {
+    let mut place = match text(node) {
         Some(it) => {
             let name = it.to_str().map_err(|_| ENODATA)?;
-            let mut all = (name, port).to_socket_addrs().map_err(|_| ENODATA)?;
-            let here = |it: &SocketAddr| networks(&it.ip().to_string()).is_ok();
-            all.find(here).ok_or(ENODATA)?.ip()
+            let all = (name, port).to_socket_addrs().map_err(|_| ENODATA)?;
+            let all = all.filter(|it| asked.is_none_or(|asked| asked == Family::of(&it.ip())));
+            let here = all.filter(|it| networks(&it.ip().to_string()).is_ok());
+            here.min_by_key(SocketAddr::is_ipv6).ok_or(ENODATA)?
         }
-        None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        None => anywhere(asked)?,
     };
-    Ok(Some(SocketAddr::new(ip, port)))
+    place.set_port(port);
+    Ok(place)
 }
 
 /// A copy that libfabric frees.
@@ -324,9 +326,6 @@ calls! {
         }
         if let Some(hints) = hints {
             check(hints)?;
-            if !hints.dest_addr.is_null() && hints.dest_addrlen != ADDRESS_BYTES {
-                return Err(ENODATA);
-            }
         }
         let source = source(node, service, flags, hints)?;
         let made = make(version, hints, source)?;
@@ -337,11 +336,19 @@ calls! {
 
 /// # Safety
 /// The hints are the program's.
-unsafe fn make(
-    version: u32,
-    hints: Option<&Info>,
-    source: Option<SocketAddr>,
-) -> Result<*mut Info> {
+unsafe fn make(version: u32, hints: Option<&Info>, source: SocketAddr) -> Result<*mut Info> {
+    let family = Family::of(&source.ip());
+    let dest = match hints.filter(|it| !it.dest_addr.is_null()) {
+        Some(it) if it.dest_addrlen == family.bytes() => {
+            let mut name = [0; NAME_MAX];
+            // SAFETY: as promised, as long as it says.
+            let given = unsafe { c_edge::slice(it.dest_addr.cast_const().cast(), it.dest_addrlen) };
+            name[..it.dest_addrlen].copy_from_slice(given?);
+            Some(name)
+        }
+        Some(_) => return Err(ENODATA),
+        None => None,
+    };
     let caps = granted(hints.map_or(0, |it| it.caps));
     let mut tx = TX;
     let mut rx = RX;
@@ -386,26 +393,18 @@ unsafe fn make(
         prov_version: 0,
         api_version: version,
     };
-    let copied = |place: Option<[u8; ADDRESS_BYTES]>| -> Result<_> {
-        Ok(match place {
-            Some(address) => (ADDRESS_BYTES, allocated(address)?),
-            None => (0, std::ptr::null_mut()),
-        })
+    let (dest_addrlen, dest_addr) = match dest {
+        Some(name) => (family.bytes(), allocated(name)?),
+        None => (0, std::ptr::null_mut()),
     };
-    let dest = hints.filter(|it| !it.dest_addr.is_null());
-    // SAFETY: as promised.
-    let dest = dest.map(|it| unsafe { *it.dest_addr.cast::<[u8; ADDRESS_BYTES]>() });
-    let anywhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
-    let (src_addrlen, src_addr) = copied(Some(address_at(source.unwrap_or(anywhere))))?;
-    let (dest_addrlen, dest_addr) = copied(dest)?;
     allocated(Info {
         next: std::ptr::null_mut(),
         caps,
         mode: 0,
-        addr_format: ADDRESS_FORMAT,
-        src_addrlen,
+        addr_format: family.format(),
+        src_addrlen: family.bytes(),
         dest_addrlen,
-        src_addr: src_addr.cast(),
+        src_addr: allocated(family.name(&address_at(source)))?.cast(),
         dest_addr: dest_addr.cast(),
         handle: std::ptr::null_mut(),
         tx_attr: allocated(tx)?,

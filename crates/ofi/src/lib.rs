@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`abi`] | libfabric's structures |
 //! | `error`, `fid` | errors and the edge to C; objects that programs hold |
-//! | `info` | `fi_getinfo` |
+//! | `info`, `name` | `fi_getinfo`; names of endpoints |
 //! | `fabric`, `domain`, `av`, `ep`, `mr` | those objects |
 //! | `attachment`, `lookup` | an endpoint that is enabled, and the numbers of its peers |
 //! | `message`, `rma`, `atomic` | what endpoints do |
@@ -34,6 +34,7 @@ mod info;
 mod lookup;
 mod message;
 mod mr;
+mod name;
 mod rma;
 mod sets;
 

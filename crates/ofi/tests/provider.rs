@@ -132,6 +132,11 @@ fn what_other_programs_than_mpis_ask_for() {
 }
 
 #[test]
+fn names_of_endpoints() {
+    runs("names");
+}
+
+#[test]
 fn what_is_refused() {
     runs("misuse");
 }

@@ -149,5 +149,5 @@ pub use portolan_engine::{
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};
 #[doc(hidden)]
-pub use standalone::{address_at, place_of};
+pub use standalone::{address_at, place_of, standalone_addresses};
 pub use user_path::user_path;

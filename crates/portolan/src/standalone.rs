@@ -1,6 +1,7 @@
 //! Endpoints outside of a job: nobody starts them together, and peers are added and removed
 //! while they live.
 
+use std::iter::once;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -118,6 +119,19 @@ impl Endpoint {
         }
         self.inner.add(&it)
     }
+}
+
+/// The addresses of this host that others may be told of an endpoint outside of a job, as the
+/// settings say; what they are told comes first.
+///
+/// # Errors
+/// [`OpenError::Setting`], [`OpenError::Interface`], [`OpenError::Address`]: a setting is wrong.
+#[doc(hidden)]
+pub fn standalone_addresses() -> Result<Vec<IpAddr>, OpenError> {
+    let settings = Settings::gather([], [])?;
+    let told = interfaces::told(settings.text("interface"), settings.text("address"))?;
+    let others = told.addresses.iter().map(|it| it.ip);
+    Ok(once(told.ip).chain(others).collect())
 }
 
 /// The IP address and the UDP port that the bytes of an address name; `None`: they are none.

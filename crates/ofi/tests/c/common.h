@@ -61,7 +61,7 @@ static struct fi_info *hints_for(uint64_t caps)
     return hints;
 }
 
-static void open_domain(uint64_t caps)
+static inline void open_domain(uint64_t caps)
 {
     struct fi_info *hints = hints_for(caps);
     GIVES(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), 0);
@@ -86,7 +86,7 @@ static void enable(struct side *side)
     size_t bytes = sizeof side->address;
     GIVES(fi_enable(side->ep), 0);
     GIVES(fi_getname(&side->ep->fid, side->address, &bytes), 0);
-    CHECK(bytes == sizeof side->address);
+    CHECK(bytes == info->src_addrlen);
 }
 
 static void introduce(struct side *a, struct side *b)
