@@ -85,7 +85,7 @@ async fn gateway(ep: &Endpoint, lines: u64) -> Result<(), Failed> {
 
     // SAFETY: the descriptor is borrowed of the endpoint, which outlives this
     // function and keeps it.
-    let ready = unsafe { AsyncFd::register_with_interest(ep.fd(), Interest::READABLE) }
+    let ready = unsafe { AsyncFd::register_with_interest(ep.fd()?, Interest::READABLE) }
         .map_err(|e| e.into_parts().1)?;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let mut clients = tokio::spawn(client(listener.local_addr()?, lines));

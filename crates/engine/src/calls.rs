@@ -5,7 +5,8 @@ mod future;
 mod matched;
 mod peers;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::BorrowedFd;
 
 use portolan_core::{
     Binding, Buffer, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Gather, Misuse, NetLane,
@@ -309,10 +310,13 @@ impl Space {
     }
 
     /// Readable when progress is to be made, for event loops of other kinds.
-    /// Before waiting on it call [`Space::arm`].
-    #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.inner.wait_set.outer.as_fd()
+    /// Before waiting on it call [`Space::arm`]. It is made for the first who asks, with two
+    /// descriptors behind it.
+    ///
+    /// # Errors
+    /// No descriptor is left (`EMFILE`, `ENFILE`), or no memory for one.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.inner.wait_set.fd()
     }
 
     /// Declares that the program will wait on [`Space::fd`]. False if there

@@ -38,6 +38,9 @@ use portolan_sys::shared_doorbell::{Ringer, is_doorbell};
 use portolan_sys::socket;
 use portolan_wire::{ADDRESS_BYTES, EndpointId, KeyAddress, Life};
 
+/// Name of its sockets among the descriptors of an endpoint.
+pub(crate) const TOKEN_NEAR: u64 = 5;
+
 const VERSION: u8 = 2;
 const READY: u8 = b'R';
 const CALL: u8 = b'C';
@@ -144,6 +147,7 @@ struct Call {
 /// An endpoint's side.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
+    /// It belongs to the endpoint, which sleeps on it.
     events: Epoll,
     listener: OwnedFd,
     own: KeyAddress,
@@ -151,7 +155,6 @@ pub(crate) struct Neighbours {
     secret: [u8; 8],
     memory: OwnedFd,
     ringer: Ringer,
-    process: Pidfd,
     calls: Vec<Call>,
     /// They have not said who they are.
     unheard: VecDeque<OwnedFd>,
@@ -228,7 +231,7 @@ impl Neighbours {
     ) -> io::Result<Self> {
         let listener = socket::listen(&name_of(who(&own.key)), CALLS_MAX)?;
         let events = Epoll::new()?;
-        events.add(listener.as_fd(), 0)?;
+        events.add(listener.as_fd(), TOKEN_NEAR)?;
         Ok(Self {
             events,
             listener,
@@ -236,7 +239,6 @@ impl Neighbours {
             secret: secret.to_le_bytes(),
             memory,
             ringer,
-            process: Pidfd::open(own_pid())?,
             calls: Vec::new(),
             unheard: VecDeque::new(),
             callers: Vec::new(),
@@ -248,9 +250,9 @@ impl Neighbours {
         })
     }
 
-    /// Readable when there may be something to [poll](Self::poll).
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+    /// Rings as [`TOKEN_NEAR`] when there may be something to [poll](Self::poll).
+    pub fn events(&self) -> Epoll {
+        self.events.share()
     }
 
     /// Whether somebody has called, or is called, and has not been answered.
@@ -306,7 +308,7 @@ impl Neighbours {
             Ok(index) => {
                 let [low, high] = index.to_le_bytes();
                 let answer = [ANSWER, VERSION, low, high];
-                socket::send(socket.as_fd(), &answer, &self.ours(), false)
+                self.hand_to(socket.as_fd(), &answer)
             }
             Err(why) => refuse(socket.as_fd(), why),
         };
@@ -314,13 +316,11 @@ impl Neighbours {
         sent.is_ok()
     }
 
-    /// What is handed over.
-    fn ours(&self) -> [BorrowedFd<'_>; 3] {
-        [
-            self.memory.as_fd(),
-            self.ringer.as_fd(),
-            self.process.as_fd(),
-        ]
+    /// Says something, and hands over what it takes to share memory with us.
+    fn hand_to(&self, to: BorrowedFd<'_>, said: &[u8]) -> io::Result<()> {
+        let process = Pidfd::open(own_pid())?;
+        let ours = [self.memory.as_fd(), self.ringer.as_fd(), process.as_fd()];
+        socket::send(to, said, &ours, false)
     }
 
     /// Lets callers in. Then [poll](Self::poll), and at the end [`Self::end_pass`].
@@ -372,7 +372,7 @@ impl Neighbours {
             if now < self.deaf_until {
                 return;
             }
-            if self.events.add(self.listener.as_fd(), 0).is_err() {
+            if self.events.add(self.listener.as_fd(), TOKEN_NEAR).is_err() {
                 self.deaf_until = now + DEAF_NS;
                 return;
             }
@@ -414,7 +414,7 @@ impl Neighbours {
         // Older kernels do not refuse them.
         let _ = socket::admit_descriptors(other.as_fd());
         let sent = socket::send(other.as_fd(), &[READY, VERSION], &[], false);
-        if sent.is_err() || self.events.add(other.as_fd(), 0).is_err() {
+        if sent.is_err() || self.events.add(other.as_fd(), TOKEN_NEAR).is_err() {
             self.closer.take(other);
             return;
         }
@@ -566,7 +566,7 @@ impl Neighbours {
         }
         // Older kernels do not refuse them.
         let _ = socket::admit_descriptors(socket.as_fd());
-        if self.events.add(socket.as_fd(), 0).is_err() {
+        if self.events.add(socket.as_fd(), TOKEN_NEAR).is_err() {
             self.closer.take(socket);
             self.call_again(at, now);
             return None;
@@ -583,7 +583,7 @@ impl Neighbours {
         let mut call = vec![CALL, VERSION, low, high];
         call.extend(self.secret);
         call.extend(self.own.to_bytes());
-        socket::send(to, &call, &self.ours(), false)
+        self.hand_to(to, &call)
     }
 
     fn receive(&mut self, socket: BorrowedFd<'_>) -> Heard {

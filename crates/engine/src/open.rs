@@ -18,6 +18,7 @@ use portolan_proto::{Identity, LocalNetwork, NetAddress};
 use portolan_ring::{Fence, ForkMark, Owned};
 use portolan_sys::barrier;
 use portolan_sys::clock::now_ns;
+use portolan_sys::epoll::Epoll;
 use portolan_sys::memory::cache_bytes;
 use portolan_sys::process::Pidfd;
 use portolan_sys::raw::Errno;
@@ -414,7 +415,12 @@ impl Opening {
         });
         let system =
             |call| move |e: portolan_sys::raw::Errno| OpenError::System(call, e.raw_os_error());
-        let wait_set = Arc::new(WaitSet::new().map_err(|(call, e)| system(call)(e))?);
+        let events = match &neighbours {
+            Some(neighbours) => neighbours.events(),
+            None => Epoll::new().map_err(system("epoll_create1"))?,
+        };
+        let wait_set = WaitSet::new(events).map_err(|(call, e)| system(call)(e))?;
+        let wait_set = Arc::new(wait_set);
         let mut watch = watch;
         let pulse = watch.as_mut().and_then(|watch| watch.pulse());
         // Ranks that share a core would cut each other's slices short.
@@ -436,7 +442,7 @@ impl Opening {
         }
         if let Some(neighbours) = neighbours {
             let near = Near::new(neighbours, config.host, config.proto.connect_ns);
-            state.set_near(near).map_err(system("epoll_ctl"))?;
+            state.set_near(near);
         }
         if !config.one_sided {
             state.forbid_one_sided();

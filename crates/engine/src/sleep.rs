@@ -14,12 +14,13 @@ mod backoff;
 mod idle;
 mod waiting;
 
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use portolan_sys::doorbell::Doorbell;
-use portolan_sys::epoll::{Epoll, Timer};
+use portolan_sys::epoll::{Epoll, Timer, wait_either};
 use portolan_sys::futex::{self, Scope};
 use portolan_sys::raw::Errno;
 
@@ -38,21 +39,40 @@ pub(crate) struct WaitSet {
     /// the leader's bell.
     pub events: Epoll,
     leader: Doorbell,
-    /// `events` and the helper's bell.
-    helper_events: Epoll,
     helper: Doorbell,
     /// The helper is up though it could not say so to the endpoint.
     helper_up: AtomicBool,
     /// [`NAP`], [`ASKED`] or [`STOP`]: what the helper is to do while the program is busy.
     helper_word: AtomicU32,
-    /// For the program's own event loop: `events`, a timer and a bell.
-    pub outer: Epoll,
-    timer: Timer,
-    foreign: Doorbell,
+    /// For the program's own event loop; many have none.
+    outer: OnceLock<Outer>,
     /// Counts what followers wait for.
     generation: AtomicU32,
     /// [`BUSY`], [`DOZING`] or [`GUARDED`].
     program: AtomicU32,
+}
+
+/// What the program's own event loop waits on.
+#[derive(Debug)]
+struct Outer {
+    /// The descriptors of the [`WaitSet`], and those below.
+    all: Epoll,
+    timer: Timer,
+    bell: Doorbell,
+}
+
+impl Outer {
+    fn over(events: &Epoll) -> Result<Self, Errno> {
+        let outer = Self {
+            all: Epoll::new()?,
+            timer: Timer::new()?,
+            bell: Doorbell::new()?,
+        };
+        outer.all.add(events.as_fd(), 0)?;
+        outer.all.add(outer.timer.as_fd(), 1)?;
+        outer.all.add(outer.bell.as_fd(), 2)?;
+        Ok(outer)
+    }
 }
 
 /// It looks whether the program is away, now and then.
@@ -77,35 +97,43 @@ const GUARDED: u32 = 2;
 const GUARD_NS: u64 = 100_000_000;
 
 impl WaitSet {
+    /// Over the set that the endpoint's descriptors are in.
+    ///
     /// # Errors
     /// The call that the kernel refused, and its answer.
-    pub fn new() -> Result<Self, (&'static str, Errno)> {
-        let set = || Epoll::new().map_err(|e| ("epoll_create1", e));
+    pub fn new(events: Epoll) -> Result<Self, (&'static str, Errno)> {
         let bell = || Doorbell::new().map_err(|e| ("eventfd2", e));
         let wait_set = Self {
-            events: set()?,
+            events,
             leader: bell()?,
-            helper_events: set()?,
             helper: bell()?,
             helper_up: AtomicBool::new(false),
             helper_word: AtomicU32::new(NAP),
-            outer: set()?,
-            timer: Timer::new().map_err(|e| ("timerfd_create", e))?,
-            foreign: bell()?,
+            outer: OnceLock::new(),
             generation: AtomicU32::new(0),
             program: AtomicU32::new(BUSY),
         };
-        wait_set.join().map_err(|e| ("epoll_ctl", e))?;
+        let joined = wait_set.events.add(wait_set.leader.as_fd(), TOKEN_BELL);
+        joined.map_err(|e| ("epoll_ctl", e))?;
         Ok(wait_set)
     }
 
-    fn join(&self) -> Result<(), Errno> {
-        self.events.add(self.leader.as_fd(), TOKEN_BELL)?;
-        self.helper_events.add(self.events.as_fd(), 0)?;
-        self.helper_events.add(self.helper.as_fd(), 1)?;
-        self.outer.add(self.events.as_fd(), 0)?;
-        self.outer.add(self.timer.as_fd(), 1)?;
-        self.outer.add(self.foreign.as_fd(), 2)
+    /// Made for the first who asks: it takes three descriptors.
+    fn outer(&self) -> Result<&Outer, Errno> {
+        if let Some(outer) = self.outer.get() {
+            return Ok(outer);
+        }
+        let made = Outer::over(&self.events)?;
+        // Another thread may have been faster: then that one's counts.
+        Ok(self.outer.get_or_init(|| made))
+    }
+
+    /// What the program's own event loop waits on.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        Ok(self.outer()?.all.as_fd())
     }
 
     /// Follower: sleeps until there is news since `seen`, or the time is up.
@@ -116,9 +144,9 @@ impl WaitSet {
 
     /// Helper: sleeps until a descriptor or its bell is due.
     pub fn help(&self, timeout: Option<u64>) -> Result<(), Errno> {
-        let woken = self.helper_events.wait(timeout, |_| ());
+        let woken = wait_either(self.events.as_fd(), self.helper.as_fd(), timeout);
         self.helper_up.store(true, Ordering::Relaxed);
-        woken.map(|_| ())
+        woken
     }
 
     /// Helper: naps while the program is busy; false if it was asked for meanwhile, and
@@ -375,8 +403,10 @@ impl SleepState {
             self.ring_leader();
         }
         self.tell_followers();
-        if self.who & ARMED != 0 {
-            self.wait_set.foreign.ring();
+        if self.who & ARMED != 0
+            && let Some(outer) = self.wait_set.outer.get()
+        {
+            outer.bell.ring();
         }
     }
 
@@ -418,19 +448,25 @@ impl SleepState {
     }
 
     /// The program will wait on its descriptor, until `due` at most; `u64::MAX`
-    /// for no limit.
-    pub fn arm(&mut self, due: u64) {
+    /// for no limit. False: it has none, and none can be made.
+    pub fn arm(&mut self, due: u64) -> bool {
         self.hush();
-        self.wait_set.timer.set((due != u64::MAX).then_some(due));
+        let Ok(outer) = self.wait_set.outer() else {
+            return false;
+        };
+        outer.timer.set((due != u64::MAX).then_some(due));
         self.who |= ARMED;
+        true
     }
 
     /// The program is back from such a wait.
     pub fn disarm(&mut self) {
-        if self.who & ARMED != 0 {
+        if self.who & ARMED != 0
+            && let Some(outer) = self.wait_set.outer.get()
+        {
             self.who &= !ARMED;
-            self.wait_set.timer.set(None);
-            self.wait_set.foreign.clear();
+            outer.timer.set(None);
+            outer.bell.clear();
         }
     }
 }
@@ -441,7 +477,7 @@ mod tests {
 
     #[test]
     fn a_ring_for_the_leader_stays_until_it_is_up() {
-        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new(Epoll::new().unwrap()).unwrap()));
         let wait_set = Arc::clone(&sleep.wait_set);
         let rings = || wait_set.events.wait(Some(0), |_| ()).unwrap() == 1;
         sleep.lead(u64::MAX);
@@ -457,7 +493,7 @@ mod tests {
 
     #[test]
     fn the_helper_sleeps_as_long_as_a_wait_that_has_slept() {
-        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new(Epoll::new().unwrap()).unwrap()));
         let wait_set = Arc::clone(&sleep.wait_set);
         assert!(!wait_set.guard());
         sleep.doze();
@@ -476,7 +512,7 @@ mod tests {
 
     #[test]
     fn followers_get_up_with_their_leader() {
-        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new(Epoll::new().unwrap()).unwrap()));
         sleep.lead(u64::MAX);
         let seen = sleep.follow();
         sleep.lead_no_more();
@@ -488,7 +524,7 @@ mod tests {
 
     #[test]
     fn the_helper_has_its_own_bell() {
-        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new(Epoll::new().unwrap()).unwrap()));
         sleep.helper_sleeps(100);
         assert!(!sleep.oversleeps(100));
         assert!(sleep.oversleeps(99));
@@ -497,6 +533,6 @@ mod tests {
         assert_eq!(sleep.wait_set.events.wait(Some(0), |_| ()), Ok(0));
         sleep.wait_set.help(None).unwrap();
         sleep.helper_is_up();
-        assert_eq!(sleep.wait_set.helper_events.wait(Some(0), |_| ()), Ok(0));
+        assert!(!sleep.wait_set.helper.clear());
     }
 }

@@ -21,14 +21,14 @@ use portolan_sys::ticks::ticks;
 
 pub(crate) use self::near::Near;
 use crate::config::Watch;
+use crate::neighbours::TOKEN_NEAR;
 use crate::network::Links;
 use crate::sleep::{Backoff, Idle, SleepState, TOKEN_BELL, WaitSet, Waiting, Woken};
 
-/// Names in the set of descriptors, beside those of the leader's bell and of the
-/// links. Processes follow from [`TOKEN_PID`] on.
+/// Names in the set of descriptors, beside those of the leader's bell, of neighbours and of
+/// the links. Processes follow from [`TOKEN_PID`] on.
 const TOKEN_WATCH: u64 = 2;
 const TOKEN_SHM: u64 = 3;
-const TOKEN_NEAR: u64 = 4;
 const TOKEN_PID: u64 = 1 << 32;
 /// Those of endpoints outside of a job, by their number here.
 const TOKEN_NEAR_PID: u64 = 1 << 33;
@@ -444,10 +444,7 @@ impl State {
         }
         match self.prepare(None) {
             None => false,
-            Some(idle) => {
-                self.sleep.arm(idle.due);
-                true
-            }
+            Some(idle) => self.sleep.arm(idle.due),
         }
     }
 

@@ -380,7 +380,7 @@ fn the_descriptor_wakes_other_event_loops() {
             let log = got.clone();
             b.bind(1, Binding::to(move |_, _| log.add())).unwrap();
             let set = Epoll::new().unwrap();
-            set.add(b.fd(), 1).unwrap();
+            set.add(b.fd().unwrap(), 1).unwrap();
             thread::scope(|s| {
                 s.spawn(|| {
                     for _ in 0..10 {

@@ -33,7 +33,7 @@ impl Bell {
         token: u64,
         all: impl IntoIterator<Item = BorrowedFd<'a>>,
     ) -> Result<(), Errno> {
-        self.set = set.duplicate()?;
+        self.set = set.share();
         self.token = token;
         self.armed = false;
         self.arm(all)

@@ -109,7 +109,7 @@ impl State {
 impl Cntr {
     pub fn attach(&self, attachment: &Arc<Attachment>, counter: CounterId) -> Result<()> {
         if let Some(bell) = &self.bell {
-            bell.add(attachment.endpoint.fd())?;
+            bell.add(attachment.endpoint.fd().map_err(errno)?)?;
         }
         lock(&self.state)
             .sources
@@ -128,8 +128,8 @@ impl Cntr {
             (state.done, state.failed) = (done, failed);
         }
         state.sources = stay;
-        if let Some(bell) = &self.bell {
-            bell.remove(attachment.endpoint.fd());
+        if let (Some(bell), Ok(fd)) = (&self.bell, attachment.endpoint.fd()) {
+            bell.remove(fd);
         }
     }
 

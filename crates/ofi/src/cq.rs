@@ -185,7 +185,7 @@ impl Cq {
     /// Completions of an endpoint's queue come here from now on.
     pub fn attach(&self, attachment: &Arc<Attachment>, queue: QueueId) -> Result<()> {
         if let Some(bell) = &self.bell {
-            bell.add(attachment.endpoint.fd())?;
+            bell.add(attachment.endpoint.fd().map_err(errno)?)?;
         }
         let attachment = Arc::clone(attachment);
         lock(&self.state).sources.push(Source { attachment, queue });
@@ -197,8 +197,8 @@ impl Cq {
         state
             .sources
             .retain(|it| !Arc::ptr_eq(&it.attachment, attachment));
-        if let Some(bell) = &self.bell {
-            bell.remove(attachment.endpoint.fd());
+        if let (Some(bell), Ok(fd)) = (&self.bell, attachment.endpoint.fd()) {
+            bell.remove(fd);
         }
     }
 

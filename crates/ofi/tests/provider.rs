@@ -132,7 +132,7 @@ fn what_other_programs_than_mpis_ask_for() {
 }
 
 #[test]
-fn names_of_endpoints() {
+fn names_and_descriptors_of_endpoints() {
     runs("names");
 }
 

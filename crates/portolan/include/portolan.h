@@ -646,7 +646,8 @@ int portolan_wait_until(portolan_endpoint *endpoint, portolan_condition conditio
 /* Returns a descriptor for event loops; it is readable when there is progress to
  * make. Call portolan_arm(). If that returns 1, wait for the descriptor (poll,
  * epoll); then call portolan_progress() until it returns 0. The descriptor
- * belongs to the endpoint: neither read nor close it. */
+ * belongs to the endpoint: neither read nor close it. It is made by the first call.
+ * -EMFILE, -ENFILE, -ENOMEM  none is left */
 int portolan_fd(const portolan_endpoint *endpoint);
 
 /* Announces that the program will wait for the descriptor. Returns 1, or 0 if

@@ -118,7 +118,8 @@ fn null() -> OwnedFd {
 }
 
 fn ringer() -> OwnedFd {
-    SharedDoorbell::new().unwrap().1.into()
+    let (_, ringer) = SharedDoorbell::new().unwrap();
+    ringer.as_fd().try_clone_to_owned().unwrap()
 }
 
 #[test]

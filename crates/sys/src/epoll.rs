@@ -2,9 +2,10 @@
 //! time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -16,7 +17,7 @@ pub const READY_MAX: usize = 16;
 /// A set of descriptors, itself a descriptor that is readable while one of
 /// them is. Level-triggered.
 #[derive(Debug)]
-pub struct Epoll(OwnedFd);
+pub struct Epoll(Arc<OwnedFd>);
 
 impl Epoll {
     /// An empty set; close-on-exec.
@@ -24,15 +25,14 @@ impl Epoll {
     /// # Errors
     /// `MFILE` or `NFILE` when no descriptor is left.
     pub fn new() -> Result<Self, Errno> {
-        epoll::create(CreateFlags::CLOEXEC).map(Self)
+        let set = epoll::create(CreateFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(set)))
     }
 
-    /// Another descriptor of the same set, for somebody else to add to.
-    ///
-    /// # Errors
-    /// `MFILE` when no descriptor is left.
-    pub fn duplicate(&self) -> Result<Self, Errno> {
-        rustix::io::fcntl_dupfd_cloexec(&self.0, 3).map(Self)
+    /// The same set, for somebody else to add to.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 
     /// Waits for `fd` to become readable from now on, under the name `token`.
@@ -86,6 +86,24 @@ impl Epoll {
 impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Sleeps until one of two descriptors is readable, a signal arrives or `timeout_ns` have gone
+/// by (`None`: without limit). It takes no descriptor, as a set of the two would.
+///
+/// # Errors
+/// As [`Epoll::wait`].
+pub fn wait_either(
+    one: BorrowedFd<'_>,
+    other: BorrowedFd<'_>,
+    timeout_ns: Option<u64>,
+) -> Result<(), Errno> {
+    let timeout = timeout_ns.map(timespec);
+    let mut both = [one, other].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    match poll(&mut both, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(e),
     }
 }
 

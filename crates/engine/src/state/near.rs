@@ -10,7 +10,7 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::process::Pidfd;
 use portolan_wire::KeyAddress;
 
-use super::{State, TOKEN_NEAR, TOKEN_NEAR_PID};
+use super::{State, TOKEN_NEAR_PID};
 use crate::neighbours::{Handed, Met, Neighbours, who};
 
 /// Time between two looks at others of this host, and while they meet us, ns.
@@ -44,11 +44,8 @@ impl Near {
 
 impl State {
     /// Hears of others of this host from now on.
-    pub fn set_near(&mut self, near: Near) -> Result<(), portolan_sys::raw::Errno> {
-        let events = &self.sleep.wait_set.events;
-        events.add(near.neighbours.fd(), TOKEN_NEAR)?;
+    pub fn set_near(&mut self, near: Near) {
         self.near = Some(near);
-        Ok(())
     }
 
     /// Whether an endpoint with this in its address can share memory with us.

@@ -180,10 +180,8 @@ impl ShmPort {
         cma: bool,
     ) -> Result<(Self, (OwnedFd, Ringer)), SegmentError> {
         let (map, memory) = Map::create(endpoints, config)?;
-        let bell = SharedDoorbell::new();
-        let both = bell.and_then(|(bell, ringer)| Ok((bell, ringer.duplicate()?, ringer)));
-        let (bell, own, ringer) = both.map_err(|_| SegmentError::Bell)?;
-        let port = Self::over(map, 0, bell, vec![own], cma)?;
+        let (bell, ringer) = SharedDoorbell::new().map_err(|_| SegmentError::Bell)?;
+        let port = Self::over(map, 0, bell, vec![ringer.share()], cma)?;
         Ok((port, (memory, ringer)))
     }
 

@@ -1,10 +1,11 @@
-/* Names of endpoints, in either address family. */
+/* Names of endpoints, in either address family, and the descriptors that an endpoint takes. */
 #include "common.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <sys/socket.h>
 
-enum { FOUR = 48, SIX = 60 };
+enum { FOUR = 48, SIX = 60, DESCRIPTORS = 8 };
 
 static struct side a, b;
 
@@ -97,9 +98,44 @@ static void families(void)
     fi_freeinfo(info4);
 }
 
+static int open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    CHECK(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+/* Programs open dozens of endpoints, and may have 1,024 descriptors. */
+static void descriptors(void)
+{
+    int before;
+    open_domain(FI_MSG | FI_TAGGED);
+    /* What all endpoints of a process share is open with the first. */
+    open_side(&a, FI_WAIT_NONE, 0);
+    enable(&a);
+    before = open_descriptors();
+    open_side(&b, FI_WAIT_NONE, 0);
+    enable(&b);
+    CHECK(open_descriptors() - before <= DESCRIPTORS);
+    close_side(&b);
+    CHECK(open_descriptors() == before);
+    /* Two of the queue, and three more of the endpoint. */
+    open_side(&b, FI_WAIT_FD, 0);
+    enable(&b);
+    CHECK(open_descriptors() - before <= DESCRIPTORS + 5);
+    close_side(&b);
+    close_side(&a);
+    close_domain();
+}
+
 int main(void)
 {
     families();
+    descriptors();
     puts("names: all is well");
     return 0;
 }

@@ -1,6 +1,7 @@
 //! Errors as negative errno values, and what each means here.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::io;
 
 use portolan_boot::{BootError, GuestError, PmiError};
 use portolan_sys::memory::MemoryError;
@@ -207,6 +208,12 @@ impl From<AddPeerError> for Errno {
             AddPeerError::Misuse(m) => m.into(),
             _ => EIO,
         }
+    }
+}
+
+impl From<io::Error> for Errno {
+    fn from(e: io::Error) -> Self {
+        e.raw_os_error().map_or(EIO, Self)
     }
 }
 

@@ -30,7 +30,7 @@ interface! {
     }
 
     fn portolan_fd(handle: *const Endpoint) -> c_int {
-        endpoint = endpoint(handle); endpoint.fd().as_raw_fd()
+        endpoint = endpoint(handle); endpoint.fd()?.as_raw_fd()
     }
 
     fn portolan_arm(handle: *mut Endpoint) -> c_int {

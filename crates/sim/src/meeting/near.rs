@@ -35,9 +35,8 @@ pub(super) struct Own {
 
 impl Own {
     fn handed(&self) -> (OwnedFd, Ringer) {
-        let left = "a descriptor is left";
-        let memory = self.memory.try_clone().expect(left);
-        (memory, self.ringer.duplicate().expect(left))
+        let memory = self.memory.try_clone().expect("a descriptor is left");
+        (memory, self.ringer.share())
     }
 }
 
