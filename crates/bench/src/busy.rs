@@ -5,6 +5,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use portolan_hosts::failure::{Context, Failure, Result};
 use portolan_hosts::ranks::{allowed_cores, bind_to, end_with};
+use portolan_sys::children::Start;
 
 use crate::loss::{Column, Loss};
 
@@ -76,7 +77,7 @@ impl Loss for Busy {
                     .args(["--parent", &std::process::id().to_string()])
                     .args(["--core", &core.to_string()])
                     .stdin(Stdio::null())
-                    .spawn()
+                    .start()
                     .context("starting a busy loop")?;
                 self.children.push(child);
             }

@@ -22,7 +22,9 @@ use portolan_hosts::print::tell;
 use portolan_hosts::{lab, node, ranks};
 use portolan_sys::calls;
 use portolan_sys::process::soft_limit;
+use portolan_sys::signals::{is_ignored, keep_children};
 use rustix::process::Resource;
+use signal_hook::consts::SIGXFSZ;
 
 /// Reliable messaging between processes on ordinary Ethernet
 #[derive(Parser)]
@@ -121,7 +123,10 @@ fn main() -> ExitCode {
     portolan::begin_log();
     // A limit of file sizes (`ulimit -f`) is told as an error, by whoever meets
     // it. A handler, unlike ignoring, ends with the next program's beginning.
-    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    if !is_ignored(SIGXFSZ) {
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    }
+    keep_children();
     let words: Vec<_> = std::env::args_os().collect();
     if let Err(failure) = check_process() {
         tell(format_args!("portolan: {failure}"));

@@ -309,7 +309,8 @@ type File = (Vec<String>, String, Vec<(usize, String)>);
 /// its sources, if there is one.
 fn files(read: &dyn Fn(&str) -> Option<String>) -> Vec<File> {
     let file = |name: &str| Some(without_tests(tokens(&read(name)?)));
-    let root = file("lib.rs").expect("lib.rs");
+    let root = file("lib.rs").or_else(|| file("main.rs"));
+    let root = root.expect("lib.rs, or main.rs of a command");
     let mut modules = vec![(Vec::new(), "lib.rs".to_owned(), root)];
     let mut all = Vec::new();
     while let Some((module, name, tokens)) = modules.pop() {
@@ -546,6 +547,27 @@ fn libraries_read_the_environment_in_one_place() {
                 lines.is_empty(),
                 "{name}/src/{file}: {lines:?}: use portolan_sys::environment"
             );
+        }
+    }
+}
+
+/// A launcher that is process 1 must tell the children that it has started from orphans: there is
+/// one place that starts them. And a program begins with the signals that its caller ignored:
+/// there is one place that becomes one.
+#[test]
+fn processes_are_started_in_one_place() {
+    const WAYS: [&str; 4] = ["spawn", "output", "status", "exec"];
+    for name in ["boot", "hosts", "bench", "cli"] {
+        let root = format!("{}/../{name}/src", env!("CARGO_MANIFEST_DIR"));
+        let read = |file: &str| std::fs::read_to_string(format!("{root}/{file}")).ok();
+        for (_, file, tokens) in files(&read) {
+            let words: Vec<&str> = tokens.iter().map(|(_, word)| word.as_str()).collect();
+            let mut calls = words
+                .windows(4)
+                .filter(|it| [it[0], it[2], it[3]] == [".", "(", ")"]);
+            let found = calls.find(|it| WAYS.contains(&it[1]));
+            let instead = "use portolan_sys::children, or portolan_sys::signals::exec";
+            assert_eq!(found, None, "{name}/src/{file}: {instead}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::env;
 use std::process::{Command, ExitCode};
 
+use portolan_sys::children::Start;
 use portolan_sys::inherit::close_inherited;
 use rustix::process::{chdir, setsid};
 
@@ -20,7 +21,7 @@ pub fn start_again() -> Result<ExitCode> {
     Command::new(own)
         .args(env::args_os().skip(1))
         .arg("--detached")
-        .spawn()
+        .start()
         .map_err(failed())?;
     Ok(ExitCode::SUCCESS)
 }

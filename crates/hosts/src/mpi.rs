@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use portolan_sys::children::Start;
 use portolan_sys::environment;
 
 use crate::failure::{Failure, Result, fail};
@@ -160,7 +161,7 @@ fn says(program: &Path, option: &str) -> Option<String> {
     let mut command = Command::new(program);
     command.arg(option).stdin(Stdio::null());
     command.stdout(writer.try_clone().ok()?).stderr(writer);
-    let mut child = command.spawn().ok()?;
+    let mut child = command.start().ok()?;
     // It has the writing ends, too.
     drop(command);
     let mut said = Vec::new();

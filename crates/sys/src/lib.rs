@@ -5,6 +5,7 @@
 pub mod barrier;
 pub mod bpf;
 pub mod calls;
+pub mod children;
 pub mod clock;
 pub mod closing;
 pub mod doorbell;
@@ -23,6 +24,7 @@ pub mod pmix;
 pub mod process;
 pub mod raw;
 pub mod shared_doorbell;
+pub mod signals;
 pub mod slice;
 pub mod socket;
 pub mod tap;

@@ -16,6 +16,7 @@ use portolan_engine::{
 };
 use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_hosts::print::print;
+use portolan_sys::children::Start;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Experiment, Findings, Progress, Stage};
@@ -219,7 +220,7 @@ impl Measured {
             .env("MALLOC_TRIM_THRESHOLD_", "4096")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
+            .start()
             .context("starting a process of the bench")?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return fail("a process of the bench has no pipes");

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 
 use portolan_hosts::failure::{Context, Result, fail};
 use portolan_hosts::lab::{Lab, RemoteShell};
+use portolan_sys::children::Start;
 
 use crate::experiment::wrong;
 use crate::peers::program::{TIMEOUT, hear_of, launcher};
@@ -124,7 +125,7 @@ fn compile(compiler: &Path, room: &Path) -> Result<File> {
     let output = Command::new(compiler)
         .args(["-O2", "-o"])
         .args([&program, &source])
-        .output()?;
+        .start_and_read()?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
         return fail(format!("cannot build a program: {}", why.trim()));

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use portolan_hosts::failure::{Context, Failure, Result, fail};
+use portolan_sys::children::Start;
 
 use crate::peers::program::{Fastest, Ran, ends_with_us, launch};
 
@@ -196,7 +197,7 @@ pub fn compile(compiler: impl AsRef<OsStr>, source: &str, to: &Path) -> io::Resu
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .spawn()?;
+        .start()?;
     let said = child
         .stdin
         .take()

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_hosts::lab::{Lab, RemoteShell};
 use portolan_hosts::ranks::{RANK_COMMAND, check_program};
+use portolan_sys::children::Start;
 use portolan_sys::clock::now_ns;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -170,7 +171,7 @@ pub fn hear_of<T>(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .start()
         .context(what)?;
     let Some(output) = wait(child, timeout)? else {
         return fail(format!(

@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use portolan_hosts::failure::{Context, Failure, Result, fail};
+use portolan_sys::children::Start;
 use portolan_sys::clock::now_ns;
 
 use crate::control::{Answer, Followed, Led, Line, Op, Order, Pattern, Sent};
@@ -131,7 +132,7 @@ impl Ucx {
             command
                 .args(["-w", &(iterations / 10).max(10).to_string()])
                 .stdout(Stdio::piped());
-            let child = command.spawn().context(PROGRAM)?;
+            let child = command.start().context(PROGRAM)?;
             let Some(output) = wait(child, TIMEOUT)? else {
                 return fail("ucx_perftest does not end: leave ucx out of --vs");
             };
@@ -230,7 +231,7 @@ impl System for Ucx {
                 server = Some(
                     self.command()?
                         .stdout(Stdio::null())
-                        .spawn()
+                        .start()
                         .context(PROGRAM)?,
                 );
             }

@@ -10,6 +10,7 @@ use std::process::{Child, Command};
 use std::rc::Rc;
 use std::time::Instant;
 
+use portolan_sys::children::Start;
 use portolan_sys::memory::Hidden;
 use portolan_sys::shared_doorbell::SharedDoorbells;
 use portolan_sys::socket;
@@ -105,7 +106,7 @@ impl Rank {
             .env(JOB_VARIABLE, format!("fd:{number}"))
             .env(RESTARTS_VARIABLE, place.restarts.to_string())
             .process_group(0);
-        let mut child = command.spawn()?;
+        let mut child = command.start()?;
         drop(theirs);
         match pidfd(&child) {
             Ok(process) => Ok(Self::new(place, child, process, ours)),

@@ -11,6 +11,7 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use portolan_sys::children::Start;
 use portolan_sys::environment;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
 use rustix::process::geteuid;
@@ -103,7 +104,7 @@ fn start(program: &OsStr, path: &Path) -> Result<(), NodeError> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(OwnedFd::from(theirs));
-        Ok((ours, command.spawn()?))
+        Ok((ours, command.start()?))
     };
     let (said, mut starter) = run().map_err(|error| failed(error.to_string()))?;
     let lines = BufReader::new(said).lines();

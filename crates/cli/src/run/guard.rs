@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::ranks::cgroup;
+use portolan_sys::children::Start;
 use portolan_sys::process::{Condition, Pidfd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -73,7 +74,7 @@ impl Guard {
             shared,
             keeper: None,
         };
-        let first = guard.shared.spawn()?;
+        let first = guard.shared.begin()?;
         let shared = Arc::clone(&guard.shared);
         let keep = move || shared.keep(first);
         guard.keeper = Some(
@@ -138,7 +139,7 @@ impl Shared {
     }
 
     /// Starts a guard, which hears what was said until now.
-    fn spawn(&self) -> io::Result<Child> {
+    fn begin(&self) -> io::Result<Child> {
         let mut line = self.line();
         let mut child = Command::new(&self.own)
             .arg(GUARD_COMMAND)
@@ -146,7 +147,7 @@ impl Shared {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .process_group(0)
-            .spawn()?;
+            .start()?;
         line.input = child.stdin.take().filter(|_| !line.over);
         let said = line.words.concat();
         if let Some(input) = &mut line.input {
@@ -170,7 +171,7 @@ impl Shared {
             sleep(REPLACE_EVERY.saturating_sub(started.elapsed()));
             started = Instant::now();
             // What there is not enough of now there may be soon.
-            guard = self.spawn().ok();
+            guard = self.begin().ok();
         }
     }
 }

@@ -21,6 +21,7 @@ use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::file::Output;
 use portolan_hosts::lab::Lab;
 use portolan_hosts::print::{hide_progress, print, show_progress};
+use portolan_sys::children::Start;
 use portolan_sys::tell::plain;
 
 use self::rank::{MARK, Said, forget, link_of};
@@ -187,7 +188,7 @@ fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
     let mut ranks = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .spawn()
+        .start()
         .map_err(Failure::io("starting portolan run"))?;
     let mut found = None;
     let mut broken = None;

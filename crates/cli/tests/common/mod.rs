@@ -75,6 +75,8 @@ pub fn measuring(file: &str) -> [&str; 10] {
 
 /// The command under test.
 pub fn portolan(arguments: &[&str]) -> Command {
+    // `make test &` in a script ignores it, and what is ignored at the start stays so.
+    portolan_sys::signals::set_default(Signal::INT.as_raw());
     let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
     command.args(arguments).stdin(Stdio::null());
     // Not by what somebody tuned on this machine.

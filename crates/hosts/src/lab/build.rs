@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use portolan_sys::calls;
+use portolan_sys::children::Start;
 use rustix::mount::mount_bind;
 
 use super::cable::Cable;
@@ -274,7 +275,7 @@ fn keep_hosts(lab: &Lab) -> Result<()> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
-            .spawn()
+            .start()
             .map_err(Failure::io("starting the command that sets up a host"))?;
         let kept = keep(lab, host, &mut child);
         // Its input ends, and so does it.

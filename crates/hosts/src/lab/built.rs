@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use portolan_sys::children::Start;
+
 use super::Lab;
 
 /// A lab that the real command builds: it runs itself to set up hosts.
@@ -45,7 +47,7 @@ pub(super) fn command(arguments: &[&str]) -> bool {
     );
     Command::new(path)
         .args(arguments)
-        .output()
+        .start_and_read()
         .unwrap()
         .status
         .success()

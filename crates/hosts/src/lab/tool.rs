@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 
+use portolan_sys::children::Start;
 use portolan_sys::environment;
 
 use crate::failure::{Failure, Result};
@@ -30,7 +31,7 @@ pub(super) fn run(program: &str, arguments: &[&str], lines: &[String]) -> Result
         })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .start()
         .map_err(failed)?;
     // A batch is read to its end before much is answered: no pipe fills up.
     let written = child.stdin.take().map_or(Ok(()), |mut input| {

@@ -14,6 +14,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use aya::maps::{Array, HashMap};
 use aya::programs::TcAttachType;
 use aya::{Ebpf, include_bytes_aligned};
+use portolan_sys::children::Start;
 use portolan_sys::clock::now_ns;
 use portolan_sys::epoll::Epoll;
 use portolan_sys::raw::Errno;
@@ -83,7 +84,7 @@ pub(super) fn start(lab: &Lab, with: &Impairment) -> Result<()> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .start()
         .map_err(Failure::io("starting the process that holds packets back"))?;
     let bytes = serde_json::to_vec(with).expect("plain data in memory");
     // What it does not read, it says itself.

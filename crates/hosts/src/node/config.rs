@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use portolan_boot::node::{NO_ONE_SIDED, NoOneSided};
+use portolan_sys::children::Start;
 use portolan_sys::files;
 
 use crate::file;
@@ -220,7 +221,7 @@ fn unknown(name: &str) -> String {
 fn number_of(name: &str) -> Option<u32> {
     let found = Command::new("getent")
         .args(["passwd", "--", name])
-        .output()
+        .start_and_read()
         .ok()?;
     let line = String::from_utf8(found.stdout).ok()?;
     let mut fields = line.lines().next()?.split(':');

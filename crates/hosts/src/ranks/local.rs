@@ -13,7 +13,9 @@ use portolan_boot::HostPort;
 use portolan_boot::launch::{Place, SharedMemory, Wanted};
 use portolan_boot::node::{NODE_SOCKET, group_of, node_socket};
 use portolan_link::shm::{Segment, SegmentConfig};
+use portolan_sys::children::collect_orphans;
 use portolan_sys::features::Disabled;
+use portolan_sys::signals::are_children_ignored_in_exec;
 
 use super::RANK_COMMAND;
 use crate::failure::{Failure, Result};
@@ -44,6 +46,7 @@ impl Local {
             ));
         }
         let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
+        collect_orphans().map_err(Failure::io("starting the thread that collects orphans"))?;
         let config = SegmentConfig {
             remote_barrier: !disabled.membarrier,
             ..SegmentConfig::default()
@@ -139,6 +142,9 @@ impl Local {
         }
         if let Some(group) = &self.group {
             command.arg("--group").arg(group);
+        }
+        if are_children_ignored_in_exec() {
+            command.arg("--ignore-children");
         }
         if let Some(lab) = &self.lab {
             command

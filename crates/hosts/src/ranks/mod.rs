@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use portolan_boot::launch::Stop;
+use portolan_sys::signals::is_ignored;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, Result};
@@ -33,7 +34,8 @@ pub fn has_aes() -> bool {
     return std::arch::is_aarch64_feature_detected!("aes");
 }
 
-/// Signals that end the job.
+/// Signals that end the job. One that was ignored at the start stays ignored, for the ranks too:
+/// `nohup` asks for that with SIGHUP, and a script with SIGINT for what it starts with `&`.
 pub fn stops() -> Result<Vec<Stop>> {
     let signals = [
         (SIGINT, "interrupted (SIGINT)"),
@@ -52,6 +54,7 @@ pub fn stops() -> Result<Vec<Stop>> {
     };
     signals
         .into_iter()
+        .filter(|(signal, _)| !is_ignored(*signal))
         .map(stop)
         .collect::<io::Result<_>>()
         .map_err(Failure::io("catching signals"))

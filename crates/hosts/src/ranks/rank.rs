@@ -5,10 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use portolan_sys::signals;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -34,6 +34,8 @@ pub struct RankArguments {
     lab: Option<String>,
     #[arg(long)]
     host: Option<u32>,
+    #[arg(long)]
+    ignore_children: bool,
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
 }
@@ -41,6 +43,9 @@ pub struct RankArguments {
 /// Turns this process into a rank's program; returns only if that fails.
 pub fn become_rank(arguments: &RankArguments) -> Result<ExitCode> {
     end_with(arguments.parent)?;
+    if arguments.ignore_children {
+        signals::ignore_children_in_exec();
+    }
     if let Some(group) = &arguments.group {
         // Where it may not, its process group is all there is to find it by.
         let _ = cgroup::enter(group);
@@ -78,7 +83,7 @@ pub fn execute_with(program: &[OsString], variables: &[(OsString, OsString)]) ->
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]);
     let variables = variables.iter().map(|(name, value)| (name, value));
-    let error = command.envs(variables).exec();
+    let error = signals::exec(command.envs(variables));
     not_run(&program[0], &error)
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use portolan_sys::children::Start;
 use portolan_sys::closing::Closer;
 use portolan_sys::environment;
 use portolan_sys::lives::{Lives, Pulse};
@@ -91,7 +92,7 @@ impl Called {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let starter = command
-            .spawn()
+            .start()
             .map_err(|error| format!("no agent: {} cannot be run: {error}", program.display()))?;
         drop(command);
         let starter = Some(starter);
