@@ -55,6 +55,86 @@ fn a_program_runs_on_hosts_of_a_lab() {
         .complains(&["--link shm needs all ranks on one host"]);
 }
 
+/// Answers as Intel's launcher does, and prints the hosts of its machine file as ranks would.
+const STANDS_FOR_INTEL: &str = r#"
+[ "$1" = --version ] && echo "Intel(R) MPI Library, a stand-in" && exit
+while [ $# -gt 0 ]; do
+    case "$1" in
+        -n) ranks=$2; shift ;;
+        -machinefile) machines=$2; shift ;;
+        -hosts) echo "a list of hosts"; exit 1 ;;
+    esac
+    shift
+done
+while IFS=: read -r host count; do
+    i=0
+    while [ $i -lt $count ]; do echo $host; i=$((i + 1)); done
+done <$machines | head -n $ranks"#;
+
+/// A folder for PATH: with what makes a launcher out of Debian's MPICH that is accepted, since
+/// `hostname` needs no libfabric, and with a stand-in of Intel's where there is none.
+fn launchers(mpi: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("launchers-{mpi}"));
+    fs::create_dir_all(&folder).unwrap();
+    let hydra = folder.join("mpiexec.hydra");
+    if mpi == "mpich" {
+        executable(&hydra, "exec /usr/bin/mpiexec.hydra \"$@\"");
+        executable(folder.join("mpichversion"), "echo MPICH Device: ch4:ofi");
+    } else if mpi == "intel" {
+        executable(&hydra, STANDS_FOR_INTEL);
+    }
+    folder.into_os_string().into_string().unwrap()
+}
+
+#[test]
+fn each_mpi_puts_ranks_on_the_hosts_that_are_asked_for() {
+    let lab = TestLab::up(TestLab::own("t-mpi-hosts"), "2");
+    let path = std::env::var("PATH").unwrap();
+    for mpi in ["openmpi", "mpich", "intel"] {
+        let mut before = String::new();
+        if mpi != "intel" || !has_intel() {
+            before = launchers(mpi) + ":";
+        }
+        let cases: [(&[&str], &[&str]); 5] = [
+            // Smaller than the slots, and equal; one host has more than its cores.
+            (&["--hosts", "h0:2,h1:1", "-n", "2"], &["h0", "h0"]),
+            (&["--hosts", "h0:2,h1:1", "-n", "3"], &["h0", "h0", "h1"]),
+            (&["--hosts", "h0:1,h1:2"], &["h0", "h1", "h1"]),
+            (
+                &["--hosts", "h1:4,h0:1", "-n", "5"],
+                &["h0", "h1", "h1", "h1", "h1"],
+            ),
+            // Without slots hosts have equal parts.
+            (&["-n", "5"], &["h0", "h0", "h0", "h1", "h1"]),
+        ];
+        let run = |hosts: &[&str]| {
+            let job = [&["run", "--mpi", mpi, "--lab", lab.0], hosts].concat();
+            let mut job = portolan(&[&job[..], &["--", "hostname"]].concat());
+            Said::from(job.env("PATH", format!("{before}{path}")).output().unwrap())
+        };
+        for (hosts, expected) in cases {
+            let said = run(hosts).expect(0);
+            let mut found: Vec<&str> = said.out.lines().collect();
+            found.sort_unstable();
+            assert_eq!(found, expected, "{mpi} {hosts:?}: {said:?}");
+        }
+        // Larger than the slots.
+        let said = run(&["--hosts", "h0:2,h1:1", "-n", "4"]).expect(2);
+        said.complains(&["4 ranks", "3 slots"]);
+    }
+}
+
+/// Whether Intel's launcher is in PATH; says loudly where it is not.
+fn has_intel() -> bool {
+    let there = say(&["run", "--mpi", "intel", "-n", "1", "--", "true"]).code == 0;
+    if !there {
+        eprintln!(
+            "*** INTEL MPI IS NOT IN PATH: ONLY ITS MACHINE FILE IS TESTED, BY A STAND-IN ***"
+        );
+    }
+    there
+}
+
 #[test]
 fn an_endpoint_that_cannot_be_opened_says_why() {
     need_root();

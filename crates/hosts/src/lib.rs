@@ -11,6 +11,7 @@ pub mod failure;
 pub mod file;
 pub mod lab;
 pub mod mpi;
+pub mod nameless;
 pub mod node;
 pub mod print;
 pub mod ranks;

@@ -11,6 +11,7 @@ use portolan_sys::children::Start;
 use portolan_sys::environment;
 
 use crate::failure::{Failure, Result, fail};
+use crate::nameless::Nameless;
 
 /// The provider's file, as libfabric looks for it.
 pub const PROVIDER: &str = "libportolan-fi.so";
@@ -251,8 +252,21 @@ impl Job<'_> {
         own.chain(self.variables.iter().cloned()).collect()
     }
 
-    /// The launcher's arguments.
-    pub fn arguments(&self) -> Vec<OsString> {
+    /// The number of ranks of each host for Intel's launcher. Its list of hosts takes names alone,
+    /// and gives each as many ranks as it has cores.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn machine_file(&self) -> Result<Option<Nameless>> {
+        if self.mpi != Mpi::Intel || self.hosts.is_empty() {
+            return Ok(None);
+        }
+        let line = |(name, ranks): &(String, u32)| format!("{name}:{ranks}\n");
+        Nameless::new(&self.hosts.iter().map(line).collect::<String>()).map(Some)
+    }
+
+    /// The launcher's arguments, with the [machine file](Self::machine_file).
+    pub fn arguments(&self, machines: Option<&Nameless>) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         let mut add = |all: &[&OsStr]| words.extend(all.iter().map(|it| (*it).to_owned()));
         add(&["-n".as_ref(), self.ranks.to_string().as_ref()]);
@@ -276,7 +290,9 @@ impl Job<'_> {
                 }
             }
             Mpi::Mpich | Mpi::Intel => {
-                if !hosts.is_empty() {
+                if let Some(file) = machines {
+                    add(&["-machinefile".as_ref(), file.path().as_ref()]);
+                } else if !hosts.is_empty() {
                     add(&["-hosts".as_ref(), hosts.as_ref()]);
                 }
                 if let Some(shell) = &self.shell {
@@ -359,8 +375,13 @@ mod tests {
                 variables: vec![("A".into(), "b".into())],
                 program: &program,
             };
-            let words = job.arguments().join(OsStr::new(" "));
-            words.into_string().unwrap()
+            let machines = job.machine_file().unwrap();
+            let words = job.arguments(machines.as_ref()).join(OsStr::new(" "));
+            let file = machines.map(|it| it.path());
+            let text = file.as_ref().map(|it| std::fs::read_to_string(it).unwrap());
+            let file = file.map_or(String::new(), |it| it.display().to_string());
+            let words = words.into_string().unwrap();
+            words.replace(&file, &text.unwrap_or_default())
         };
         let hosts = [("h0", 2), ("h1", 1)];
         let more = "--host h0:2,h1:1 --mca plm_rsh_agent /sh --bind-to none";
@@ -370,6 +391,8 @@ mod tests {
         );
         let more = "-hosts h0:2,h1:1 -launcher ssh -launcher-exec /sh";
         assert_eq!(of(Mpi::Mpich, &hosts), format!("-n 3 {more} prog -n"));
+        let more = "-machinefile h0:2\nh1:1\n -launcher ssh -launcher-exec /sh";
+        assert_eq!(of(Mpi::Intel, &hosts), format!("-n 3 {more} prog -n"));
         assert_eq!(of(Mpi::Openmpi, &[]), "-n 3 -x A prog -n");
         assert_eq!(of(Mpi::Intel, &[]), "-n 3 prog -n");
     }

@@ -264,9 +264,10 @@ impl<'a> Started<'a> {
             variables: settings.chain(self.ours.iter().cloned()).collect(),
             program: &program,
         };
+        let machines = job.machine_file()?;
         let mut command = launcher(&self.probe.launcher, self.lab)?;
         command
-            .args(job.arguments())
+            .args(job.arguments(machines.as_ref()))
             .envs(job.environment())
             // A bench is often run by root, which Open MPI refuses otherwise.
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")

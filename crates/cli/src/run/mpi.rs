@@ -92,7 +92,8 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
         program: &block.program,
     };
     let mut words = vec![launcher.into_os_string()];
-    words.extend(job.arguments());
+    let machines = job.machine_file()?;
+    words.extend(job.arguments(machines.as_ref()));
     if arguments.verbose {
         for (name, value) in &job.variables {
             tell(format_args!(
@@ -103,6 +104,9 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
         }
         let shown: Vec<_> = words.iter().map(|it| it.to_string_lossy()).collect();
         tell(format_args!("portolan: {}", shown.join(" ")));
+    }
+    if let Some(machines) = &machines {
+        machines.keep()?;
     }
     if let (Some(lab), Some(host), Some(shell)) = (&lab, first, &shell) {
         shell.keep()?;

@@ -3,18 +3,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Lab;
 use crate::failure::{Context, Failure, Result, fail};
+use crate::nameless::{Nameless, keep, path_of};
 use crate::ranks::execute;
 
 /// The hidden command that is the shell.
@@ -33,13 +31,12 @@ pub struct ShellArguments {
     words: Vec<OsString>,
 }
 
-/// A program to give to a launcher. It is a file without a name, so it is there as long as
-/// this process is, and whatever program this process becomes.
+/// A program to give to a launcher.
 pub struct RemoteShell {
-    script: File,
+    script: Nameless,
     mounts: File,
     /// The lab's hosts, a line each.
-    hosts: File,
+    hosts: Nameless,
 }
 
 impl RemoteShell {
@@ -58,21 +55,21 @@ impl RemoteShell {
         );
         let hosts: String = (0..lab.hosts()).map(|host| format!("h{host}\n")).collect();
         Ok(Self {
-            script: nameless(&script)?,
+            script: Nameless::new(&script)?,
             mounts,
-            hosts: nameless(&hosts)?,
+            hosts: Nameless::new(&hosts)?,
         })
     }
 
     /// Its path.
     pub fn path(&self) -> PathBuf {
-        path_of(&self.script)
+        self.script.path()
     }
 
     /// Variables by which launchers take it, and the lab's hosts, without options: those of
     /// MPICH and of Open MPI.
     pub fn variables(&self) -> [(&'static str, PathBuf); 5] {
-        let hosts = path_of(&self.hosts);
+        let hosts = self.hosts.path();
         [
             ("HYDRA_LAUNCHER", "ssh".into()),
             ("HYDRA_LAUNCHER_EXEC", self.path()),
@@ -87,29 +84,10 @@ impl RemoteShell {
     /// # Errors
     /// Those of the kernel.
     pub fn keep(&self) -> Result<()> {
-        for file in [&self.script, &self.mounts, &self.hosts] {
-            fcntl_setfd(file, FdFlags::empty())?;
-        }
-        Ok(())
+        self.script.keep()?;
+        self.hosts.keep()?;
+        keep(&self.mounts)
     }
-}
-
-/// A file without a name that holds a text.
-fn nameless(text: &str) -> Result<File> {
-    let making = "making a file for the launchers of a lab";
-    let written = memfd_create("portolan-lab-shell", MemfdFlags::CLOEXEC).context(making)?;
-    let mut written = File::from(written);
-    written.write_all(text.as_bytes()).context(making)?;
-    // What is open to be written cannot be executed.
-    File::open(path_of(&written)).context(making)
-}
-
-/// By which other processes open it.
-fn path_of(file: &File) -> PathBuf {
-    Path::new("/proc")
-        .join(std::process::id().to_string())
-        .join("fd")
-        .join(file.as_raw_fd().to_string())
 }
 
 /// For a shell.
