@@ -363,7 +363,7 @@ pub fn slices(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {
         Ok(slices @ 1..=SLICES_MAX) => Ok(slices),
         _ => Err(format!(
-            "give {SLICES_MIN} or more (fewer for a quick look), at most {SLICES_MAX}"
+            "give 1 to {SLICES_MAX}; a claim needs {SLICES_MIN} or more"
         )),
     }
 }

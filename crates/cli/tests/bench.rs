@@ -340,6 +340,25 @@ fn a_netpipe_that_fails_or_writes_nonsense_is_no_figure() {
         .complains(&["cannot run here"]);
 }
 
+#[test]
+fn an_mpi_without_its_headers_names_its_packages_in_one_line() {
+    let said = "<stdin>:1:10: fatal error: mpi.h: No such file or directory\n    1 | #include";
+    let script = format!("printf '{said}' >&2; exit 1");
+    let scripts = [("mpicc.mpich", script.as_str()), ("mpicc.openmpi", &script)];
+    let folder = folder_of("mpi-headers", &scripts);
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    for (vs, packages) in [
+        ("mpich", "mpich libmpich-dev"),
+        ("openmpi", "openmpi-bin libopenmpi-dev"),
+    ] {
+        let arguments = ["bench", "start", "--vs", vs, "-n", "2", "--slices", "1"];
+        let said = Said::from(portolan(&arguments).env("PATH", &path).output().unwrap()).expect(1);
+        let install = format!("apt install {packages}");
+        assert!(!said.err.contains("\\n"), "{said:?}");
+        said.complains(&["fatal error: mpi.h: No such", &install, "leave"]);
+    }
+}
+
 /// Open MPI's files in shared memory.
 fn segments() -> BTreeSet<OsString> {
     let all = fs::read_dir("/dev/shm").unwrap();
@@ -640,7 +659,10 @@ fn what_cannot_be_measured_is_refused_at_once() {
         (&["latency", "--json", "/nonexistent/x"], "/nonexistent/x"),
         (&["rate", "--vs", "nothing"], "possible values"),
         (&["latency", "--vs", "raw-xdp"], "--link xdp"),
-        (&["barrier", "--slices", "0"], "21 or more"),
+        (
+            &["barrier", "--slices", "0"],
+            "give 1 to 10000; a claim needs 21",
+        ),
         (&["spray", "--slice-ms", "101"], "1..=100"),
     ];
     for (arguments, word) in cases {

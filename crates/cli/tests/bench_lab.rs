@@ -170,6 +170,20 @@ fn a_flood_of_forged_packets_changes_nothing() {
 }
 
 #[test]
+fn a_barrier_goes_by_the_link_that_is_asked_for() {
+    let lab = TestLab::up(TestLab::own("t-bl-bar"), "2");
+    let short = ["--slices", "1", "--slice-ms", "2", "-n", "4"];
+    // Two ranks share each host, and its memory unless a link is asked for.
+    for (link, by) in [("auto", "shm"), ("udp", "udp"), ("xdp", "xdp")] {
+        let arguments = ["barrier", "--lab", lab.0, "--link", link];
+        let (json, _) = bench_as_asked("barrier-lab", &[&arguments[..], &short].concat());
+        assert_eq!(texts(&json, "rows", "link"), set(&[by]), "{link}");
+    }
+    let arguments = ["bench", "barrier", "--lab", lab.0, "--link", "shm"];
+    say(&arguments).expect(2).complains(&["--link shm"]);
+}
+
+#[test]
 fn a_start_by_host_ports_stands_beside_one_by_udp() {
     let lab = TestLab::up(TestLab::own("t-bl-start"), "2");
     let arguments = ["start", "--lab", lab.0, "--link", "xdp", "-n", "2"];

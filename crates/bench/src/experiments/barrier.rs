@@ -43,7 +43,8 @@ impl Experiment for Barrier {
             );
         }
         let mut spec = common.spec(stage.lab.as_ref(), ranks)?;
-        if stage.lab.is_some() {
+        // Ranks of one host of the lab share memory.
+        if stage.lab.is_some() && common.network.link == Link::Auto {
             spec.link = LinkChoice::Auto;
         }
         let mut peers = Mpi::build_all(vs)?;

@@ -11,7 +11,7 @@ use portolan_hosts::lab::{Lab, RemoteShell};
 use portolan_sys::children::Start;
 
 use crate::experiment::wrong;
-use crate::peers::program::{TIMEOUT, hear_of, launcher};
+use crate::peers::program::{TIMEOUT, first_error, hear_of, launcher};
 
 const SOURCE: &str = include_str!("../../../../examples/bsp/probe.c");
 
@@ -127,8 +127,8 @@ fn compile(compiler: &Path, room: &Path) -> Result<File> {
         .args([&program, &source])
         .start_and_read()?;
     if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        return fail(format!("cannot build a program: {}", why.trim()));
+        let why = first_error(&output.stderr);
+        return fail(format!("cannot build a program: {why}"));
     }
     Ok(File::open(&program)?)
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_sys::children::Start;
 
-use crate::peers::program::{Fastest, Ran, ends_with_us, launch};
+use crate::peers::program::{Fastest, Ran, ends_with_us, first_error, launch};
 
 const SOURCE: &str = include_str!("mpi.c");
 /// Barriers of the first run; the next ones go by its speed.
@@ -115,8 +115,9 @@ impl Mpi {
         })?;
         if !output.status.success() {
             return fail(format!(
-                "--vs {name}: {compiler} cannot build a program: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
+                "--vs {name}: {compiler} cannot build a program: {}; is all of it installed (Debian: apt install {})? Or leave {name} out",
+                first_error(&output.stderr),
+                kind.packages()
             ));
         }
         Ok(Self {

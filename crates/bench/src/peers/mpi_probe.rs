@@ -13,7 +13,7 @@ use portolan_hosts::mpi::{Job, Mpi, Variable};
 
 use crate::peers::mpi::compile;
 use crate::peers::nas::Nas;
-use crate::peers::program::{Fastest, MARK, TIMEOUT, hear_of, launcher};
+use crate::peers::program::{Fastest, MARK, TIMEOUT, first_error, hear_of, launcher};
 
 const SOURCE: &str = include_str!("mpi_probe.c");
 
@@ -113,10 +113,10 @@ impl Probe {
         })?;
         if !output.status.success() {
             return fail(format!(
-                "--mpi {}: {} cannot build a program: {}",
+                "--mpi {}: {} cannot build a program: {}; are the MPI's headers and libraries installed?",
                 mpi.name(),
                 compiler.display(),
-                String::from_utf8_lossy(&output.stderr).trim()
+                first_error(&output.stderr)
             ));
         }
         let program = program.context(format!("opening {}", path.display()))?;

@@ -180,19 +180,27 @@ pub fn hear_of<T>(
         ));
     };
     read(&output).ok_or_else(|| {
-        let why = String::from_utf8_lossy(&output.stderr);
-        let lines: Vec<_> = why
-            .lines()
-            .map(str::trim)
-            .filter(|it| !it.is_empty())
-            .collect();
-        let (status, why) = (output.status, lines.join("; "));
+        let (status, why) = (output.status, one_line(&output.stderr));
         Failure::new(if status.success() {
             format!("{what} ran, and did not print the figures that are expected of it: {why}")
         } else {
             format!("{what} cannot run here ({status}): {why}")
         })
     })
+}
+
+/// What a program said, in one line.
+fn one_line(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let lines = said.lines().map(str::trim).filter(|it| !it.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+/// Why a compiler has failed, in one line: its first error, or all that it said.
+pub fn first_error(said: &[u8]) -> String {
+    let all = String::from_utf8_lossy(said);
+    let error = all.lines().find(|line| line.contains("error"));
+    error.map_or_else(|| one_line(said), |line| line.trim().to_owned())
 }
 
 /// What `child` printed; `None` if it had to be ended after `timeout`.
