@@ -437,6 +437,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
+    /// How many operations have ended so far, in all spaces.
+    pub fn ends(&self) -> u64 {
+        self.matched.all().map(|part| part.exchange.ends()).sum()
+    }
+
     /// Whether nothing of ours is under way.
     pub fn idle(&mut self) -> bool {
         self.core.ops.is_empty()

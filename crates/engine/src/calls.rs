@@ -7,6 +7,7 @@ mod peers;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use portolan_core::{
     Binding, Buffer, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Gather, Misuse, NetLane,
@@ -15,6 +16,7 @@ use portolan_core::{
 use portolan_exchange::{OpError, OpId};
 use portolan_link::xdp::Xdp;
 use portolan_proto::Release;
+use portolan_sys::doorbell::Doorbell;
 use portolan_wire::MessageNo;
 
 pub use self::future::{Arrival, Operation};
@@ -325,7 +327,21 @@ impl Space {
     /// # Errors
     /// [`Misuse`].
     pub fn arm(&self) -> Result<bool, Misuse> {
-        Ok(self.enter()?.arm())
+        let Some(bell) = self.inner.wait_set.outer_bell() else {
+            return Ok(false);
+        };
+        bell.clear();
+        self.arm_with(bell)
+    }
+
+    /// As [`Space::arm`], for one of several that wait on [`Space::fd`]: each has a bell of its
+    /// own besides. It rings when something has been moved, by whichever thread, and stays so
+    /// until its owner silences it, which is to be done before this call.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn arm_with(&self, bell: &Arc<Doorbell>) -> Result<bool, Misuse> {
+        Ok(self.enter()?.arm(bell))
     }
 
     /// What has been done so far: messages of this space, and all else of the whole

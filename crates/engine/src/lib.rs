@@ -80,6 +80,7 @@ pub use portolan_proto::congestion::Mode as Congestion;
 pub use portolan_proto::{Field, NetAddress};
 pub use portolan_ring::copy_beyond;
 pub use portolan_seal::SuiteId;
+pub use portolan_sys::doorbell::Doorbell;
 pub use portolan_sys::memory::Hidden;
 pub use portolan_wire::{
     ADDRESS_BYTES, ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority,

@@ -7,6 +7,9 @@
 //! and one of them leads. The helper thread sleeps on the same descriptors and
 //! a bell of its own, and not while a thread of the program leads.
 //!
+//! Whoever sleeps outside of the endpoint, on a descriptor for other event loops, has a bell of
+//! its own that nobody else silences. It rings once, and then all look again.
+//!
 //! A wait that has slept needs no helper until it ends: whoever looked every
 //! millisecond whether the program is away would cost more than all else.
 
@@ -44,7 +47,7 @@ pub(crate) struct WaitSet {
     helper_up: AtomicBool,
     /// [`NAP`], [`ASKED`] or [`STOP`]: what the helper is to do while the program is busy.
     helper_word: AtomicU32,
-    /// For the program's own event loop; many have none.
+    /// For other event loops; many endpoints have none.
     outer: OnceLock<Outer>,
     /// Counts what followers wait for.
     generation: AtomicU32,
@@ -52,13 +55,14 @@ pub(crate) struct WaitSet {
     program: AtomicU32,
 }
 
-/// What the program's own event loop waits on.
+/// What other event loops wait on.
 #[derive(Debug)]
 struct Outer {
     /// The descriptors of the [`WaitSet`], and those below.
     all: Epoll,
     timer: Timer,
-    bell: Doorbell,
+    /// Of who has none of its own.
+    bell: Arc<Doorbell>,
 }
 
 impl Outer {
@@ -66,7 +70,7 @@ impl Outer {
         let outer = Self {
             all: Epoll::new()?,
             timer: Timer::new()?,
-            bell: Doorbell::new()?,
+            bell: Arc::new(Doorbell::new()?),
         };
         outer.all.add(events.as_fd(), 0)?;
         outer.all.add(outer.timer.as_fd(), 1)?;
@@ -128,12 +132,17 @@ impl WaitSet {
         Ok(self.outer.get_or_init(|| made))
     }
 
-    /// What the program's own event loop waits on.
+    /// What other event loops wait on.
     ///
     /// # Errors
     /// No descriptor is left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         Ok(self.outer()?.all.as_fd())
+    }
+
+    /// The bell of who waits on that and has none of its own; `None`: no descriptor is left.
+    pub fn outer_bell(&self) -> Option<&Arc<Doorbell>> {
+        Some(&self.outer().ok()?.bell)
     }
 
     /// Follower: sleeps until there is news since `seen`, or the time is up.
@@ -218,7 +227,7 @@ impl WaitSet {
 
 /// Senders on this host have been told that we sleep.
 const DECLARED: u8 = 1;
-/// The program waits on the descriptor for its own event loop.
+/// Somebody waits for the descriptor for other event loops, and has a bell that is to ring.
 const ARMED: u8 = 2;
 const HELPER: u8 = 4;
 const LEADER: u8 = 8;
@@ -235,6 +244,10 @@ pub(crate) struct SleepState {
     /// of the monotonic clock.
     leader_due: u64,
     helper_due: u64,
+    /// The same of those that wait for [`WaitSet::fd`].
+    armed_due: u64,
+    /// Their bells: each rings once, and only its own listener silences it.
+    armed: Vec<Arc<Doorbell>>,
     /// Bells that have been rung and not been cleared since.
     leader_rung: bool,
     helper_rung: bool,
@@ -250,6 +263,8 @@ impl SleepState {
             followers: 0,
             leader_due: u64::MAX,
             helper_due: u64::MAX,
+            armed_due: u64::MAX,
+            armed: Vec::new(),
             leader_rung: false,
             helper_rung: false,
             asked: false,
@@ -265,7 +280,12 @@ impl SleepState {
     /// Whether somebody sleeps who may have to get up sooner than planned.
     #[inline(always)]
     pub const fn relies_on_us(&self) -> bool {
-        self.who & (LEADER | HELPER) != 0
+        self.who & (LEADER | HELPER | ARMED) != 0
+    }
+
+    /// Whether somebody waits for the descriptor for other event loops.
+    pub const fn is_armed(&self) -> bool {
+        self.who & ARMED != 0
     }
 
     /// Whether somebody waits for what a pass has moved.
@@ -403,11 +423,13 @@ impl SleepState {
             self.ring_leader();
         }
         self.tell_followers();
-        if self.who & ARMED != 0
-            && let Some(outer) = self.wait_set.outer.get()
-        {
-            outer.bell.ring();
-        }
+        self.ring_armed();
+    }
+
+    /// All that wait for the descriptor for other event loops are to look again.
+    pub fn ring_armed(&mut self) {
+        self.who &= !ARMED;
+        self.armed.drain(..).for_each(|bell| bell.ring());
     }
 
     /// Whoever sleeps on the descriptors is to look again: senders do not
@@ -431,10 +453,12 @@ impl SleepState {
 
     /// Whether something due at `due` would be missed by who sleeps.
     pub const fn oversleeps(&self, due: u64) -> bool {
-        if self.who & LEADER != 0 {
-            due < self.leader_due
+        due < if self.who & LEADER != 0 {
+            self.leader_due
+        } else if self.who & HELPER != 0 {
+            self.helper_due
         } else {
-            due < self.helper_due
+            self.armed_due
         }
     }
 
@@ -444,30 +468,25 @@ impl SleepState {
             self.ring_leader();
         } else if self.who & HELPER != 0 {
             self.ring_helper();
+        } else {
+            self.ring_armed();
         }
     }
 
-    /// The program will wait on its descriptor, until `due` at most; `u64::MAX`
-    /// for no limit. False: it has none, and none can be made.
-    pub fn arm(&mut self, due: u64) -> bool {
+    /// Somebody will wait for the descriptor for other event loops and for `bell`, until
+    /// `due` at most; `u64::MAX` for no limit. False: there is none, and none can be made.
+    pub fn arm(&mut self, due: u64, bell: &Arc<Doorbell>) -> bool {
         self.hush();
         let Ok(outer) = self.wait_set.outer() else {
             return false;
         };
         outer.timer.set((due != u64::MAX).then_some(due));
+        self.armed_due = due;
+        if !self.armed.iter().any(|it| Arc::ptr_eq(it, bell)) {
+            self.armed.push(Arc::clone(bell));
+        }
         self.who |= ARMED;
         true
-    }
-
-    /// The program is back from such a wait.
-    pub fn disarm(&mut self) {
-        if self.who & ARMED != 0
-            && let Some(outer) = self.wait_set.outer.get()
-        {
-            self.who &= !ARMED;
-            outer.timer.set(None);
-            outer.bell.clear();
-        }
     }
 }
 

@@ -15,6 +15,7 @@ use portolan_core::{Clock, Death, Engine, Finding};
 use portolan_link::shm::Slumbering;
 use portolan_proto::congestion::Mode;
 use portolan_sys::clock::now_ns;
+use portolan_sys::doorbell::Doorbell;
 use portolan_sys::net::{directly_connected, interfaces};
 use portolan_sys::process::Pidfd;
 use portolan_sys::ticks::ticks;
@@ -126,6 +127,8 @@ pub(crate) struct State {
     wakers: Vec<Waker>,
     empty_passes: u32,
     busy_passes: u32,
+    /// Ends of operations that whoever sleeps knows of.
+    told_ends: u64,
     /// When rings that nobody uses were last given back.
     tidied_at: u64,
     /// The launcher has said that the job ends: why.
@@ -188,6 +191,7 @@ impl State {
             wakers: Vec::new(),
             empty_passes: 0,
             busy_passes: 0,
+            told_ends: 0,
             ending: None,
             closed: false,
         })
@@ -263,6 +267,7 @@ impl State {
     pub fn after(&mut self) {
         self.empty_passes = 0;
         if self.sleep.waits_for_events() {
+            self.told_ends = self.engine.ends();
             self.sleep.notify();
         }
         if !self.wakers.is_empty() {
@@ -346,6 +351,7 @@ impl State {
     /// Prepares to sleep, after a pass that moved nothing: `None` if something
     /// is due before a sleep could begin.
     pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Idle> {
+        self.told_ends = self.engine.ends();
         if let Some(shm) = &mut self.engine.shm
             && !shm.link.is_alone()
         {
@@ -404,7 +410,8 @@ impl State {
     }
 
     /// At the end of a call that may leave something to do: whoever sleeps
-    /// until something was due gets up if it is due sooner now.
+    /// until something was due gets up if it is due sooner now, or if the call has ended an
+    /// operation.
     #[inline(always)]
     pub fn end(&mut self) {
         if self.sleep.relies_on_us() || self.gathers() {
@@ -420,6 +427,9 @@ impl State {
         if !self.sleep.is_anyone_asleep() {
             return;
         }
+        if self.sleep.waits_for_events() && self.told_ends != self.engine.ends() {
+            self.after();
+        }
         let due = self.next_timeout();
         if self.waits_for_room() || due.is_some_and(|at| self.sleep.oversleeps(at)) {
             self.sleep.rouse();
@@ -430,22 +440,30 @@ impl State {
     #[cold]
     fn rouse(&mut self) {
         self.sleep.undeclare();
+        self.sleep.ring_armed();
         if let Some(shm) = &mut self.shm {
             shm.link.sleep_cancel();
         }
     }
 
-    /// Prepares for a sleep on the descriptor outside of the endpoint; false
+    /// Prepares for a sleep on the descriptor outside of the endpoint and on `bell`; false
     /// if there is something to do first.
-    pub fn arm(&mut self) -> bool {
+    pub fn arm(&mut self, bell: &Arc<Doorbell>) -> bool {
         let core = &self.core;
         if !core.ready.is_empty() || !core.events.is_empty() || core.unasked {
             return false;
         }
-        match self.prepare(None) {
-            None => false,
-            Some(idle) => self.sleep.arm(idle.due),
+        if self.sleep.is_declared()
+            && let Some(shm) = &mut self.engine.shm
+        {
+            // What it rang for has been taken; others that sleep go on doing so.
+            shm.link.sleep_cancel();
         }
+        let Some(idle) = self.prepare(None) else {
+            self.sleep.disturb();
+            return false;
+        };
+        self.sleep.arm(idle.due, bell)
     }
 
     /// At the start of every call that makes progress.
@@ -456,13 +474,14 @@ impl State {
         }
     }
 
+    /// Whoever waits for the descriptor for other event loops relies on senders that ring,
+    /// until something has come: a look by another thread is no reason to get up.
     #[cold]
     fn begin_disturbed(&mut self) {
-        if self.sleep.is_declared() {
+        if self.sleep.is_declared() && !self.sleep.is_armed() {
             self.rouse();
             self.sleep.disturb();
         }
-        self.sleep.disarm();
     }
 
     /// Goes on with a handler's panic.

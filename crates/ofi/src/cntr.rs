@@ -1,5 +1,6 @@
 //! Counters: those of the engine's endpoints that are bound, as one.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 
@@ -99,17 +100,16 @@ impl State {
         Ok(self.seen)
     }
 
-    /// Whether the program has seen them, without progress.
-    fn is_seen(&self) -> Result<bool> {
-        let now = self.sum(|endpoint, counter| endpoint.counted(counter))?;
-        Ok(now == self.seen)
+    /// Both, without progress.
+    fn counted(&self) -> Result<(u64, u64)> {
+        self.sum(|endpoint, counter| endpoint.counted(counter))
     }
 }
 
 impl Cntr {
     pub fn attach(&self, attachment: &Arc<Attachment>, counter: CounterId) -> Result<()> {
         if let Some(bell) = &self.bell {
-            bell.add(attachment.endpoint.fd().map_err(errno)?)?;
+            bell.add(attachment)?;
         }
         lock(&self.state)
             .sources
@@ -128,8 +128,8 @@ impl Cntr {
             (state.done, state.failed) = (done, failed);
         }
         state.sources = stay;
-        if let (Some(bell), Ok(fd)) = (&self.bell, attachment.endpoint.fd()) {
-            bell.remove(fd);
+        if let Some(bell) = &self.bell {
+            bell.remove(attachment);
         }
     }
 
@@ -140,7 +140,7 @@ impl Cntr {
     /// Changes a count, by how much it is told of both.
     fn change(&self, by: impl FnOnce((u64, u64), &mut State)) -> Result<c_int> {
         let mut state = lock(&self.state);
-        let now = state.sum(|endpoint, counter| endpoint.counted(counter))?;
+        let now = state.counted()?;
         by(now, &mut state);
         drop(state);
         if let Some(bell) = &self.bell {
@@ -155,26 +155,21 @@ impl Waitable for Cntr {
         self.bell.as_ref()
     }
 
-    fn may_sleep(&self) -> Result<bool> {
-        let state = lock(&self.state);
-        for (attachment, _) in &state.sources {
-            if !attachment.endpoint.arm().map_err(errno)? {
-                return Ok(false);
-            }
-        }
-        if let Some(bell) = &self.bell {
-            bell.hush();
-        }
-        // The helper thread ends operations too.
-        state.is_seen()
-    }
-
-    fn has_news(&self) -> Result<bool> {
-        let state = lock(&self.state);
-        for (attachment, _) in &state.sources {
+    fn progress(&self) -> Result<()> {
+        for (attachment, _) in &lock(&self.state).sources {
             attachment.endpoint.progress().map_err(errno)?;
         }
-        Ok(!state.is_seen()?)
+        Ok(())
+    }
+
+    fn is_ready(&self) -> Result<bool> {
+        let state = lock(&self.state);
+        Ok(state.counted()? != state.seen)
+    }
+
+    fn stamp(&self) -> Result<u64> {
+        let (done, failed) = lock(&self.state).counted()?;
+        Ok(done.wrapping_add(failed.rotate_left(32)))
     }
 
     fn context(&self) -> *mut c_void {
@@ -240,21 +235,24 @@ unsafe extern "C" fn seterr(cntr: *mut FidCntr, value: u64) -> c_int {
 calls! {
     fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) -> c_int {
         let cntr: &Cntr = object(cntr)?;
-        if cntr.bell.is_none() {
-            return Err(ENOSYS);
-        }
+        let bell = cntr.bell.as_ref().ok_or(ENOSYS)?;
+        // What other threads read and are told of is news to this one.
+        let seen = Cell::new((0, 0));
+        let told = lock(&cntr.state).told;
         let look = || {
             let mut state = lock(&cntr.state);
             let (done, failed) = state.count()?;
+            seen.set((done, failed));
             if done >= threshold {
                 return Ok(Some(0));
             }
-            if failed != state.told {
+            if failed != told {
                 state.told = failed;
                 return Err(EAVAIL);
             }
             Ok(None)
         };
-        wait_for(cntr.bell.as_ref(), timeout, look, || cntr.may_sleep())?.ok_or(ETIMEDOUT)
+        let is_new = || Ok(lock(&cntr.state).counted()? != seen.get());
+        wait_for(bell, timeout, look, is_new)?.ok_or(ETIMEDOUT)
     }
 }

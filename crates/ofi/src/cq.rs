@@ -185,7 +185,7 @@ impl Cq {
     /// Completions of an endpoint's queue come here from now on.
     pub fn attach(&self, attachment: &Arc<Attachment>, queue: QueueId) -> Result<()> {
         if let Some(bell) = &self.bell {
-            bell.add(attachment.endpoint.fd().map_err(errno)?)?;
+            bell.add(attachment)?;
         }
         let attachment = Arc::clone(attachment);
         lock(&self.state).sources.push(Source { attachment, queue });
@@ -197,8 +197,8 @@ impl Cq {
         state
             .sources
             .retain(|it| !Arc::ptr_eq(&it.attachment, attachment));
-        if let (Some(bell), Ok(fd)) = (&self.bell, attachment.endpoint.fd()) {
-            bell.remove(fd);
+        if let Some(bell) = &self.bell {
+            bell.remove(attachment);
         }
     }
 
@@ -351,30 +351,21 @@ impl Waitable for Cq {
         self.bell.as_ref()
     }
 
-    fn may_sleep(&self) -> Result<bool> {
-        let state = lock(&self.state);
-        for Source { attachment, queue } in &state.sources {
-            let endpoint = &attachment.endpoint;
-            if !endpoint.arm().map_err(errno)? || endpoint.has_completions(*queue).map_err(errno)? {
-                return Ok(false);
-            }
+    fn progress(&self) -> Result<()> {
+        for Source { attachment, .. } in &lock(&self.state).sources {
+            attachment.endpoint.progress().map_err(errno)?;
         }
-        let nothing = state.failed.is_none() && !self.has_own();
-        if nothing && let Some(bell) = &self.bell {
-            // What it was rung for has been read, unless somebody signals.
-            bell.hush();
-        }
-        Ok(nothing)
+        Ok(())
     }
 
-    fn has_news(&self) -> Result<bool> {
-        for Source { attachment, queue } in &lock(&self.state).sources {
-            attachment.endpoint.progress().map_err(errno)?;
+    fn is_ready(&self) -> Result<bool> {
+        let state = lock(&self.state);
+        for Source { attachment, queue } in &state.sources {
             if attachment.endpoint.has_completions(*queue).map_err(errno)? {
                 return Ok(true);
             }
         }
-        Ok(lock(&self.state).failed.is_some() || self.has_own())
+        Ok(state.failed.is_some() || self.has_own())
     }
 
     fn context(&self) -> *mut c_void {
@@ -430,12 +421,14 @@ unsafe extern "C" fn sread(
 calls! {
     fn sreadfrom(cq: *mut FidCq, buffer: *mut c_void, count: usize, names: *mut abi::Addr, _condition: *const c_void, timeout: c_int) -> isize {
         let cq: &Cq = object(cq)?;
+        let bell = cq.bell.as_ref().ok_or(EINVAL)?;
+        let told = bell.told();
         let look = || match cq.read(buffer, count, names) {
-            Err(EAGAIN) if cq.bell.as_ref().is_some_and(Bell::take_signal) => Err(EAGAIN),
-            Err(EAGAIN) => Ok(None),
+            Err(EAGAIN) if !bell.is_signalled(told) => Ok(None),
             other => other.map(Some),
         };
-        wait_for(cq.bell.as_ref(), timeout, look, || cq.may_sleep())?.ok_or(EAGAIN)
+        let is_new = || Ok(bell.is_signalled(told) || cq.is_ready()?);
+        wait_for(bell, timeout, look, is_new)?.ok_or(EAGAIN)
     }
 
     fn signal(cq: *mut FidCq) -> c_int {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::abi::{self, EqErrEntry, Fid, FidEq, FidFabric};
 use crate::bell::{Bell, wait_for};
-use crate::error::{EAGAIN, ENOSYS, ETOOSMALL, Result, calls, explain};
+use crate::error::{EAGAIN, EINVAL, ENOSYS, ETOOSMALL, Result, calls, explain};
 use crate::fabric::Fabric;
 use crate::fid::{Head, Object, fid, give, given, lock, no_bind, object, ops, shared};
 use crate::sets::{Waitable, control_wait, join};
@@ -95,17 +95,11 @@ impl Waitable for Eq {
         self.bell.as_ref()
     }
 
-    fn may_sleep(&self) -> Result<bool> {
-        let events = lock(&self.events);
-        if events.is_empty()
-            && let Some(bell) = &self.bell
-        {
-            bell.hush();
-        }
-        Ok(events.is_empty())
+    fn progress(&self) -> Result<()> {
+        Ok(())
     }
 
-    fn has_news(&self) -> Result<bool> {
+    fn is_ready(&self) -> Result<bool> {
         Ok(!lock(&self.events).is_empty())
     }
 
@@ -130,7 +124,7 @@ calls! {
             Err(EAGAIN) => Ok(None),
             other => other.map(Some),
         };
-        wait_for(eq.bell.as_ref(), timeout, look, || eq.may_sleep())?.ok_or(EAGAIN)
+        wait_for(eq.bell.as_ref().ok_or(EINVAL)?, timeout, look, || eq.is_ready())?.ok_or(EAGAIN)
     }
 
     fn readerr(eq: *mut FidEq, _buffer: *mut EqErrEntry, _flags: u64) -> isize {

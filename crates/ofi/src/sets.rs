@@ -17,10 +17,13 @@ use crate::fid::{Head, Object, fid, give, given, lock, no_bind, no_control, obje
 pub trait Waitable: Send + Sync {
     /// What a program sleeps on.
     fn bell(&self) -> Option<&Bell>;
-    /// Whether nothing is to be read or done; then the bell's descriptor tells when that changes.
-    fn may_sleep(&self) -> Result<bool>;
-    /// Makes progress; whether there is something to be read.
-    fn has_news(&self) -> Result<bool>;
+    fn progress(&self) -> Result<()>;
+    /// Whether there is something to be read, as far as is known without progress.
+    fn is_ready(&self) -> Result<bool>;
+    /// Changes with counts, which one thread may have read and another not.
+    fn stamp(&self) -> Result<u64> {
+        Ok(0)
+    }
     /// Whatever the program has given it.
     fn context(&self) -> *mut c_void;
 }
@@ -51,7 +54,7 @@ pub unsafe fn control_wait(of: &impl Waitable, command: c_int, arg: *mut c_void)
     }
     match command {
         abi::GETWAIT => {
-            let fd = bell.ok_or(ENOSYS)?.fd().as_raw_fd();
+            let fd = bell.ok_or(ENOSYS)?.descriptor()?.fd().as_raw_fd();
             // SAFETY: as promised.
             unsafe { arg.cast::<c_int>().write(fd) };
         }
@@ -75,7 +78,12 @@ calls! {
         let _: &Fabric = object(fabric)?;
         let count = usize::try_from(count).map_err(|_| EINVAL)?;
         for &it in portolan::c_edge::slice(fids.cast_const(), count)? {
-            if !waitable(it)?.may_sleep()? {
+            let it = waitable(it)?;
+            let mut may_poll = true;
+            if let Some(bell) = it.bell() {
+                may_poll = bell.arm_handed()? && bell.descriptor()?.is_stamped(it.stamp()?);
+            }
+            if !may_poll || it.is_ready()? {
                 return Err(EAGAIN);
             }
         }
@@ -95,14 +103,6 @@ pub struct Wait {
 // SAFETY: it begins with a head of that class.
 unsafe impl Object for Wait {
     const CLASS: usize = abi::CLASS_WAIT;
-
-    fn end(&self) -> Result<()> {
-        let members = lock(&self.members);
-        if members.iter().any(|it| it.strong_count() > 0) {
-            return Err(crate::error::EBUSY);
-        }
-        Ok(())
-    }
 }
 
 static WAIT_FID_OPS: abi::Ops = ops::<Wait>(no_bind, control);
@@ -127,7 +127,7 @@ calls! {
                 ops: &raw const WAIT_OPS,
             }),
             _fabric: fabric,
-            bell: Bell::new()?,
+            bell: Bell::new(None)?,
             members: Mutex::default(),
         });
         give(made, set);
@@ -153,15 +153,6 @@ impl Wait {
         members.retain(|it| it.strong_count() > 0);
         members.iter().filter_map(Weak::upgrade).collect()
     }
-
-    fn any(&self, asks: impl Fn(&dyn Waitable) -> Result<bool>) -> Result<bool> {
-        for member in self.all() {
-            if asks(&*member)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
 }
 
 impl Waitable for Wait {
@@ -169,12 +160,22 @@ impl Waitable for Wait {
         Some(&self.bell)
     }
 
-    fn may_sleep(&self) -> Result<bool> {
-        Ok(!self.any(|it| Ok(!it.may_sleep()?))?)
+    fn progress(&self) -> Result<()> {
+        self.all().iter().try_for_each(|it| it.progress())
     }
 
-    fn has_news(&self) -> Result<bool> {
-        self.any(|it| it.has_news())
+    fn is_ready(&self) -> Result<bool> {
+        for member in self.all() {
+            if member.is_ready()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn stamp(&self) -> Result<u64> {
+        let all = self.all();
+        (all.iter()).try_fold(0_u64, |sum, it| Ok(sum.wrapping_add(it.stamp()?)))
     }
 
     fn context(&self) -> *mut c_void {
@@ -189,8 +190,13 @@ calls! {
 
     fn wait(set: *mut FidWait, timeout: c_int) -> c_int {
         let set: &Wait = object(set)?;
-        let look = || Ok(set.has_news()?.then_some(0));
-        wait_for(Some(&set.bell), timeout, look, || set.may_sleep())?.ok_or(ETIMEDOUT)
+        let stamp = set.stamp()?;
+        let is_new = || Ok(set.is_ready()? || set.stamp()? != stamp);
+        let look = || {
+            set.progress()?;
+            Ok(is_new()?.then_some(0))
+        };
+        wait_for(&set.bell, timeout, look, is_new)?.ok_or(ETIMEDOUT)
     }
 }
 
@@ -241,7 +247,8 @@ calls! {
         let room = usize::try_from(count).map_err(|_| EINVAL)?;
         let mut found = 0;
         for (_, member) in &*lock(&set.members) {
-            if member.has_news()? && found < room {
+            member.progress()?;
+            if member.is_ready()? && found < room {
                 contexts.add(found).write(member.context());
                 found += 1;
             }

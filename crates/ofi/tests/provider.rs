@@ -112,6 +112,11 @@ fn completions_and_counters() {
     runs("waiting");
 }
 
+#[test]
+fn threads_that_wait_together() {
+    runs("waiters");
+}
+
 /// Whoever was removed goes on, also where strangers are refused.
 #[test]
 fn removed_peers() {

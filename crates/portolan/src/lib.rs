@@ -140,12 +140,12 @@ pub use portolan_engine::copy_beyond;
 pub use portolan_engine::{
     ADDRESS_BYTES, ARGS_MAX, ATOMIC_BYTES, Action, AddPeerError, Admission, Arrival, Atomic,
     AtomicOp, AtomicType, Binding, Buffer, CALLS, Completion, Context, Count, CounterId, Counters,
-    Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather, Group, Handler,
-    MESSAGE_BYTES_MAX, Memory, Message, MessageId, MessageNo, Misuse, Notify, OpError, OpId,
-    Operation, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Placement, Placing, Priority, Probed,
-    Push, PutEnd, PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Salt, Scatter,
-    Selector, SendError, SendOptions, Signal, SpaceId, Statistics, TaggedOptions, Threads,
-    WaitError,
+    Death, DeregisterError, Doorbell, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
+    Group, Handler, MESSAGE_BYTES_MAX, Memory, Message, MessageId, MessageNo, Misuse, Notify,
+    OpError, OpId, Operation, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Placement, Placing,
+    Priority, Probed, Push, PutEnd, PutOptions, QueueId, RegionId, RegisterError, RemoteKey,
+    Rights, Salt, Scatter, Selector, SendError, SendOptions, Signal, SpaceId, Statistics,
+    TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};
 #[doc(hidden)]

@@ -207,6 +207,12 @@ impl<S, K> Exchange<S, K> {
         }
     }
 
+    /// How many operations have ended so far.
+    #[must_use]
+    pub const fn ends(&self) -> u64 {
+        self.ops.ends
+    }
+
     /// What a counter has counted; `None`: there is no such counter.
     #[must_use]
     pub fn count(&self, CounterId(at): CounterId) -> Option<Count> {

@@ -259,6 +259,8 @@ pub(crate) struct Ops<S, K> {
     pub many: usize,
     /// Operations that have not ended.
     live: usize,
+    /// Operations that have.
+    pub ends: u64,
 }
 
 impl<S, K> Ops<S, K> {
@@ -270,6 +272,7 @@ impl<S, K> Ops<S, K> {
             counters: Vec::new(),
             many: 0,
             live: 0,
+            ends: 0,
         }
     }
 
@@ -519,6 +522,7 @@ impl<S, K> Ops<S, K> {
         self.lanes.expect(op.awaits, -1);
         op.awaits = NOBODY;
         self.live -= 1;
+        self.ends += 1;
         let Notify { queue, counter, .. } = op.notify;
         let whole = match &op.body {
             Body::Receive(receive) => receive.slice.map(|slice| slice.whole),

@@ -351,7 +351,9 @@ impl Space {
         if state.is_done(op).is_none() {
             return Err(WaitError::NoSuchOperation);
         }
-        Ok(state.cancel(op))
+        let cancelled = state.cancel(op);
+        s.end();
+        Ok(cancelled)
     }
 
     /// Cancels a receive whose [`Notify::context`] is this and that no message has met, as
@@ -360,7 +362,10 @@ impl Space {
     /// # Errors
     /// [`Misuse`].
     pub fn cancel_named(&self, context: u64) -> Result<bool, Misuse> {
-        Ok(self.enter()?.exchange(self.id).cancel_named(context))
+        let mut s = self.enter()?;
+        let cancelled = s.exchange(self.id).cancel_named(context);
+        s.end();
+        Ok(cancelled)
     }
 
     /// How an operation ended, and its memory, after one pass of progress if
