@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use portolan::{
     Action, AddPeerError, Completion, CounterId, Endpoint, MessageId, Notify, OpId, QueueId,
 };
 
 use crate::abi;
+use crate::cntr::Cntr;
 use crate::error::{EINVAL, Result};
 use crate::fid::{errno, lock};
 use crate::lookup::Lookup;
@@ -32,12 +33,21 @@ pub struct Counters {
     pub recv: OnceLock<CounterId>,
     pub read: OnceLock<CounterId>,
     pub write: OnceLock<CounterId>,
+    /// What others do to our memory.
+    remote_read: OnceLock<CounterId>,
+    remote_write: OnceLock<CounterId>,
 }
 
 impl Counters {
     /// As [`crate::ep::COUNTED`] has them.
-    pub const fn all(&self) -> [&OnceLock<CounterId>; 4] {
-        [&self.send, &self.recv, &self.read, &self.write]
+    pub const fn all(&self) -> [&OnceLock<CounterId>; 6] {
+        let [read, write] = self.remote();
+        [&self.send, &self.recv, &self.read, &self.write, read, write]
+    }
+
+    /// Those of what others read and write.
+    pub const fn remote(&self) -> [&OnceLock<CounterId>; 2] {
+        [&self.remote_read, &self.remote_write]
     }
 }
 
@@ -46,6 +56,8 @@ pub struct Attachment {
     pub tx: Side,
     pub rx: Side,
     pub counters: Counters,
+    /// The counters of libfabric that have some here.
+    counted_by: Mutex<Vec<Weak<Cntr>>>,
     /// Receives name who they are from.
     pub directed: bool,
     /// Numbers of peers, by the address vector's.
@@ -74,6 +86,7 @@ impl Attachment {
             tx,
             rx,
             counters: Counters::default(),
+            counted_by: Mutex::default(),
             directed,
             peers: Lookup::default(),
             names: Lookup::default(),
@@ -81,6 +94,20 @@ impl Attachment {
             many: Mutex::default(),
             many_count: AtomicUsize::new(0),
             min_multi_recv: AtomicUsize::new(min_multi_recv),
+        }
+    }
+
+    /// A counter counts something here.
+    pub fn count_for(&self, cntr: &Arc<Cntr>) {
+        lock(&self.counted_by).push(Arc::downgrade(cntr));
+    }
+
+    /// Counters keep what they have counted here, and count nothing more.
+    pub fn leave_counters(self: &Arc<Self>) {
+        for cntr in std::mem::take(&mut *lock(&self.counted_by)) {
+            if let Some(cntr) = cntr.upgrade() {
+                cntr.detach(self);
+            }
         }
     }
 

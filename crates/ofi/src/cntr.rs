@@ -107,14 +107,21 @@ impl State {
 }
 
 impl Cntr {
-    pub fn attach(&self, attachment: &Arc<Attachment>, counter: CounterId) -> Result<()> {
-        if let Some(bell) = &self.bell {
-            bell.add(attachment)?;
+    /// What counts for it at an endpoint: one counter, whatever it counts.
+    pub fn at(self: &Arc<Self>, attachment: &Arc<Attachment>) -> Result<CounterId> {
+        let is_it = |(it, _): &&(Arc<Attachment>, CounterId)| Arc::ptr_eq(it, attachment);
+        if let Some((_, counter)) = lock(&self.state).sources.iter().find(is_it) {
+            return Ok(*counter);
         }
+        let counter = attachment.endpoint.open_counter().map_err(errno)?;
+        attachment.count_for(self);
         lock(&self.state)
             .sources
             .push((Arc::clone(attachment), counter));
-        Ok(())
+        if let Some(bell) = &self.bell {
+            bell.add(attachment)?;
+        }
+        Ok(counter)
     }
 
     /// What it has counted stays.

@@ -125,6 +125,15 @@ impl Domain {
         Ok(())
     }
 
+    /// An endpoint has got counters of what others do to its memory.
+    pub fn count_at(&self, attachment: &Arc<Attachment>) -> Result<()> {
+        let state = lock(&self.state);
+        state
+            .regions
+            .iter()
+            .try_for_each(|it| it.count_at(attachment))
+    }
+
     pub fn detach(&self, attachment: &Arc<Attachment>) {
         let mut state = lock(&self.state);
         state.attached.retain(|it| !Arc::ptr_eq(it, attachment));

@@ -34,33 +34,26 @@ struct Bound {
     tx: Option<Queue>,
     rx: Option<Queue>,
     /// As [`COUNTED`].
-    counters: [Option<Arc<Cntr>>; 4],
+    counters: [Option<Arc<Cntr>>; 6],
 }
 
-/// What counters count. What others do to our memory is not counted.
-pub const COUNTED: [u64; 4] = [abi::SEND, abi::RECV, abi::READ, abi::WRITE];
+/// What counters count.
+pub const COUNTED: [u64; 6] = [
+    abi::SEND,
+    abi::RECV,
+    abi::READ,
+    abi::WRITE,
+    abi::REMOTE_READ,
+    abi::REMOTE_WRITE,
+];
 
 impl Bound {
     /// Has an endpoint count for the counters that it does not count for yet.
     fn count(&self, attachment: &Arc<Attachment>) -> Result<()> {
-        let ids = attachment.counters.all();
-        for (at, cntr) in self.counters.iter().enumerate() {
-            let (Some(cntr), None) = (cntr, ids[at].get()) else {
-                continue;
-            };
-            // One may count several things.
-            let is_it = |other: &Arc<Cntr>| Arc::ptr_eq(other, cntr);
-            let each = self.counters.iter().zip(ids);
-            let mut same = each.filter(|(other, _)| other.as_ref().is_some_and(is_it));
-            let counter = match same.find_map(|(_, id)| id.get()) {
-                Some(counter) => *counter,
-                None => {
-                    let counter = attachment.endpoint.open_counter().map_err(errno)?;
-                    cntr.attach(attachment, counter)?;
-                    counter
-                }
-            };
-            let _ = ids[at].set(counter);
+        for (cntr, id) in self.counters.iter().zip(attachment.counters.all()) {
+            if let (Some(cntr), None) = (cntr, id.get()) {
+                let _ = id.set(cntr.at(attachment)?);
+            }
         }
         Ok(())
     }
@@ -244,7 +237,10 @@ impl Ep {
                     }
                 }
                 // OpenSHMEM binds them to an endpoint that is enabled.
-                self.attached.get().map_or(Ok(()), |it| bound.count(it))
+                self.attached.get().map_or(Ok(()), |it| {
+                    bound.count(it)?;
+                    self.domain.count_at(it)
+                })
             }
             _ => Err(EINVAL),
         }
@@ -348,9 +344,7 @@ impl Ep {
         for (cq, _) in bound.tx.iter().chain(&bound.rx) {
             cq.detach(attachment);
         }
-        for cntr in bound.counters.iter().flatten() {
-            cntr.detach(attachment);
-        }
+        attachment.leave_counters();
     }
 }
 

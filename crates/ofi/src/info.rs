@@ -31,6 +31,7 @@ const RX_CAPS: u64 = MESSAGES
     | abi::RECV
     | abi::REMOTE_READ
     | abi::REMOTE_WRITE
+    | abi::RMA_EVENT
     | abi::MULTI_RECV
     | abi::DIRECTED_RECV
     | abi::SOURCE;

@@ -9,6 +9,7 @@ use portolan::{RegionId, RegisterError, Rights, Salt};
 
 use crate::abi::{self, Fid, FidMr};
 use crate::attachment::Attachment;
+use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::error::{EBADFLAGS, EINVAL, ENOKEY, ENOSYS, Result, calls, edge};
 use crate::fid::{Head, Object, errno, fid, give, given, lock, object, ops, shared};
@@ -21,6 +22,8 @@ pub struct Region {
     rights: Rights,
     pieces: Vec<Piece>,
     opened: Mutex<Vec<(Arc<Attachment>, RegionId)>>,
+    /// What counts how others use it, beside the counters of endpoints.
+    counters: Mutex<Vec<(Arc<Cntr>, Rights)>>,
 }
 
 // SAFETY: the pieces are the program's memory, which it lends to any thread until it closes the
@@ -28,6 +31,19 @@ pub struct Region {
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
+
+/// What others may do, or do, as flags say it.
+const fn rights(flags: u64) -> Rights {
+    match (
+        flags & abi::REMOTE_READ != 0,
+        flags & abi::REMOTE_WRITE != 0,
+    ) {
+        (false, false) => Rights::None,
+        (true, false) => Rights::Get,
+        (false, true) => Rights::Put,
+        (true, true) => Rights::Both,
+    }
+}
 
 /// Why memory was not registered.
 fn refused(why: RegisterError) -> c_edge::Errno {
@@ -52,15 +68,45 @@ impl Region {
         if self.is_address_space() {
             // SAFETY: the program has said that others may reach into all of its memory.
             let region = unsafe { attachment.endpoint.register_address_space(key, admission) };
-            lock(&self.opened).push((Arc::clone(attachment), region.map_err(refused)?));
-            return Ok(());
+            return self.opened_at(attachment, region.map_err(refused)?);
         }
         // SAFETY: the program has lent the memory until it closes the region.
         let memory = unsafe { c_edge::scatter(self.pieces.as_ptr(), self.pieces.len()) }?;
         let region = attachment.endpoint.register(memory, key, admission);
         let region = region.map_err(|(why, _)| refused(why))?;
+        self.opened_at(attachment, region)
+    }
+
+    fn opened_at(&self, attachment: &Arc<Attachment>, region: RegionId) -> Result<()> {
         lock(&self.opened).push((Arc::clone(attachment), region));
+        self.count_at(attachment)
+    }
+
+    /// Has everything that is to count accesses by an endpoint do so. Others then reach the
+    /// memory by messages only: whoever copies himself tells nobody.
+    pub fn count_at(&self, attachment: &Arc<Attachment>) -> Result<()> {
+        let opened = lock(&self.opened);
+        let Some((_, region)) = opened.iter().find(|(it, _)| Arc::ptr_eq(it, attachment)) else {
+            return Ok(());
+        };
+        let own = attachment.counters.remote().map(|it| it.get().copied());
+        let own = own.into_iter().zip([Rights::Get, Rights::Put]);
+        let mut all: Vec<_> = own.filter_map(|(it, what)| Some((it?, what))).collect();
+        for (cntr, what) in &*lock(&self.counters) {
+            all.push((cntr.at(attachment)?, *what));
+        }
+        for (counter, what) in all {
+            let counts = attachment.endpoint.count_accesses(*region, what, counter);
+            counts.map_err(errno)?;
+        }
         Ok(())
+    }
+
+    /// Binds a counter.
+    fn count(&self, cntr: Arc<Cntr>, what: Rights) -> Result<()> {
+        lock(&self.counters).push((cntr, what));
+        let opened = lock(&self.opened).clone();
+        opened.iter().try_for_each(|(it, _)| self.count_at(it))
     }
 
     /// An endpoint is closed, and with it its regions.
@@ -105,10 +151,16 @@ pub static OPS: abi::OpsMr = abi::OpsMr {
 };
 
 calls! {
-    /// It is registered at all endpoints anyway.
-    fn bind(_mr: *mut Fid, to: *mut Fid, _flags: u64) -> c_int {
+    fn bind(mr: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
+        let mr: &Mr = object(mr)?;
         match given(to)?.fclass {
+            // It is registered at all endpoints anyway.
             abi::CLASS_EP => Ok(0),
+            abi::CLASS_CNTR => match rights(flags) {
+                Rights::None => Err(EBADFLAGS),
+                _ if flags & !(abi::REMOTE_READ | abi::REMOTE_WRITE) != 0 => Err(EBADFLAGS),
+                what => mr.region.count(shared(to)?, what).map(|()| 0),
+            },
             _ => Err(ENOSYS),
         }
     }
@@ -135,7 +187,8 @@ unsafe fn register(
 ) -> Result<c_int> {
     // SAFETY: promised by the caller, as all below.
     let domain: Arc<Domain> = unsafe { shared(domain) }?;
-    if flags != 0 {
+    // A region that is to be counted needs nothing before that.
+    if flags & !abi::RMA_EVENT != 0 {
         return Err(EBADFLAGS);
     }
     if pieces.len() > PIECES_MAX || mr.is_null() {
@@ -146,20 +199,12 @@ unsafe fn register(
     if pieces.iter().any(wraps) {
         return Err(EINVAL);
     }
-    let rights = match (
-        access & abi::REMOTE_READ != 0,
-        access & abi::REMOTE_WRITE != 0,
-    ) {
-        (false, false) => Rights::None,
-        (true, false) => Rights::Get,
-        (false, true) => Rights::Put,
-        (true, true) => Rights::Both,
-    };
     let region = Arc::new(Region {
         key,
-        rights,
+        rights: rights(access),
         pieces: pieces.to_vec(),
         opened: Mutex::default(),
+        counters: Mutex::default(),
     });
     domain.open_region(&region)?;
     let made = Arc::new(Mr {

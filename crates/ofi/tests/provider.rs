@@ -113,6 +113,11 @@ fn completions_and_counters() {
 }
 
 #[test]
+fn counters_of_what_others_do() {
+    runs("events");
+}
+
+#[test]
 fn threads_that_wait_together() {
     runs("waiters");
 }

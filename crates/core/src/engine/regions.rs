@@ -78,6 +78,20 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
+    /// Takes a region that stays open out of the table: others reach it by messages from now
+    /// on. False: somebody still copies there; try again.
+    pub fn hide_region(&mut self, space: SpaceId, id: RegionId) -> bool {
+        let Some(shm) = &mut self.shm else {
+            return true;
+        };
+        self.matched.of(space).published.send_elsewhere_for(id);
+        self.matched.say(&mut shm.link);
+        let published = &mut self.matched.of(space).published;
+        let hidden = published.withdraw(&mut shm.link, id);
+        published.send_elsewhere_for(id);
+        hidden
+    }
+
     /// Takes one registration back, if nobody accesses the memory.
     pub fn deregister_region(
         &mut self,

@@ -73,6 +73,11 @@ impl Published {
         true
     }
 
+    /// Whoever does not find this region in the table is to ask by messages.
+    pub fn send_elsewhere_for(&mut self, id: RegionId) {
+        self.withdrawn.insert(id);
+    }
+
     /// Whoever does not find a region in the table is to ask by messages.
     pub fn send_elsewhere(&mut self) {
         self.withdrawn.extend(self.entries.keys());

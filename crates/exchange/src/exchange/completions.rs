@@ -205,6 +205,9 @@ impl<S, K> Exchange<S, K> {
                 op.notify.counter = None;
             }
         }
+        for counted in self.regions.counted.values_mut() {
+            counted.retain(|(counter, _)| *counter != number);
+        }
     }
 
     /// How many operations have ended so far.

@@ -3,7 +3,8 @@
 use super::Exchange;
 use crate::state::{Region, Shared};
 use crate::values::{
-    Admission, DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Sink, Source,
+    Admission, CounterId, DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Rights,
+    Sink, Source,
 };
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -101,6 +102,35 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         })
     }
 
+    /// Has a counter count accesses to a region that end well from now on: those that read,
+    /// write, or both, as `what` says. An atomic operation that fetches does both, and counts
+    /// once. False: there is no such region.
+    ///
+    /// Whoever runs the exchange must let others access it by messages only.
+    pub fn count_accesses(&mut self, region: RegionId, what: Rights, counter: CounterId) -> bool {
+        if self.regions.opened(region).is_none() {
+            return false;
+        }
+        let counted = self.regions.counted.entry(region.0).or_default();
+        match counted.iter_mut().find(|(it, _)| *it == counter) {
+            Some((_, before)) => *before = before.or(what),
+            None => counted.push((counter, what)),
+        }
+        true
+    }
+
+    /// An access to a region has ended well.
+    pub(crate) fn accessed(&mut self, region: u64, did: Rights) {
+        let counted = self.regions.counted.get(&region);
+        for (CounterId(at), what) in counted.into_iter().flatten() {
+            if what.meet(did)
+                && let Some(Some(count)) = self.ops.counters.get_mut(*at as usize)
+            {
+                count.done += 1;
+            }
+        }
+    }
+
     /// The memory that a region lies in, while it is registered.
     #[must_use]
     pub fn region_memory(&self, region: RegionId) -> Option<&K> {
@@ -130,6 +160,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         let memory = it.memory;
         all.regions.remove(region.0);
+        all.counted.remove(&region.0);
         if let Some(shared) = all.memories.get_mut(memory) {
             shared.regions -= 1;
             if shared.regions == 0 {

@@ -137,8 +137,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// `lacks`: of some bytes the places are missing.
     fn put_ends(&mut self, put: &Arriving, lacks: bool) {
         if lacks {
-            self.result(put.from, put.op, Err(OpError::OutOfBounds));
-        } else if let Some(signal) = put.signal {
+            return self.result(put.from, put.op, Err(OpError::OutOfBounds));
+        }
+        self.accessed(put.spot.region, Rights::Put);
+        if let Some(signal) = put.signal {
             self.tell(put.from, signal, put.bytes, put.op);
         } else if put.op != 0 {
             self.result(put.from, put.op, Ok(()));
@@ -188,8 +190,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Err(why) => self.result(m.from, op, Err(why)),
             Ok(mut spot) => {
                 spot.at += at;
+                let reads = (at + bytes == total).then_some(spot.region);
                 match self.bytes_of(spot, bytes) {
-                    Ok(told) => self.serve(m.from, Kind::Got, [op, at], told),
+                    Ok(told) => self.serve(m.from, Kind::Got, [op, at], told, reads),
                     Err(why) => self.result(m.from, op, Err(why)),
                 }
             }
@@ -216,7 +219,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// An answer with bytes.
-    fn serve(&mut self, to: u32, kind: Kind, [op, at]: [u64; 2], bytes: Told) {
+    fn serve(&mut self, to: u32, kind: Kind, [op, at]: [u64; 2], bytes: Told, reads: Option<u64>) {
         if let Some(peer) = self.peers.get(to) {
             peer.serving += 1;
         }
@@ -230,6 +233,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             op,
             at,
             lent: false,
+            reads,
         });
         self.peers.push(to, Waiting::Served(number));
     }
@@ -262,6 +266,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(served) = self.served.remove(number) else {
             return;
         };
+        if let Some(region) = served.reads {
+            self.accessed(region, Rights::Get);
+        }
         match served.bytes {
             Told::Region(spot, _) => self.regions.leave(spot.region),
             Told::Bytes(bytes) => self.keep_vector(bytes),
@@ -313,7 +320,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         match self.change(m.from, &place_of(&words), &what, m.payload) {
             Ok(found) if what.fetching => {
-                self.serve(m.from, Kind::Result, [op, 0], Told::Bytes(found));
+                self.serve(m.from, Kind::Result, [op, 0], Told::Bytes(found), None);
             }
             Ok(found) => {
                 self.keep_vector(found);
@@ -352,6 +359,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
         }
         self.keep_vector(new);
+        let did = match what.op {
+            AtomicOp::Read => Rights::Get,
+            _ if what.fetching => Rights::Both,
+            _ => Rights::Put,
+        };
+        self.accessed(spot.region, did);
         Ok(found)
     }
 
@@ -384,6 +397,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                             there = copy_source(source, memory, spot.at, total);
                             remote.stage = RemoteStage::Left;
                         }
+                        if there {
+                            self.accessed(spot.region, Rights::Put);
+                        }
                         match signal {
                             _ if !there => Err(OpError::OutOfBounds),
                             Some(signal) => return self.tell(me, signal, total, id.0),
@@ -395,16 +411,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             RmaOp::Get => {
                 let spot = (self.regions).check(place.key, place.offset, total, Rights::Get);
-                spot.and_then(|spot| {
+                let got = spot.and_then(|spot| {
                     if let (Some(sink), Some(memory)) =
                         (&mut remote.sink, self.regions.memory(spot.region))
                     {
                         let read = |at, into: &mut [u8]| memory.read(spot.at + at, into);
                         let there = copy(read, sink, 0, total);
-                        return there.then_some(()).ok_or(OpError::OutOfBounds);
+                        return there.then_some(spot).ok_or(OpError::OutOfBounds);
                     }
-                    Ok(())
-                })
+                    Ok(spot)
+                });
+                got.map(|spot| self.accessed(spot.region, Rights::Get))
             }
             RmaOp::Flush(_) => Ok(()),
             RmaOp::Atomic(what, _) => {

@@ -1,9 +1,12 @@
 //! The regions of this rank, by key.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::{Slab, Words};
-use crate::values::{Admission, OpError, RegionId, RegisterRefused, RemoteKey, Rights, Salt};
+use crate::values::{
+    Admission, CounterId, OpError, RegionId, RegisterRefused, RemoteKey, Rights, Salt,
+};
 
 #[derive(Debug)]
 pub(crate) struct Shared<K> {
@@ -51,6 +54,8 @@ pub(crate) struct Regions<K> {
     pub forbidden: bool,
     /// What [`Salt::Default`] stands for.
     pub demand_salt: bool,
+    /// What counts accesses of others, by region: which of them.
+    pub counted: BTreeMap<u64, Vec<(CounterId, Rights)>>,
 }
 
 impl<K> Regions<K> {
@@ -63,6 +68,7 @@ impl<K> Regions<K> {
             words,
             forbidden: false,
             demand_salt,
+            counted: BTreeMap::new(),
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Served {
     pub op: u64,
     pub at: u64,
     pub lent: bool,
+    /// The region that was read when this has left, if it is the last of a get's answers.
+    pub reads: Option<u64>,
 }
 
 /// The bytes of an answer.

@@ -34,6 +34,24 @@ impl Rights {
         Admission { rights: self, salt }
     }
 
+    /// Whether both have one in common.
+    pub(crate) const fn meet(self, other: Self) -> bool {
+        (self.allow_get() && other.allow_get()) || (self.allow_put() && other.allow_put())
+    }
+
+    /// All of both.
+    pub(crate) const fn or(self, other: Self) -> Self {
+        match (
+            self.allow_get() || other.allow_get(),
+            self.allow_put() || other.allow_put(),
+        ) {
+            (true, true) => Self::Both,
+            (true, false) => Self::Get,
+            (false, true) => Self::Put,
+            (false, false) => Self::None,
+        }
+    }
+
     pub(crate) const fn allow(self, asked: Self) -> bool {
         (self.allow_get() || !asked.allow_get()) && (self.allow_put() || !asked.allow_put())
     }

@@ -27,6 +27,7 @@ pub const DELIVERY_COMPLETE: u64 = 1 << 28;
 pub const MATCH_COMPLETE: u64 = 1 << 31;
 pub const LOCAL_COMM: u64 = 1 << 51;
 pub const REMOTE_COMM: u64 = 1 << 52;
+pub const RMA_EVENT: u64 = 1 << 56;
 pub const SOURCE: u64 = 1 << 57;
 pub const DIRECTED_RECV: u64 = 1 << 59;
 pub const CLAIM: u64 = 1 << 59;

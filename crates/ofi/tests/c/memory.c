@@ -106,7 +106,7 @@ static void refused(struct fid_mr *mr)
     }
     GIVES(fi_mr_reg(domain, there, ~(size_t)0, FI_REMOTE_READ, 0, 1, 0, &other, NULL), -FI_EINVAL);
     GIVES(fi_mr_reg(domain, NULL, 8, FI_REMOTE_READ, 0, 1, 0, &other, NULL), -FI_EFAULT);
-    GIVES(fi_mr_reg(domain, there, 8, FI_REMOTE_READ, 0, 1, FI_RMA_EVENT, &other, NULL), -FI_EBADFLAGS);
+    GIVES(fi_mr_reg(domain, there, 8, FI_REMOTE_READ, 0, 1, FI_RMA_PMEM, &other, NULL), -FI_EBADFLAGS);
     GIVES(fi_close(&mr->fid), 0);
     fails(KEY, 0, 8, 1, FI_ENOKEY);
 }

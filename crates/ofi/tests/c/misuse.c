@@ -42,7 +42,6 @@ static void hints(void)
     GIVES(asks(FI_MSG, shorter_tags), 0);
     GIVES(asks(FI_MULTICAST, NULL), -FI_ENODATA);
     GIVES(asks(FI_MSG | FI_HMEM, NULL), -FI_ENODATA);
-    GIVES(asks(FI_RMA | FI_RMA_EVENT, NULL), -FI_ENODATA);
     GIVES(asks(FI_MSG | FI_SHARED_AV, NULL), -FI_ENODATA);
     GIVES(asks(FI_MSG, dgram), -FI_ENODATA);
     GIVES(asks(FI_MSG, contexts), -FI_ENODATA);

@@ -6,8 +6,8 @@ use portolan_core::{
     SendError, SpaceId, WaitError, address_space,
 };
 use portolan_exchange::{
-    Admission, Atomic, DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId, RemoteKey,
-    SendRefused,
+    Admission, Atomic, CounterId, DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId,
+    RemoteKey, Rights, SendRefused,
 };
 use portolan_link::memory::reaches_own;
 use portolan_sys::clock::now_ns;
@@ -204,6 +204,28 @@ impl Space {
                 Err(DeregisterRefused::NoSuchRegion) => Some(Err(DeregisterError::NoSuchRegion)),
             })?,
         }
+    }
+
+    /// Has a counter count what others read of a region, write to it, or both, as `what` says,
+    /// when they are done. From when this returns on they do it by messages: nobody of this host
+    /// reaches into the memory past this endpoint. An access that reads and writes counts once.
+    ///
+    /// # Errors
+    /// [`DeregisterError::NoSuchRegion`]; [`Misuse::NoSuchCounter`] and other [`Misuse`].
+    pub fn count_accesses(
+        &self,
+        region: RegionId,
+        what: Rights,
+        counter: CounterId,
+    ) -> Result<(), DeregisterError> {
+        let mut s = self.enter()?;
+        s.check_counter(self.id, counter)?;
+        let counted = s.exchange(self.id).count_accesses(region, what, counter);
+        drop(s);
+        if !counted {
+            return Err(DeregisterError::NoSuchRegion);
+        }
+        Ok(self.until_left(|s| s.hide_region(self.id, region).then_some(()))?)
     }
 
     /// Waits, with progress, until others are out of memory of ours, as `ended` says.
