@@ -11,9 +11,12 @@ use portolan_sys::slice;
 
 /// Longest yield that is worth it where no other rank shares the core, ns.
 const YIELD_NS_MAX: u64 = 100_000;
-/// Pause of yields after one that took longer, ns. Each further one doubles it, so that all
-/// of them together take a small share of the time, and one alone decides little.
+/// Pause of yields after one that took longer, ns. One alone decides little. Each further one
+/// soon after makes it four times as long, so that all of them together take a small share of
+/// the time.
 const PAUSE_NS: [u64; 2] = [20_000_000, 1_600_000_000];
+/// One that comes so much later than the pause of the last one is alone again, ns.
+const CALM_NS: u64 = 1_000_000_000;
 /// Longest spin of an endpoint whose last yield cost too much, ns: about two wake-ups. A
 /// look takes 25 ns by shared memory and 500 ns by a socket.
 const SPIN_NS: u64 = 100_000;
@@ -33,8 +36,10 @@ pub(crate) struct Backoff {
     yield_ns_max: u64,
     /// Whether slices may be shortened.
     shortens: bool,
-    /// How long yields would pause next, ns.
+    /// How long yields paused last, ns.
     pause_ns: u64,
+    /// From then on a yield that costs too much is alone, ns of the monotonic clock.
+    calm_at: u64,
     /// They do until then, ns of the monotonic clock; 0: the last one was cheap.
     paused_until: u64,
     /// When the present spin began, once the clock was read, ns.
@@ -52,6 +57,7 @@ impl Backoff {
             yield_ns_max: shared.max(YIELD_NS_MAX),
             shortens,
             pause_ns: PAUSE_NS[0],
+            calm_at: 0,
             paused_until: 0,
             since: 0,
         }
@@ -90,7 +96,7 @@ impl Backoff {
     pub fn yielded(&mut self, before: u64, after: u64) -> bool {
         let cheap = after.saturating_sub(before) <= self.yield_ns_max;
         if cheap {
-            (self.paused_until, self.pause_ns) = (0, PAUSE_NS[0]);
+            self.paused_until = 0;
         } else {
             self.pause(after);
         }
@@ -99,8 +105,13 @@ impl Backoff {
 
     #[cold]
     fn pause(&mut self, now: u64) {
+        self.pause_ns = if now >= self.calm_at {
+            PAUSE_NS[0]
+        } else {
+            (4 * self.pause_ns).min(PAUSE_NS[1])
+        };
         self.paused_until = now.saturating_add(self.pause_ns);
-        self.pause_ns = (2 * self.pause_ns).min(PAUSE_NS[1]);
+        self.calm_at = self.paused_until.saturating_add(CALM_NS);
         if self.shortens {
             // Where that is not permitted, we wait longer for the core.
             let _ = slice::shorten(SLICE_NS);
@@ -118,11 +129,12 @@ mod tests {
     fn a_yield_that_costs_a_slice_is_rarely_repeated() {
         let mut backoff = Backoff::new(2_000, 50_000, 3, 3 * MS, false);
         let (mut now, mut lost) = (0, 0);
-        // Waits of a millisecond; each yield takes four.
+        // Waits of a millisecond; each yield takes four, but a few.
         while now < 10_000 * MS {
             if backoff.yields_until(now) > now {
                 lost += 4;
                 now += 4 * MS;
+                assert!(backoff.yielded(now, now + 500));
                 assert!(!backoff.yielded(now - 4 * MS, now));
                 assert_eq!(backoff.yields_until(now), now);
             }
@@ -130,7 +142,7 @@ mod tests {
         }
         assert!((4..100).contains(&lost), "{lost} ms of 10 s");
         // The core is ours again: the next one that is tried shows it.
-        now += PAUSE_NS[1];
+        now += PAUSE_NS[1] + CALM_NS;
         assert_eq!(backoff.yields_until(now), now + 200_000);
         assert!(backoff.yielded(now, now + 500));
         // One alone does not decide for long.
