@@ -283,7 +283,7 @@ pub struct Field {
 pub enum GaveUp {
     /// It did not answer while something waited for it.
     Silent,
-    /// The same, and whoever waited got too little of its cores to hear it.
+    /// It did not answer, and whoever waited got too little of its cores to hear it.
     Starved,
     /// What it wrote to shared memory makes no sense.
     Corrupt,

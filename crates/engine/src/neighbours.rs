@@ -147,7 +147,7 @@ struct Call {
 /// An endpoint's side.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    /// It belongs to the endpoint, which sleeps on it.
+    /// The endpoint's set of descriptors, on which it sleeps.
     events: Epoll,
     listener: OwnedFd,
     own: KeyAddress,

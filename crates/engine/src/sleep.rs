@@ -61,7 +61,7 @@ struct Outer {
     /// The descriptors of the [`WaitSet`], and those below.
     all: Epoll,
     timer: Timer,
-    /// Of who has none of its own.
+    /// The bell of who has none of its own.
     bell: Arc<Doorbell>,
 }
 
@@ -244,7 +244,7 @@ pub(crate) struct SleepState {
     /// of the monotonic clock.
     leader_due: u64,
     helper_due: u64,
-    /// The same of those that wait for [`WaitSet::fd`].
+    /// When those get up by themselves that wait for [`WaitSet::fd`], ns.
     armed_due: u64,
     /// Their bells: each rings once, and only its own listener silences it.
     armed: Vec<Arc<Doorbell>>,

@@ -35,7 +35,7 @@ pub struct Bell {
     sleepers: Mutex<Sleepers>,
     /// The one that polled is up.
     up: Condvar,
-    /// Whose progress may bring what is waited for.
+    /// Endpoints whose progress may bring what is waited for.
     endpoints: Mutex<Vec<Arc<Attachment>>>,
     /// For programs that poll themselves, once one has asked.
     handed: OnceLock<Descriptor>,

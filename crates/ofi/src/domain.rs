@@ -29,7 +29,7 @@ pub struct Domain {
     /// Which threads may call its endpoints.
     pub threads: Threads,
     pub api_version: u32,
-    /// Of its endpoints, and of the names in its address vectors.
+    /// Address family of its endpoints and of the names in its address vectors.
     pub family: Family,
     /// So many addresses a program wants to insert at most.
     peers: AtomicUsize,

@@ -29,7 +29,7 @@ impl Epoll {
         Ok(Self(Arc::new(set)))
     }
 
-    /// The same set, for somebody else to add to.
+    /// Another handle to the set, for somebody else to add to.
     #[must_use]
     pub fn share(&self) -> Self {
         Self(Arc::clone(&self.0))

@@ -75,7 +75,7 @@ impl Ringer {
         let _ = send(self, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// The same, to be passed on. It takes no descriptor.
+    /// Another handle, to be passed on. It takes no descriptor.
     #[must_use]
     pub fn share(&self) -> Self {
         Self {

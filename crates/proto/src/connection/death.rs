@@ -20,7 +20,7 @@ const CLOSE_RETRY_NS_MAX: u64 = 50_000_000;
 /// Longest silence of a peer while the caller [was starved](Endpoint::was_starved), as a multiple
 /// of [`crate::Config::silence_ns`].
 const STARVED_SILENCES: u64 = 10;
-/// It counts as starved for this part of that time after it has said so.
+/// The caller counts as starved for this part of `silence_ns` after it has said so.
 const STARVED_PARTS: u64 = 16;
 
 impl<S: Seal> Endpoint<'_, S> {
