@@ -387,7 +387,10 @@ fn bad_input_is_refused() {
     run(&["-n", "1"]).expect(2).complains(&["PROG"]);
     run(&["-n", "2", "--lab", "nowhere", "--", "true"])
         .expect(2)
-        .complains(&["lab nowhere does not exist", "portolan lab up nowhere"]);
+        .complains(&[
+            "lab nowhere does not exist",
+            "portolan lab up NAME --hosts N",
+        ]);
     run(&["-n", "2", "--lab", "../x", "--", "true"])
         .expect(2)
         .complains(&["cannot name a lab"]);
