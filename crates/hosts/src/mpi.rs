@@ -377,7 +377,7 @@ mod tests {
             };
             let machines = job.machine_file().unwrap();
             let words = job.arguments(machines.as_ref()).join(OsStr::new(" "));
-            let file = machines.map(|it| it.path());
+            let file = machines.as_ref().map(Nameless::path);
             let text = file.as_ref().map(|it| std::fs::read_to_string(it).unwrap());
             let file = file.map_or(String::new(), |it| it.display().to_string());
             let words = words.into_string().unwrap();
