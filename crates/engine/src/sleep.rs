@@ -380,14 +380,12 @@ impl SleepState {
         self.wait_set.helper_up.store(false, Ordering::Relaxed);
     }
 
-    /// The helper is up; whether its bell was rung.
-    pub fn helper_is_up(&mut self) -> bool {
+    /// The helper is up.
+    pub fn helper_is_up(&mut self) {
         self.who &= !HELPER;
-        let rung = std::mem::take(&mut self.helper_rung);
-        if rung {
+        if std::mem::take(&mut self.helper_rung) {
             self.wait_set.helper.clear();
         }
-        rung
     }
 
     /// Silences the leader's bell, unless one still sleeps who has to hear it.
