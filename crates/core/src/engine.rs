@@ -247,7 +247,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 // Bounded: others may go on sending, and what they have sent may
                 // lie before it.
                 for _ in 0..1024 {
-                    if shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock) == 0 {
+                    let moved = shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock);
+                    if moved == 0 && !shm.link.has_unread(index) {
                         break;
                     }
                 }

@@ -350,6 +350,12 @@ impl ShmPort {
         took
     }
 
+    /// Whether something of this peer's may wait to be polled, though a poll found nothing.
+    #[must_use]
+    pub fn has_unread(&self, from: u16) -> bool {
+        self.inlet.has_unread(from)
+    }
+
     /// As [`ShmPort::poll`], but a long frame shows its head only, and is
     /// copied by [`Frame::copy_to`] to where it belongs.
     ///

@@ -73,6 +73,13 @@ impl Inlet {
         self.look_around(max, map, take)
     }
 
+    /// Whether a peer's ring has messages, or an inbox has some, perhaps of that peer. One poll
+    /// looks at few of many rings, so one that finds nothing says nothing of this.
+    pub fn has_unread(&self, from: u16) -> bool {
+        let in_ring = |ring: &Incoming| ring.from == from && ring.is_ready();
+        self.inboxes.iter().any(InboxConsumer::is_ready) || self.rings.iter().any(in_ring)
+    }
+
     /// Rings those who sleep for want of room.
     #[cold]
     pub fn tell_of_room(&mut self, out: &Outgoing, map: &Map) {
