@@ -380,12 +380,14 @@ impl SleepState {
         self.wait_set.helper_up.store(false, Ordering::Relaxed);
     }
 
-    /// The helper is up.
-    pub fn helper_is_up(&mut self) {
+    /// The helper is up; whether its bell was rung.
+    pub fn helper_is_up(&mut self) -> bool {
         self.who &= !HELPER;
-        if std::mem::take(&mut self.helper_rung) {
+        let rung = std::mem::take(&mut self.helper_rung);
+        if rung {
             self.wait_set.helper.clear();
         }
+        rung
     }
 
     /// Silences the leader's bell, unless one still sleeps who has to hear it.

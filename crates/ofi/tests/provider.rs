@@ -112,6 +112,12 @@ fn completions_and_counters() {
     runs("waiting");
 }
 
+/// A put is seen by who only looks at memory, long before the helper thread would take over.
+#[test]
+fn puts_to_programs_that_call_nothing() {
+    runs_with("spin", [("PORTOLAN_TAKEOVER_US", "200000")]);
+}
+
 #[test]
 fn counters_of_what_others_do() {
     runs("events");

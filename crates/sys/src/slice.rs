@@ -1,4 +1,6 @@
-//! How long the scheduler lets a thread run at a time.
+//! How long the scheduler lets a thread run at a time, and sleep.
+
+use std::num::NonZeroU64;
 
 use crate::raw::{Errno, number, syscall};
 
@@ -62,6 +64,15 @@ pub fn shorten(ns: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Has sleeps of the calling thread end when their time is up. By default the kernel may let
+/// them last 50 us longer, so that it wakes several threads at once.
+///
+/// # Errors
+/// Where the call is filtered.
+pub fn end_sleeps_on_time() -> Result<(), Errno> {
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +85,7 @@ mod tests {
             assert_eq!(shorten(100_000), Ok(()));
             // Kernels that tell it also take it.
             assert_eq!(own(), before.map(|_| 100_000));
+            assert_eq!(end_sleeps_on_time(), Ok(()));
         })
         .join()
         .unwrap();

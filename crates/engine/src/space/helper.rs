@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use portolan_ring::HelperGuard;
+use portolan_sys::clock::now_ns;
 use portolan_sys::lives::Pulse;
 
 use super::Inner;
@@ -21,10 +22,14 @@ const PERIOD_MAX_NS: [u64; 2] = [1_000_000, 4_000_000];
 /// A program polls that makes a call in each such time, ns.
 const POLLS_NS: u64 = 10_000;
 
+/// Whether a program polls that has made so many calls in so many ns.
+fn polls(calls: u32, ns: u64) -> bool {
+    u64::from(calls) * POLLS_NS >= ns.max(POLLS_NS)
+}
+
 /// The longest pause behind one of so many ns, in which the program has made so many calls.
 fn longest_after(pause_ns: u64, calls: u32) -> u64 {
-    let polls = u64::from(calls) * POLLS_NS >= pause_ns.max(POLLS_NS);
-    PERIOD_MAX_NS[usize::from(polls)]
+    PERIOD_MAX_NS[usize::from(polls(calls, pause_ns))]
 }
 
 /// Shortest and longest pause between two passes while a long message comes, ns.
@@ -77,6 +82,8 @@ impl Helper {
                 // Without it the process's descriptor still tells of its end.
                 let _held = pulse.as_ref().and_then(|pulse| pulse.hold().ok());
                 drop(holds);
+                // Where that is not permitted, it takes over 50 us later.
+                let _ = portolan_sys::slice::end_sleeps_on_time();
                 run(&theirs);
             })
             .map_err(OpenError::Thread)?;
@@ -115,8 +122,7 @@ fn run(inner: &Inner) {
             continue;
         }
         let mut helped = false;
-        let away = || !stopped() && inner.state.calls() == calls;
-        while away() && help(inner, away, &mut pauses) {
+        while !stopped() && inner.state.calls() == calls && help(inner, &mut pauses) {
             helped = true;
         }
         let made = inner.state.calls().wrapping_sub(calls);
@@ -151,17 +157,50 @@ fn take(inner: &Inner) -> Option<Hold<'_>> {
     inner.state.try_help().filter(|s| !s.sleep.is_led())
 }
 
-/// Moves what there is, then sleeps until there is more; false if the program
-/// does that itself. `away`: it has made no call since, and the helper is not to end.
-fn help(inner: &Inner, away: impl Fn() -> bool, pauses: &mut Pauses) -> bool {
-    let Some(s) = take(inner) else {
-        return false;
-    };
-    match move_all(inner, s, away, pauses) {
-        Moved::All(s) => sleep(inner, s),
-        Moved::Wanted => false,
-        Moved::Back => true,
+/// Takes the endpoint when the program has made its call, unless that takes long or is one of
+/// many.
+fn take_soon(inner: &Inner, calls: u32, since: u64) -> Option<Hold<'_>> {
+    let mut pause = POLLS_NS;
+    loop {
+        inner.wait_set.pause(pause);
+        pause *= 2;
+        let (made, took) = (inner.state.calls().wrapping_sub(calls), now_ns() - since);
+        let held = take(inner);
+        let gives_up = polls(made, took) || took >= inner.takeover_ns;
+        if held.is_some() || gives_up || inner.wait_set.is_stopped() {
+            return held;
+        }
     }
+}
+
+/// Moves what there is, then sleeps until there is more, as long as the program calls but now
+/// and then; false if the program does all that itself.
+fn help(inner: &Inner, pauses: &mut Pauses) -> bool {
+    let seen = |calls: u32| (inner.state.calls().wrapping_sub(calls), now_ns());
+    let mut held = take(inner);
+    while let Some(s) = held {
+        let (mut calls, mut since) = seen(0);
+        let slept = match move_all(inner, s, pauses) {
+            Moved::All(s) => sleep(inner, s),
+            Moved::Wanted => Slept::Taken,
+            Moved::Back => return true,
+        };
+        held = match slept {
+            Slept::Rung => return true,
+            Slept::Up(s) => Some(s),
+            Slept::Due => take(inner),
+            Slept::Taken => {
+                // Perhaps it is in one call, as one that answers what was moved.
+                (calls, since) = seen(0);
+                take_soon(inner, calls, since)
+            }
+        };
+        let (made, now) = seen(calls);
+        if inner.wait_set.is_stopped() || polls(made, now - since) {
+            return held.is_some();
+        }
+    }
+    false
 }
 
 /// Why the helper moves no more.
@@ -175,12 +214,9 @@ enum Moved<'e> {
 }
 
 /// Moves what there is, with pauses where it comes in parts of long messages.
-fn move_all<'e>(
-    inner: &'e Inner,
-    mut s: Hold<'e>,
-    away: impl Fn() -> bool,
-    pauses: &mut Pauses,
-) -> Moved<'e> {
+fn move_all<'e>(inner: &'e Inner, mut s: Hold<'e>, pauses: &mut Pauses) -> Moved<'e> {
+    let calls = inner.state.calls();
+    let away = || !inner.wait_set.is_stopped() && inner.state.calls() == calls;
     s.core.run = false;
     loop {
         let long_parts = s.core.long_parts;
@@ -211,26 +247,42 @@ fn move_all<'e>(
     }
 }
 
-/// Sleeps until there is something; false if the program makes progress itself.
-fn sleep(inner: &Inner, mut s: Hold<'_>) -> bool {
+/// How a sleep has ended.
+enum Slept<'e> {
+    /// A descriptor tells of something, or something is due. The program is in no call.
+    Up(Hold<'e>),
+    /// It did not begin: there is something to do at once.
+    Due,
+    /// The program has woken us.
+    Rung,
+    /// The program makes progress itself.
+    Taken,
+}
+
+/// Sleeps until there is something.
+fn sleep<'e>(inner: &'e Inner, mut s: Hold<'e>) -> Slept<'e> {
     let idle = s.prepare(None);
     s.core.run = true;
     let Some(idle) = idle else {
-        return true;
+        return Slept::Due;
     };
     s.sleep.helper_sleeps(idle.due);
     drop(s);
-    // An error would be ours; then the next look comes after a pause.
     let slept = inner.wait_set.help(idle.timeout);
     let Some(mut s) = inner.state.try_help() else {
-        return false;
+        return Slept::Taken;
     };
-    s.sleep.helper_is_up();
+    let rung = s.sleep.helper_is_up();
     if s.sleep.is_led() {
-        return false;
+        return Slept::Taken;
     }
     s.awake(&Woken::from(&inner.wait_set.events, Some(0)));
-    slept.is_ok()
+    match slept {
+        Ok(()) if rung => Slept::Rung,
+        Ok(()) => Slept::Up(s),
+        // An error would be ours; then the next look comes after a pause.
+        Err(_) => Slept::Taken,
+    }
 }
 
 #[cfg(test)]
