@@ -488,7 +488,7 @@ fn who_has_closed_is_added_by_the_number_under_which_its_messages_wait() {
 fn what_a_closing_sender_wrote_is_found_among_many_others() {
     // More than are looked at in one pass.
     const SENDERS: usize = 24;
-    let hub = open_with(Config::default().set("helper", "off"));
+    let hub = open();
     let heard = listen(&hub);
     let mut sent = 0;
     let mut senders: Vec<_> = (0..SENDERS).map(|_| open()).collect();
