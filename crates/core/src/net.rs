@@ -225,7 +225,7 @@ impl<N: Network> NetLane<N> {
         late
     }
 
-    /// Whether whoever makes passes got too little of its core lately.
+    /// Whether the thread that makes passes got too little of its core lately.
     pub fn is_starved(&self) -> bool {
         self.starvation.is_recent(self.tx.now)
     }

@@ -7,8 +7,8 @@
 //! and one of them leads. The helper thread sleeps on the same descriptors and
 //! a bell of its own, and not while a thread of the program leads.
 //!
-//! Whoever sleeps outside of the endpoint, on a descriptor for other event loops, has a bell of
-//! its own that nobody else silences. It rings once, and then all look again.
+//! A thread that sleeps outside of the endpoint, on a descriptor for other event loops, has a
+//! bell of its own that nobody else silences. It rings once, and then all look again.
 //!
 //! A wait that has slept needs no helper until it ends: whoever looked every
 //! millisecond whether the program is away would cost more than all else.

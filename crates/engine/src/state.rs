@@ -474,8 +474,9 @@ impl State {
         }
     }
 
-    /// Whoever waits for the descriptor for other event loops relies on senders that ring,
-    /// until something has come: a look by another thread is no reason to get up.
+    /// Ends the sleep of who sleeps in the endpoint. A thread that waits for the descriptor for
+    /// other event loops relies on senders that ring: another thread's look is no reason to
+    /// wake it.
     #[cold]
     fn begin_disturbed(&mut self) {
         if self.sleep.is_declared() && !self.sleep.is_armed() {

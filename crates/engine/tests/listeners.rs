@@ -1,4 +1,4 @@
-//! Who sleeps hears of what other threads' calls take in and end.
+//! Sleeping threads are woken by what other threads' calls receive and complete.
 
 mod common;
 

@@ -134,7 +134,7 @@ impl Bell {
         if let Some(set) = &self.set {
             set.bell.add(attachment)?;
         }
-        // Whoever polls does so without it.
+        // A thread that polls now does not poll this endpoint.
         self.ring();
         Ok(())
     }

@@ -34,15 +34,10 @@ unsafe impl Sync for Region {}
 
 /// What others may do, or do, as flags say it.
 const fn rights(flags: u64) -> Rights {
-    match (
+    Rights::of(
         flags & abi::REMOTE_READ != 0,
         flags & abi::REMOTE_WRITE != 0,
-    ) {
-        (false, false) => Rights::None,
-        (true, false) => Rights::Get,
-        (false, true) => Rights::Put,
-        (true, true) => Rights::Both,
-    }
+    )
 }
 
 /// Why memory was not registered.

@@ -1,7 +1,7 @@
 //! What a process has inherited of signals, and hands on to a program that it becomes.
 //!
-//! Ignored signals and the mask pass through `exec`. Whoever started a command counts on it, as
-//! `nohup` does with SIGHUP: what was ignored at the start stays ignored.
+//! Ignored signals and the mask pass through `exec`. A program that starts a command relies on
+//! it, as `nohup` does with SIGHUP: what was ignored at the start stays ignored.
 
 use std::io;
 use std::os::unix::process::CommandExt;

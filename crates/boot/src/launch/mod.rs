@@ -450,7 +450,7 @@ pub enum Event {
         rank: u32,
         /// Who has given it up.
         by: u32,
-        /// That one got too little of its cores to hear it.
+        /// Whether `by` got too little of its cores to hear it.
         starved: bool,
     },
     /// A rank was stopped for longer than [`JobSpec::stopped_limit`]: it is

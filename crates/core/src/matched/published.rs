@@ -73,12 +73,12 @@ impl Published {
         true
     }
 
-    /// Whoever does not find this region in the table is to ask by messages.
+    /// A peer that does not find this region in the table is to ask by messages.
     pub fn send_elsewhere_for(&mut self, id: RegionId) {
         self.withdrawn.insert(id);
     }
 
-    /// Whoever does not find a region in the table is to ask by messages.
+    /// As [`Published::send_elsewhere_for`], for all regions.
     pub fn send_elsewhere(&mut self) {
         self.withdrawn.extend(self.entries.keys());
     }

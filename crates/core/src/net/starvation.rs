@@ -1,4 +1,4 @@
-//! Whether whoever makes passes gets its core: who does not run hears nobody.
+//! Whether the thread that makes passes gets its core: while it does not run it hears no peer.
 
 use crate::environment::Clock;
 
@@ -45,7 +45,7 @@ impl Starvation {
         Some(interval)
     }
 
-    /// Whether that was so in the last moments before `now`.
+    /// Whether it was starved within the last silence before `now`.
     pub fn is_recent(&self, now: u64) -> bool {
         let recent = |at| now.saturating_sub(at) <= LOOKS * self.every_ns;
         self.starved_at.is_some_and(recent)

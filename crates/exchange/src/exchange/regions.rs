@@ -106,7 +106,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// write, or both, as `what` says. An atomic operation that fetches does both, and counts
     /// once. False: there is no such region.
     ///
-    /// Whoever runs the exchange must let others access it by messages only.
+    /// The caller must see to it that others access it by messages only.
     pub fn count_accesses(&mut self, region: RegionId, what: Rights, counter: CounterId) -> bool {
         if self.regions.opened(region).is_none() {
             return false;

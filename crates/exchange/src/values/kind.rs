@@ -143,7 +143,8 @@ impl Words<'_> {
 pub(crate) const OVERLAP: u64 = 1 << 63;
 /// Likewise: the sender waits, and can write to the receiver's memory.
 pub(crate) const SHARES: u64 = 1 << 62;
-/// A bit of the same word: the send ends when a receive has met the message, so nothing of it is pulled before.
+/// A bit of the same word: the send is synchronous. It ends when a receive has met the message,
+/// so nothing of that is pulled before.
 pub(crate) const SYNC: u64 = 1 << 61;
 /// The bytes of its second push.
 pub(crate) const SECOND: u64 = (1 << 48) - 1;

@@ -16,6 +16,17 @@ pub enum Rights {
 }
 
 impl Rights {
+    /// To read, to write, both or none.
+    #[must_use]
+    pub const fn of(get: bool, put: bool) -> Self {
+        match (get, put) {
+            (true, true) => Self::Both,
+            (true, false) => Self::Get,
+            (false, true) => Self::Put,
+            (false, false) => Self::None,
+        }
+    }
+
     /// Whether others may read.
     #[must_use]
     pub const fn allow_get(self) -> bool {
@@ -41,15 +52,8 @@ impl Rights {
 
     /// All of both.
     pub(crate) const fn or(self, other: Self) -> Self {
-        match (
-            self.allow_get() || other.allow_get(),
-            self.allow_put() || other.allow_put(),
-        ) {
-            (true, true) => Self::Both,
-            (true, false) => Self::Get,
-            (false, true) => Self::Put,
-            (false, false) => Self::None,
-        }
+        let get = self.allow_get() || other.allow_get();
+        Self::of(get, self.allow_put() || other.allow_put())
     }
 
     pub(crate) const fn allow(self, asked: Self) -> bool {

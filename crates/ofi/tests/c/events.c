@@ -20,7 +20,7 @@ static void counted(uint64_t writes, uint64_t gets, uint64_t of_region)
     uint64_t more[] = {writes, gets, of_region};
     for (int i = 0; i < 3; i++) {
         before[i] += more[i];
-        /* Whoever has begun it hears of its end before the last bytes are given back. */
+        /* The initiator sees its completion before the target has released the last bytes. */
         while (fi_cntr_read(all[i]) < before[i])
             fi_cq_read(a.cq, NULL, 0);
         GIVES(fi_cntr_read(all[i]), before[i]);

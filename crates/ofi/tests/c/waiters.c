@@ -260,7 +260,7 @@ int main(void)
     struct fi_wait_attr set_attr = {.wait_obj = FI_WAIT_UNSPEC};
     static uint64_t there;
     struct fid_mr *mr;
-    /* Whoever sleeps through something does so for ever. */
+    /* A thread that misses a wake-up sleeps for ever. */
     alarm(120);
     open_domain(FI_TAGGED | FI_RMA | FI_ATOMIC);
     CHECK(pthread_barrier_init(&round_ends, NULL, THREADS) == 0);
