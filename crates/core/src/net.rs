@@ -107,7 +107,6 @@ impl<N: Network> NetLane<N> {
                 ranks,
                 failing: Failing::default(),
                 gone: Vec::new(),
-                rerouted: Vec::new(),
             },
             pending: Vec::with_capacity(BURST),
             mis_steered: Vec::with_capacity(BURST),
@@ -146,7 +145,6 @@ impl<N: Network> NetLane<N> {
         }
         let before = core.answerable();
         let tx = &mut self.tx;
-        tx.tables.view().set_reroutes(self.link.has_ways());
         let mut intake = Intake {
             shm,
             ..self.peers.intake(core, clock)
@@ -253,7 +251,6 @@ impl<N: Network> NetLane<N> {
         self.tx.gathering.left();
         if self.pending.is_empty()
             && !self.tx.tables.view().may_transmit(flush_delayed_acks)
-            && self.peers.rerouted.is_empty()
             && self.peers.gone.is_empty()
         {
             return 0;
@@ -279,11 +276,6 @@ impl<N: Network> NetLane<N> {
         } = self;
         let now = tx.now;
         let mut view = tx.tables.view();
-        for (peer, how) in peers.rerouted.drain(..) {
-            if let Some(to) = view.peer_address(peer) {
-                link.reroute(&link_address(to), how);
-            }
-        }
         for peer in peers.gone.drain(..) {
             link.admit(peer.0, view.connection_numbers(peer));
         }

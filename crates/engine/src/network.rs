@@ -3,9 +3,8 @@
 
 use portolan_core::Network;
 use portolan_link::udp::{ReceiveCapacity, Udp};
-use portolan_link::xdp::{SourcePort, Xdp};
+use portolan_link::xdp::Xdp;
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
-use portolan_proto::Reroute;
 use portolan_sys::epoll::Epoll;
 use portolan_sys::raw::Errno;
 
@@ -191,14 +190,6 @@ impl Network for Links {
         matches!(self.first, First::Xdp(_))
     }
 
-    #[inline]
-    fn has_ways(&self) -> bool {
-        match &self.first {
-            First::Udp(_) => false,
-            First::Xdp(link) => link.has_ways(),
-        }
-    }
-
     #[cold]
     fn admit(&mut self, peer: u32, numbers: impl Iterator<Item = u32> + Clone) {
         match &mut self.first {
@@ -219,18 +210,6 @@ impl Network for Links {
     fn mis_steered(&mut self, to: &LinkAddress) {
         if let First::Xdp(link) = &mut self.first {
             link.mis_steered(to);
-        }
-    }
-
-    #[cold]
-    fn reroute(&mut self, to: &LinkAddress, how: Reroute) {
-        if let First::Xdp(link) = &mut self.first {
-            let change = match how {
-                Reroute::Leave => SourcePort::leave,
-                Reroute::Next => SourcePort::try_next,
-                Reroute::Return => SourcePort::go_back,
-            };
-            link.reroute(to, change);
         }
     }
 }

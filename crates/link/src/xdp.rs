@@ -334,22 +334,6 @@ impl Xdp {
         self.routes.change_port(to, SourcePort::become_own);
     }
 
-    /// Changes the source port of what goes past the kernel to `to`, as
-    /// [`SourcePort::leave`], [`SourcePort::try_next`] and
-    /// [`SourcePort::go_back`] do: the way of the present one is congested.
-    pub fn reroute(&mut self, to: &LinkAddress, change: fn(&mut SourcePort)) {
-        self.routes.change_port(to, |from| {
-            change(from);
-            true
-        });
-    }
-
-    /// Whether the source port of what leaves can be chosen.
-    #[must_use]
-    pub fn has_ways(&self) -> bool {
-        self.fast.is_some()
-    }
-
     /// What it shares with the program that steers packets to it.
     #[must_use]
     pub fn gate(&self) -> &Gate {
@@ -448,8 +432,6 @@ impl Xdp {
             && (last.bytes.len(), last.to) == (len, first.to)
             && self.udp.uses_gso()
             && !self.zero_copy
-            // The kernel's socket has one port: its way is the congested one.
-            && !self.routes.is_chosen(&first.to)
     }
 
     /// Sends by the kernel's socket as many frames from the head of `frames`

@@ -274,7 +274,6 @@ impl Hands<'_> {
             match event {
                 Event::Released(source, _) => self.released(source),
                 Event::Refused { flow, .. } => assert!(flow < 8),
-                Event::Reroute(..) => panic!("the link cannot do that"),
                 Event::Peer(peer, event) => self.peer_event(peer, event),
             }
         }

@@ -56,7 +56,7 @@
 //! - `connection`: peers are added, connect, get keys and active state, and die.
 //! - `receive`: opens packets, orders and completes messages, hands them out.
 //! - `networks`: makes further paths and gives them up, chooses among them,
-//!   finds packet sizes, asks for other ways.
+//!   finds packet sizes.
 //! - `flow`: credit, stopped flows, refused messages, receiver not ready.
 //! - `loss`: reads and owes acknowledgements, resends, cuts what is too big.
 //! - `transmit`: queues messages, turns queues into packets.
@@ -84,8 +84,8 @@ mod transmit;
 
 pub use base::{
     Config, DeathReason, Delivery, Event, FIRST_PACKET_MAX, FLOWS_MAX, FrameIndex, Heard, Message,
-    NetAddress, Outcome, PATHS_MAX, PeerEvent, PeerId, Release, Reroute, SendError, SourceId,
-    Sources, Transmit, Verdict, WINDOW_SPAN,
+    NetAddress, Outcome, PATHS_MAX, PeerEvent, PeerId, Release, SendError, SourceId, Sources,
+    Transmit, Verdict, WINDOW_SPAN,
 };
 pub use check::Credit;
 pub use connection::{AddPeerError, key_slots};

@@ -133,7 +133,6 @@ impl Cluster {
         net.up.fill(scenario.pipe);
         net.down.fill(scenario.pipe);
         net.inbox_max = scenario.inbox;
-        net.set_ways(&scenario.ways);
         for node in 0..nodes {
             *net.steering_mut(node) = scenario.steering;
         }

@@ -6,7 +6,7 @@
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Counters, Endpoint, Event, Identity, Message, NetAddress, PeerId, Release, Reroute, Rx,
+    Config, Counters, Endpoint, Event, Identity, Message, NetAddress, PeerId, Release, Rx,
     SourceId, Sources, Spare, Verdict,
 };
 use portolan_seal::Checksum;
@@ -14,7 +14,7 @@ use portolan_wire::{EndpointId, Life, Priority};
 
 use crate::memory::Memory;
 use crate::net::{Arrival, Faults, Network, Pipe};
-use crate::node::{address, address_on, change_port, places, set_networks};
+use crate::node::{address, address_on, places, set_networks};
 
 /// A link and what is sent over it.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +32,6 @@ pub struct Course {
     pub now_and_then: bool,
     /// At this time, ns, the rate becomes that, bits/s; 0: it stays.
     pub change: (u64, u64),
-    /// Ways of equal cost between the hosts, and the links choose the source
-    /// port; empty: they cannot.
-    pub ways: &'static [Pipe],
     /// Networks between the hosts, each of them like that.
     pub networks: usize,
     /// That one of them fails at the first time, ns, and is back at the second;
@@ -81,8 +78,6 @@ struct App {
     bytes: u64,
     sent: u32,
     done: u32,
-    /// The link is to change the source port.
-    reroutes: Vec<Reroute>,
 }
 
 impl Sources for App {
@@ -104,7 +99,6 @@ impl App {
         while let Some(event) = e.poll_event() {
             match event {
                 Event::Released(..) => self.done += 1,
-                Event::Reroute(_, how) => self.reroutes.push(how),
                 Event::Refused { .. } | Event::Peer(..) => {}
             }
         }
@@ -133,8 +127,6 @@ impl Node {
             ..Config::default()
         };
         let mut node = Self {
-            // A search misses the better of two ways once in 64 times; those of these seeds
-            // find it.
             memory: Memory::new(&config, me, &[5; 32], who as u64 + 2),
             app: App::default(),
             spare: Spare::default(),
@@ -142,10 +134,7 @@ impl Node {
             timeout: 0,
         };
         let other = 1 - who;
-        node.with(|e, _| {
-            set_networks(e, who, course.networks, config.packet_max);
-            e.set_reroutes(!course.ways.is_empty());
-        });
+        node.with(|e, _| set_networks(e, who, course.networks, config.packet_max));
         node.with(|e, _| e.add_peer(ids[other], lives[other], address(other), course.mode))
             .expect("room for one peer");
         node
@@ -192,9 +181,6 @@ impl Node {
             }
             app.hear(e);
         });
-        for how in self.app.reroutes.drain(..) {
-            change_port(net.port_mut(who, 1 - who), how);
-        }
         self.timeout = self.with(|e, _| e.next_timeout()).unwrap_or(u64::MAX);
         self.busy_until = now + (packets + sent).max(1) * packet_ns;
         if packets + sent > 0 {
@@ -224,7 +210,6 @@ impl Course {
         },
         now_and_then: false,
         change: (0, 0),
-        ways: &[],
         networks: 1,
         outage: (0, 0, 0),
         packet_ns: 700,
@@ -245,7 +230,6 @@ impl Course {
         }
         net.up.fill(self.up);
         net.down.fill(self.down);
-        net.set_ways(self.ways);
         let mut nodes = [Node::new(0, self), Node::new(1, self)];
         let mut parts = Vec::new();
         let (mut now, mut before) = (0, 0);

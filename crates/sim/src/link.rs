@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portolan_core::Network as EngineNetwork;
 use portolan_link::{LinkAddress, LinkError, RxFrame, TxFrame};
-use portolan_proto::Reroute;
 
 use crate::net::{Arrival, Network};
-use crate::node::{address_on, change_port};
+use crate::node::address_on;
 use crate::rng::Rng;
 use crate::steer::Way;
 use crate::trace::Trace;
@@ -40,8 +39,6 @@ pub struct SimLinks {
     pub ranks: usize,
     /// Networks.
     pub networks: usize,
-    /// There are several ways from which packets can choose.
-    pub has_ways: bool,
     /// Of a million bursts, how many find no room.
     pub full_ppm: u32,
     /// Chance.
@@ -131,14 +128,5 @@ impl EngineNetwork for SimLinks {
 
     fn sizes_now(&self) -> impl Iterator<Item = (u8, usize)> {
         std::iter::empty()
-    }
-
-    fn has_ways(&self) -> bool {
-        self.has_ways
-    }
-
-    fn reroute(&mut self, to: &LinkAddress, how: Reroute) {
-        let mut net = self.net.lock();
-        change_port(net.port_mut(self.rank, usize::from(to.port)), how);
     }
 }

@@ -220,7 +220,6 @@ impl Meeting {
             rank: at,
             ranks: self.nodes.len(),
             networks: 1,
-            has_ways: false,
             full_ppm: 0,
             rng: self.rng.fork(mix(life as u64)),
             trace: self.trace,

@@ -113,8 +113,6 @@ struct Flight {
 /// What a packet comes to next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// One of several ways.
-    Way(usize),
     /// The switch of the host that it is for.
     Switch,
     Inbox,
@@ -176,10 +174,6 @@ pub struct Network {
     /// Beginnings of packets of each node that found nobody.
     unreachable: Vec<Vec<Vec<u8>>>,
     steering: Vec<Steering>,
-    /// Ways of equal cost from each host to the others' switch, one host's after
-    /// the other's; and how many each has, 0: there is but one switch.
-    ways: Vec<Pipe>,
-    ways_each: usize,
     flights: BinaryHeap<Reverse<Flight>>,
     script: Option<FateList>,
     record: Option<FateList>,
@@ -208,8 +202,6 @@ impl Network {
             inboxes: vec![[VecDeque::new(), VecDeque::new()]; nodes],
             unreachable: vec![Vec::new(); nodes],
             steering: vec![Steering::FAST; nodes],
-            ways: Vec::new(),
-            ways_each: 0,
             flights: BinaryHeap::new(),
             script: None,
             record: None,
@@ -250,13 +242,6 @@ impl Network {
         for pair in &mut self.pairs {
             pair.faults = faults;
         }
-    }
-
-    /// Between each host and the switch of the others there are so many ways of
-    /// equal cost, chosen by a hash of nodes and source port.
-    pub fn set_ways(&mut self, ways: &[Pipe]) {
-        self.ways = ways.repeat(self.nodes);
-        self.ways_each = ways.len();
     }
 
     /// The source port of a pair's packets, to be changed.
@@ -355,20 +340,13 @@ impl Network {
         *last = arrives;
         let port = self.pairs[from * self.nodes + to].from_port.get();
         let places = Places { from, to, port };
-        let stage = match self.ways_each {
-            0 => Stage::Switch,
-            ways => {
-                let way = places.hash(0) as usize % ways;
-                Stage::Way(self.host_of[from] * ways + way)
-            }
-        };
         for copy in 0..=u64::from(fate.repeat) {
             self.counters.repeated += u64::from(copy > 0);
             self.order += 1;
             self.flights.push(Reverse(Flight {
                 time: arrives + copy * fate.every,
                 order: self.order,
-                stage,
+                stage: Stage::Switch,
                 ecn,
                 places,
                 packet: Arrival {
@@ -444,7 +422,6 @@ impl Network {
             self.now = self.now.max(flight.time);
             let wire = flight.packet.bytes.len() as u64 + WIRE_OVERHEAD;
             let (pipe, next) = match flight.stage {
-                Stage::Way(way) => (&mut self.ways[way], Stage::Switch),
                 Stage::Switch => (&mut self.down[self.host_of[flight.places.to]], Stage::Inbox),
                 Stage::Inbox => {
                     self.hand_over(flight);

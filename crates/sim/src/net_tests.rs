@@ -196,39 +196,6 @@ fn a_recorded_run_replays_from_its_fates() {
 }
 
 #[test]
-fn others_on_a_line_take_their_share_and_fill_its_queue_no_further() {
-    // Half of a line of 1 Gbit/s: a packet of 100 bytes takes 800 ns, and waits
-    // for what others have sent meanwhile.
-    let mut pipe = Pipe::new(1_000_000_000, 1_000).shared(500_000_000);
-    // As fast as the line: half finds no room.
-    let fits = (0..10_000).filter(|i| pipe.pass(i * 800, 100).is_some());
-    assert!((4_900..5_200).contains(&fits.count()));
-    // As fast as what is left: all do.
-    let mut pipe = Pipe::new(1_000_000_000, 1_000).shared(500_000_000);
-    let fits = (0..10_000).filter(|i| pipe.pass(i * 1_600, 100).is_some());
-    assert_eq!(fits.count(), 10_000);
-    // Who comes late finds a queue that is not longer than its room.
-    let mut pipe = Pipe::new(1_000_000_000, 1_000).shared(2_000_000_000);
-    assert!(pipe.pass(1_000_000, 100).is_none());
-    assert_eq!(pipe.backlog(1_000_000), 1_000);
-}
-
-#[test]
-fn a_pairs_source_port_chooses_among_ways() {
-    let mut net = Network::new(1, 2);
-    let slow = |rate| Pipe::new(rate, 1_000_000);
-    net.set_ways(&[slow(1_000_000_000), slow(8_000_000_000)]);
-    let mut took = std::collections::BTreeSet::new();
-    for _ in 0..64 {
-        net.send(0, 1, &[0; 34], false);
-        let sent = net.now();
-        took.extend(drain(&mut net, 1).iter().map(|(at, _)| at - sent));
-        net.port_mut(0, 1).try_next();
-    }
-    assert_eq!(took.into_iter().collect::<Vec<_>>(), [100, 800]);
-}
-
-#[test]
 fn what_is_steered_off_comes_through_the_kernel_and_rings_that_go_lose_theirs() {
     let mut net = Network::new(1, 2);
     let count = |net: &Network| [Way::Fast, Way::Kernel].map(|way| net.waiting_by(way, 1));

@@ -5,10 +5,10 @@ mod hands;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use portolan_link::xdp::{PollCadence, SourcePort};
+use portolan_link::xdp::PollCadence;
 use portolan_proto::{
     Config, Credit, Endpoint, FrameIndex, Identity, LocalNetwork, NetAddress, PeerId, Release,
-    Reroute, Transmit, key_slots,
+    Transmit, key_slots,
 };
 use portolan_seal::Seal;
 use portolan_wire::{EndpointId, Life, Priority};
@@ -155,15 +155,6 @@ pub fn set_networks<S: Seal>(e: &mut Endpoint<'_, S>, node: usize, networks: usi
     }
 }
 
-/// Changes a source port as the link `xdp` does.
-pub fn change_port(port: &mut SourcePort, how: Reroute) {
-    match how {
-        Reroute::Leave => port.leave(),
-        Reroute::Next => port.try_next(),
-        Reroute::Return => port.go_back(),
-    }
-}
-
 /// Where in a network of so many nodes, each there once for each of its own
 /// networks, a packet goes: from which place, to which.
 ///
@@ -249,7 +240,6 @@ impl Node {
         };
         made.with(world, |e, _| {
             set_networks(e, node, s.networks, config.packet_max);
-            e.set_reroutes(!s.ways.is_empty());
         });
         made
     }

@@ -9,10 +9,6 @@ pub struct Pipe {
     pub buffer: u64,
     /// Waiting bytes from which on ECN-capable packets are marked.
     pub mark_at: u64,
-    /// Bits a second that others send by it all the time.
-    pub others: u64,
-    /// Until when those were counted.
-    others_at: u64,
     busy_until: u64,
     /// Packets dropped because the queue was full.
     pub overflows: u64,
@@ -24,8 +20,6 @@ impl Pipe {
         rate: 0,
         buffer: u64::MAX,
         mark_at: u64::MAX,
-        others: 0,
-        others_at: 0,
         busy_until: 0,
         overflows: 0,
     };
@@ -46,23 +40,6 @@ impl Pipe {
         Self { mark_at, ..self }
     }
 
-    /// The same, with others who send by it all the time.
-    #[must_use]
-    pub const fn shared(self, others: u64) -> Self {
-        Self { others, ..self }
-    }
-
-    /// Lets in what others have sent until `now`, as far as there was room.
-    fn let_in_others(&mut self, now: u64) {
-        let since = now.saturating_sub(self.others_at);
-        let waited = self.busy_until.saturating_sub(self.others_at);
-        let comes = (since as u128 * self.others as u128 / self.rate as u128) as u64;
-        let most = (self.buffer as u128 * 8_000_000_000 / self.rate as u128) as u64;
-        let waits = (waited + comes).saturating_sub(since).min(most.max(waited));
-        self.others_at = now;
-        self.busy_until = now + waits;
-    }
-
     /// Bytes that wait at `now`.
     #[must_use]
     pub fn backlog(&self, now: u64) -> u64 {
@@ -75,9 +52,6 @@ impl Pipe {
     pub(crate) fn pass(&mut self, now: u64, bytes: u64) -> Option<(u64, bool)> {
         if self.rate == 0 {
             return Some((now, false));
-        }
-        if self.others > 0 {
-            self.let_in_others(now);
         }
         let waiting = self.backlog(now);
         if waiting + bytes > self.buffer {

@@ -110,15 +110,13 @@ pub struct Scenario {
     pub detours: u32,
     /// How long each lasts, ns.
     pub detour_ns: u64,
-    /// Ways of equal cost from each node to the others; none: one switch.
-    pub ways: Vec<Pipe>,
 }
 
 /// Seeds from this one on stand for clusters on two networks.
 pub const TWO_NETWORKS: u64 = 1 << 40;
 
 /// And from this one on for clusters whose packets arrive past the kernel and
-/// through it, and in which networks have several ways.
+/// through it.
 pub const TWO_WAYS: u64 = 1 << 41;
 
 /// And from this one on for the shipped engine: [`crate::stage`].
@@ -244,7 +242,6 @@ impl Scenario {
             steering: Steering::FAST,
             detours: 0,
             detour_ns: 0,
-            ways: Vec::new(),
         }
         .on_networks(r)
         .by_ways(r)
@@ -273,7 +270,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// The same with as many ways as its seed says.
+    /// The same with packets that arrive as its seed says.
     fn by_ways(mut self, r: &mut Rng) -> Self {
         if self.seed < TWO_WAYS {
             return self;
@@ -286,10 +283,6 @@ impl Scenario {
         };
         self.detours = r.between(0, 6) as u32;
         self.detour_ns = r.scale(10 * US, 20 * MS);
-        let rate = r.pick(&[100_000_000, 1_000_000_000]);
-        self.ways = (0..r.below(3))
-            .map(|_| Pipe::new(rate, 64_000).shared(r.pick(&[0, 0, rate / 2, rate / 4 * 3])))
-            .collect();
         self
     }
 }

@@ -1,6 +1,5 @@
-//! Which of several ways a packet takes: through the network, and past or
-//! through the kernel of the host that it is for. Both follow from its source
-//! port, as the link `xdp` chooses it.
+//! Whether a packet goes past or through the kernel of the host that it is for,
+//! which follows from its source port.
 
 use crate::rng::mix;
 
@@ -41,7 +40,7 @@ impl Steering {
     pub(crate) fn ways(&self, places: Places, which: u64) -> (Way, Option<Way>) {
         let chance = mix(which ^ 0x57ee);
         let strays = chance % 1_000_000 < u64::from(self.strays);
-        if self.off || !places.hash(1).is_multiple_of(self.queues) || strays {
+        if self.off || !places.hash().is_multiple_of(self.queues) || strays {
             (Way::Kernel, None)
         } else if (chance >> 32) % 1_000_000 < u64::from(self.both) {
             (Way::Fast, Some(Way::Kernel))
@@ -51,7 +50,7 @@ impl Steering {
     }
 }
 
-/// What networks and cards choose by.
+/// What cards choose by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     pub from: usize,
@@ -61,10 +60,9 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// A hash of them, another for each salt.
-    pub fn hash(self, salt: u64) -> u64 {
+    fn hash(self) -> u64 {
         let places = (self.from as u64) << 16 | (self.to as u64) << 36;
-        mix(u64::from(self.port) | places | salt << 60)
+        mix(u64::from(self.port) | places | 1 << 60)
     }
 }
 

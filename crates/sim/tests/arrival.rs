@@ -49,7 +49,6 @@ fn calm(steering: Steering) -> Scenario {
         close_early: false,
         steering,
         detours: 0,
-        ways: Vec::new(),
         ..any
     }
 }

@@ -1,7 +1,6 @@
 //! What the network lane needs of the links below it.
 
 use portolan_link::{LinkAddress, LinkError, RxFrame, TxFrame};
-use portolan_proto::Reroute;
 
 /// One or several networks that carry packets, by the numbers of their paths.
 pub trait Network {
@@ -44,12 +43,6 @@ pub trait Network {
         false
     }
 
-    /// Whether the first network can choose the source port of what leaves, and so by
-    /// which of several ways a network sends it on.
-    fn has_ways(&self) -> bool {
-        false
-    }
-
     /// Packets of `peer` carry these connection numbers and no others.
     fn admit(&mut self, _peer: u32, _numbers: impl Iterator<Item = u32> + Clone) {}
 
@@ -58,7 +51,4 @@ pub trait Network {
 
     /// Packets to `to` arrive by a detour.
     fn mis_steered(&mut self, _to: &LinkAddress) {}
-
-    /// The way to `to` is congested.
-    fn reroute(&mut self, _to: &LinkAddress, _how: Reroute) {}
 }

@@ -1,8 +1,8 @@
 //! Takes to the core what the protocol hands out.
 
 use portolan_proto::{
-    DeathReason, Delivery, Endpoint as View, Event as Happened, PeerEvent, PeerId, Reroute, Rx,
-    Spare, Verdict,
+    DeathReason, Delivery, Endpoint as View, Event as Happened, PeerEvent, PeerId, Rx, Spare,
+    Verdict,
 };
 
 use super::failing::Failing;
@@ -31,8 +31,6 @@ pub(super) struct Peers {
     pub failing: Failing,
     /// Those that have died: their connection numbers go with them.
     pub gone: Vec<PeerId>,
-    /// Those whose way stays congested: packets to them are to take another.
-    pub rerouted: Vec<(PeerId, Reroute)>,
 }
 
 impl Peers {
@@ -108,15 +106,6 @@ impl Intake<'_> {
             } => {
                 let to = self.rank(peer);
                 self.core.refused(to, priority, flow, message);
-            }
-            Happened::Reroute(peer, how) => {
-                let rank = self.rank(peer);
-                let now = match how {
-                    Reroute::Leave | Reroute::Next => "another is tried",
-                    Reroute::Return => "no other is better",
-                };
-                log::info!("the way to rank {rank} stays congested: {now}");
-                self.peers.rerouted.push((peer, how));
             }
             Happened::Peer(peer, event) => self.peer_event(peer, event),
         }

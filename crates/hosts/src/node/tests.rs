@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use portolan_link::conformance::{self, Pair};
 use portolan_link::udp::{Udp, UdpConfig};
-use portolan_link::xdp::{HostPort, Sharing, Sizes, SourcePort, Xdp, sizes};
+use portolan_link::xdp::{HostPort, Sharing, Sizes, Xdp, sizes};
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 use portolan_sys::clock::now_ns;
 use portolan_sys::features::Disabled;
@@ -423,26 +423,6 @@ fn what_arrives_by_a_detour_is_sent_from_other_ports() {
     // Who has yet to learn where we are may take it from the packet.
     it.from.introduce(&to);
     assert_eq!(it.send(1, 10), (own, 0));
-}
-
-#[test]
-fn a_congested_way_is_left_by_streams_too() {
-    let built = Built::up("t-unit-ways");
-    let [(mut from, _a), (mut at, _b)] = [0, 1].map(|host| open(&built.0, host));
-    let (mut it, own) = MisSteered::of(&built, [&mut from, &mut at]);
-    let to = it.to;
-    assert_eq!(it.send(8, 1_400), (own, 8));
-    assert!(it.from.has_ways());
-    let mut ports = vec![own];
-    for change in [SourcePort::leave, SourcePort::try_next] {
-        it.from.reroute(&to, change);
-        // The kernel's socket would send them by the congested one.
-        let (port, by_kernel) = it.send(8, 1_400);
-        assert!(!ports.contains(&port) && by_kernel == 0, "{port}");
-        ports.push(port);
-    }
-    it.from.reroute(&to, SourcePort::go_back);
-    assert_eq!(it.send(8, 1_400), (own, 8));
 }
 
 /// How long what surely comes may take, ns: it only ends a test that would hang.

@@ -1,5 +1,5 @@
 //! The source port of what goes past the kernel to one address. Network cards
-//! with several queues, and networks with several ways, choose by it.
+//! with several queues choose by it.
 
 /// Packets that go mis_steered are judged after so long and so many packets by one
 /// source port: what left earlier has arrived, and its news come back.
@@ -18,9 +18,6 @@ pub struct SourcePort {
     /// Our own: that which we receive at.
     own: u16,
     now: u16,
-    /// It was chosen because of congestion; and what was before the search.
-    chosen: bool,
-    left: (u16, bool),
     /// Others that were tried since it last rested, and until when it does.
     tries: u32,
     rests_until: u64,
@@ -36,8 +33,6 @@ impl SourcePort {
         Self {
             own,
             now: own,
-            chosen: false,
-            left: (own, false),
             tries: 0,
             rests_until: 0,
             mis_steered: None,
@@ -48,13 +43,6 @@ impl SourcePort {
     #[must_use]
     pub const fn get(&self) -> u16 {
         self.now
-    }
-
-    /// Whether it is another than our own because that way was congested: what
-    /// cannot leave from it takes the congested one.
-    #[must_use]
-    pub const fn is_chosen(&self) -> bool {
-        self.chosen
     }
 
     /// Packets arrive there by a detour, of which `sent` have left in all. True
@@ -87,31 +75,10 @@ impl SourcePort {
         self.mis_steered = None;
     }
 
-    /// The way by this port stays congested: another, until
-    /// [`Self::go_back`].
-    pub fn leave(&mut self) {
-        self.left = (self.now, self.chosen);
-        self.try_next();
-    }
-
-    /// The way by this port is not better than that which was left.
-    pub fn try_next(&mut self) {
-        self.chosen = true;
-        self.try_other();
-    }
-
-    /// No way was better than that which was left.
-    pub const fn go_back(&mut self) {
-        (self.now, self.chosen) = self.left;
-        self.mis_steered = None;
-    }
-
     /// Our own from now on. True if it was not.
     pub fn become_own(&mut self) -> bool {
         let other = self.now != self.own;
         self.now = self.own;
-        self.chosen = false;
-        self.left = (self.own, false);
         self.mis_steered = None;
         other
     }
@@ -146,7 +113,7 @@ mod tests {
             let mut seen = std::collections::HashSet::new();
             let mut port = SourcePort::new(own);
             while seen.insert(port.get()) {
-                port.try_next();
+                port.try_other();
             }
             // Our own is tried at the start only.
             let all = usize::from(PORTS.end() - PORTS.start());
@@ -182,22 +149,5 @@ mod tests {
         }
         assert_eq!(changes, TRIES + 1);
         assert!(!port.mis_steered(now + PAUSE_NS - 1, now));
-    }
-
-    #[test]
-    fn a_search_in_vain_ends_where_it_began() {
-        let mut port = SourcePort::new(7_000);
-        port.leave();
-        assert!(port.is_chosen() && port.get() != 7_000);
-        port.try_next();
-        port.go_back();
-        assert!(!port.is_chosen() && port.get() == 7_000);
-        // One that was better is where the next search begins.
-        port.leave();
-        let better = port.get();
-        port.leave();
-        assert_ne!(port.get(), better);
-        port.go_back();
-        assert!(port.is_chosen() && port.get() == better);
     }
 }

@@ -59,8 +59,6 @@ pub(super) struct RouteCache {
     changes: Changes,
     news_at: u64,
     known: HashMap<LinkAddress, Way>,
-    /// How many of them have a source port chosen because of congestion.
-    chosen: usize,
     /// The last one that was asked for, as most packets go there: its headers,
     /// and until when that answer holds.
     last: Option<(LinkAddress, Template, u64)>,
@@ -74,7 +72,6 @@ impl RouteCache {
             changes: Changes::open()?,
             news_at: 0,
             known: HashMap::new(),
-            chosen: 0,
             last: None,
         })
     }
@@ -142,32 +139,18 @@ impl RouteCache {
         let Some(way) = self.known.get_mut(to) else {
             return false;
         };
-        let before = way.from.is_chosen();
         let changed = change(&mut way.from);
         if changed {
             // The kernel is asked for the rest again.
             way.ask_at = 0;
             self.last = None;
         }
-        match (before, way.from.is_chosen()) {
-            (false, true) => self.chosen += 1,
-            (true, false) => self.chosen -= 1,
-            _ => {}
-        }
         changed
-    }
-
-    /// Whether packets to an address have a source port that was chosen because
-    /// of congestion.
-    #[inline]
-    pub fn is_chosen(&self, to: &LinkAddress) -> bool {
-        self.chosen > 0 && self.known.get(to).is_some_and(|way| way.from.is_chosen())
     }
 
     fn seek(&mut self, to: &LinkAddress, now: u64) -> Option<(LinkAddress, Template, u64)> {
         if self.known.len() >= WAYS_MAX && !self.known.contains_key(to) {
             self.known.clear();
-            self.chosen = 0;
         }
         let way = self.known.entry(*to).or_insert(Way {
             headers: None,

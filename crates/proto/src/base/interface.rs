@@ -198,10 +198,6 @@ pub enum Event {
         /// Its number.
         message: MessageNo,
     },
-    /// The way that path 0 takes to a peer stays congested: packets by it are
-    /// to leave from another UDP source port from now on, by which networks
-    /// with several ways choose. Only after [`crate::Endpoint::set_reroutes`].
-    Reroute(PeerId, Reroute),
     /// A peer came up, is silent or died.
     Peer(PeerId, PeerEvent),
 }
@@ -210,17 +206,6 @@ pub enum Event {
 pub trait Sources {
     /// Copies `into.len()` bytes of a long message from `offset` on.
     fn read(&self, source: SourceId, offset: u64, into: &mut [u8]);
-}
-
-/// How a path changes its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reroute {
-    /// It leaves the way that it has; that is to be remembered.
-    Leave,
-    /// The present one is no better: another again.
-    Next,
-    /// None was better: back to the one that was left.
-    Return,
 }
 
 /// Why nothing was queued.

@@ -12,6 +12,6 @@ pub use index::FrameIndex;
 pub(crate) use index::{ConnIndex, LongIndex, PathIndex, indexed};
 pub use interface::{
     DeathReason, Delivery, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
-    Reroute, SendError, SourceId, Sources, Transmit, Verdict,
+    SendError, SourceId, Sources, Transmit, Verdict,
 };
 pub(crate) use list::{Linked, List};

@@ -112,7 +112,6 @@ impl<S: Seal> Endpoint<'_, S> {
         let patience = p.answer_after(self.core.config.probe_slack_ns, 0);
         let overdue = now.saturating_sub(patience);
         let (acked_to, usual) = (p.acked_to, p.rtt.smoothed().unwrap_or(0));
-        let rerouting = p.rerouting;
         let mut again = false;
         for number in from..=largest {
             let bit = number.wrapping_sub(base);
@@ -125,11 +124,9 @@ impl<S: Seal> Endpoint<'_, S> {
             match (arrived, slot) {
                 (true, SLOT_LOST) => {
                     *p.slot(number) = SLOT_ACKED;
-                    if rerouting.same_way(number, acked_to.saturating_sub(1)) {
-                        let overtaken_by = acked_to.saturating_sub(number + 1);
-                        p.reordering
-                            .given_up_too_early(overtaken_by, patience.saturating_sub(usual));
-                    }
+                    let overtaken_by = acked_to.saturating_sub(number + 1);
+                    p.reordering
+                        .given_up_too_early(overtaken_by, patience.saturating_sub(usual));
                     self.core.counters.spurious += 1;
                     sample.spurious_packets += 1;
                     self.spare_copies(now, path, number, &mut sample);
@@ -156,7 +153,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     *p.slot(number) = SLOT_ACKED;
                     let took = now.saturating_sub(self.meta[frame].sent_at);
                     p.reordering.took(took);
-                    if number < acked_to && !refuses && rerouting.same_way(number, acked_to - 1) {
+                    if number < acked_to && !refuses {
                         p.reordering
                             .came_late(acked_to - number - 1, took.saturating_sub(usual));
                     }
@@ -170,7 +167,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 // The largest itself is missing only if it was refused.
                 (false, frame)
                     if frame < SLOT_FRAMES
-                        && (number + reorder < largest && rerouting.same_way(number, largest)
+                        && (number + reorder < largest
                             || number == largest
                             || self.meta[frame].sent_at < overdue) =>
                 {
@@ -184,7 +181,6 @@ impl<S: Seal> Endpoint<'_, S> {
             self.go_on_finished(now, conn);
         }
         self.after_ack(now, path, ack, largest, &mut sample, again);
-        self.watch_way(now, path, largest, &sample);
     }
 
     /// Draws the conclusions from what an acknowledgement told. `again`: a

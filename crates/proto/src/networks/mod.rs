@@ -12,7 +12,6 @@
 //! without an answer while another path's do not: what it carried goes on
 //! elsewhere, and it is tried now and then.
 
-mod reroute;
 mod sizes;
 mod striping;
 

@@ -7,7 +7,6 @@ mod inflow;
 mod mtu;
 mod received;
 mod reordering;
-mod rerouting;
 
 use crate::base::{ConnIndex, FrameIndex, NetAddress, PathIndex, WINDOW_SPAN, indexed};
 use crate::congestion::{Congestion, Mode, Pacer, Rtt};
@@ -16,8 +15,6 @@ use inflow::Inflow;
 use mtu::Mtu;
 pub(crate) use received::DELAY_UNIT_NS;
 use reordering::Reordering;
-use rerouting::Rerouting;
-pub(crate) use rerouting::Sight;
 
 /// In a slot of the send window: nothing to resend under this number.
 pub(crate) const SLOT_NOTHING: FrameIndex = FrameIndex::NONE;
@@ -95,7 +92,6 @@ pub struct Path {
     pub(crate) congestion: Congestion,
     pub(crate) pacer: Pacer,
     /// Which way it takes, and whether another would be better.
-    pub(crate) rerouting: Rerouting,
     pub(crate) ce_seen: u32,
     pub(crate) backoff: u8,
     /// Pings that leave before the next probe.
@@ -167,7 +163,6 @@ impl Default for Path {
             rtt: Rtt::new(),
             congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
             pacer: Pacer::new(),
-            rerouting: Rerouting::NONE,
             ce_seen: 0,
             backoff: 0,
             asks: 0,

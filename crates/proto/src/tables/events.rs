@@ -6,8 +6,7 @@
 
 use crate::base::{DeathReason, Event, FLOWS_MAX, List, LongIndex, PeerEvent, PeerId};
 
-/// Refused messages and congested ways that can wait to be told of: as many as
-/// one packet brings.
+/// Refused messages that can wait to be reported: as many as one packet brings.
 const QUEUE: usize = 2 * FLOWS_MAX;
 
 /// Events that wait. Plain data.

@@ -101,8 +101,8 @@ pub struct Counters {
     pub probes_sent: u64,
     /// Paths that did not answer while others did.
     pub paths_given_up: u64,
-    /// How often a path took another way because the one that it had stayed
-    /// congested.
+    /// Always 0, for programs that read it: paths were moved to other routes of
+    /// equal cost once.
     pub rerouted: u64,
     /// Chunks cut in two that had been sent, or counted, as one: the receiver
     /// counts both parts.
@@ -202,8 +202,6 @@ pub struct Core {
     pub(crate) events: Events,
     /// Some held chunk may be taken: [`crate::Endpoint::resume`] hands it out.
     pub(crate) resumable: bool,
-    /// The link can change the way of a path.
-    pub(crate) reroutes: bool,
     pub(crate) counters: Counters,
     pub(crate) closing: bool,
     /// Peers with `close_owed`.
@@ -287,7 +285,6 @@ impl Default for Core {
             pending_next: 0,
             events: Events::NONE,
             resumable: false,
-            reroutes: false,
             counters: Counters::default(),
             closing: false,
             closes_owed: 0,

@@ -72,7 +72,6 @@ impl Log {
                 Event::Released(source, outcome) => self.released.push((source, outcome)),
                 Event::Refused { message, .. } => self.refused.push(message),
                 Event::Peer(_, event) => self.events.push(event),
-                Event::Reroute(..) => panic!("nothing is rerouted here"),
             }
         }
     }

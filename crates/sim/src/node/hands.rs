@@ -3,11 +3,11 @@
 
 use portolan_proto::{
     DeathReason, Delivery, Endpoint, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId,
-    Release, Reroute, Rx, SendError, SourceId, Sources, Spare, Verdict,
+    Release, Rx, SendError, SourceId, Sources, Spare, Verdict,
 };
 use portolan_wire::{MessageNo, Priority};
 
-use super::{App, Want, World, change_port};
+use super::{App, Want, World};
 use crate::content;
 use crate::ledger::{MessageId, Planned};
 use crate::net::Arrival;
@@ -264,7 +264,6 @@ impl Hands<'_> {
                     message,
                 } => self.refused(peer, priority, flow, message),
                 Event::Peer(peer, event) => self.peer_event(peer, event),
-                Event::Reroute(peer, how) => self.reroute(peer, how),
             }
         }
     }
@@ -314,14 +313,5 @@ impl Hands<'_> {
         );
         let closed = reason == DeathReason::Closed;
         self.world.ledger.peer_dead(self.app.life, peer, closed);
-    }
-
-    fn reroute(&mut self, peer: PeerId, how: Reroute) {
-        let (node, peer) = (self.app.node, self.app.node_of[peer.0 as usize]);
-        let now = self.world.now;
-        self.world
-            .trace
-            .note(now, node, || format!("another way to {peer}: {how:?}"));
-        change_port(self.world.net.port_mut(node, peer), how);
     }
 }

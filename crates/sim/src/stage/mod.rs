@@ -100,7 +100,6 @@ impl Stage {
         net.up.fill(plan.pipe);
         net.down.fill(plan.pipe);
         net.inbox_max = plan.inbox;
-        net.set_ways(&plan.ways);
         for place in 0..net.nodes() {
             *net.steering_mut(place) = plan.steering;
         }
@@ -197,7 +196,6 @@ impl Stage {
             rank,
             ranks: self.plan.hosts.len(),
             networks: self.plan.networks,
-            has_ways: !self.plan.ways.is_empty(),
             full_ppm: self.plan.full_ppm,
             rng: self.rng.fork(mix(life as u64)),
             trace: self.trace,

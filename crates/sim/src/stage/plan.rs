@@ -76,8 +76,6 @@ pub struct Plan {
     pub faults: Faults,
     /// Cable of each rank, both directions.
     pub pipe: Pipe,
-    /// Ways of equal cost; none: one switch.
-    pub ways: Vec<Pipe>,
     /// How packets come to a rank.
     pub steering: Steering,
     /// Packets that a rank has not taken, at most.
@@ -155,7 +153,7 @@ impl Plan {
         let kills = if r.one_in(2) { 0 } else { r.between(1, 3) } as u32;
         let networks = if r.one_in(4) { 2 } else { 1 };
         let rate = r.pick(&[100_000_000, 1_000_000_000]);
-        let ways = if networks == 1 && r.one_in(6) { 2 } else { 0 };
+        let kernel_too = networks == 1 && r.one_in(6);
         let little = Push {
             whole: 500,
             first: 80,
@@ -179,10 +177,9 @@ impl Plan {
             } else {
                 Pipe::new(rate, r.pick(&[6_400, 64_000])).marking(r.pick(&[4_000, u64::MAX]))
             },
-            ways: (0..ways)
-                .map(|_| Pipe::new(rate, 64_000).shared(r.pick(&[0, rate / 2, rate / 10 * 9])))
-                .collect(),
-            steering: if ways > 0 {
+            steering: if kernel_too {
+                // Two draws of what is no more: the seeds' later ones stay.
+                let _ = [r.below(3), r.below(3)];
                 Steering {
                     queues: 1,
                     strays: 200_000,
