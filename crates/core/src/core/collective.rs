@@ -278,12 +278,9 @@ impl Core {
         round: usize,
         epoch: Epoch,
     ) -> Option<Result<(), (u32, Death)>> {
-        if self.barriers.has(group.id(), round, epoch) {
-            return Some(Ok(()));
-        }
-        if let Some(rank) = self.barriers.failed(group.id(), epoch) {
-            let why = self.lanes.dead(rank).unwrap_or(Death::Closed);
-            return Some(Err((rank, why)));
+        if let Some(outcome) = self.barriers.outcome(group.id(), round, epoch) {
+            let why = |rank| self.lanes.dead(rank).unwrap_or(Death::Closed);
+            return Some(outcome.map_err(|rank| (rank, why(rank))));
         }
         let returns = &self.lanes.returns;
         if returns.turn_of(group.ranks()) > epoch.turn {

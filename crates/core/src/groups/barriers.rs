@@ -1,6 +1,6 @@
 //! Which members have come to which barrier.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Rounds of a barrier, at most; a message of this round or beyond says nothing.
 pub const ROUNDS: usize = 32;
@@ -34,14 +34,15 @@ impl Barrier {
     }
 }
 
-/// Barriers under way, by group.
+/// Barriers under way, by group. A process has few groups, and looks here in each pass of
+/// a barrier.
 #[derive(Default)]
-pub struct Barriers(HashMap<u64, Barrier>);
+pub struct Barriers(BTreeMap<u64, Barrier>);
 
 impl Barriers {
     /// What is known of a group's turn; none if that is over.
     fn get(&mut self, group: u64, turn: u32) -> Option<&mut Barrier> {
-        let b = self.0.entry(group).or_insert(Barrier::of(turn));
+        let b = self.0.entry(group).or_insert_with(|| Barrier::of(turn));
         if b.epoch.turn < turn {
             *b = Barrier::of(turn);
         }
@@ -60,16 +61,16 @@ impl Barriers {
         }
     }
 
-    /// Whether the message of a round has come.
-    pub fn has(&mut self, group: u64, round: usize, epoch: Epoch) -> bool {
-        self.get(group, epoch.turn)
-            .is_some_and(|b| b.arrived[round].wrapping_sub(epoch.count) as i32 >= 0)
-    }
-
-    /// Who is dead, if that is why an epoch cannot end.
-    pub fn failed(&mut self, group: u64, epoch: Epoch) -> Option<u32> {
-        let (failed, rank) = self.get(group, epoch.turn)?.failed?;
-        (failed.wrapping_sub(epoch.count) as i32 >= 0).then_some(rank)
+    /// `Ok` if the message of a round has arrived, the dead rank if the epoch cannot end for
+    /// that reason, `None` as long as neither is known.
+    pub fn outcome(&mut self, group: u64, round: usize, epoch: Epoch) -> Option<Result<(), u32>> {
+        let b = self.get(group, epoch.turn)?;
+        let reached = |count: u32| count.wrapping_sub(epoch.count) as i32 >= 0;
+        if reached(b.arrived[round]) {
+            return Some(Ok(()));
+        }
+        let failed = b.failed.filter(|(count, _)| reached(*count));
+        failed.map(|(_, rank)| Err(rank))
     }
 
     pub fn fail(&mut self, group: u64, epoch: Epoch, rank: u32) {

@@ -131,6 +131,8 @@ impl Space {
         s.begin();
         // Set when looking has found nothing.
         let mut yields_until = None;
+        // When the last yield ended, if no pass since then has moved anything.
+        let mut yielded_at = None;
         let mut idle = 0_u32;
         let mut passes = 0_u32;
         loop {
@@ -150,7 +152,7 @@ impl Space {
                     s.rethrow();
                 }
                 idle = 0;
-                yields_until = None;
+                (yields_until, yielded_at) = (None, None);
                 if self.inner.threads == Threads::Multiple {
                     s = self.turn(s)?;
                 }
@@ -168,7 +170,7 @@ impl Space {
                 }
                 continue;
             }
-            let now = now_ns();
+            let now = yielded_at.take().unwrap_or_else(now_ns);
             if s.waiting.call == Call::None {
                 s.waiting = Waiting { since: now, ..why };
             }
@@ -180,9 +182,11 @@ impl Space {
             if now < *yields_until.get_or_insert_with(|| s.backoff.yields_until(now)) {
                 s = self.turn(s)?;
                 std::thread::yield_now();
-                if !s.backoff.yielded(now, now_ns()) {
+                let after = now_ns();
+                if !s.backoff.yielded(now, after) {
                     yields_until = Some(0);
                 }
+                yielded_at = Some(after);
                 continue;
             }
             // A poll may have changed since its last look.
