@@ -1,7 +1,34 @@
 # To be sourced. What ran and what failed, in the file that PORTOLAN_TEST_RESULTS
 # names. Its lines have the step, the program, its exit code, how many of its
-# tests passed, and which failed.
+# tests passed, and which failed. And how long steps, programs and tests took, in the
+# file that PORTOLAN_TEST_TIMES names: which of these it is, seconds, its name.
 # shellcheck shell=bash
+
+# `took KIND BEGAN NAME` adds the time since BEGAN (EPOCHREALTIME, us precision).
+took() {
+    [ -n "${PORTOLAN_TEST_TIMES:-}" ] || return 0
+    awk -v kind="$1" -v from="$2" -v to="$EPOCHREALTIME" -v name="$3" \
+        'BEGIN { printf "%s\t%.1f\t%s\n", kind, to - from, name }' >>"$PORTOLAN_TEST_TIMES"
+}
+
+# `took_each PROGRAM FILE` adds the tests of a program that has said what is in FILE.
+took_each() {
+    [ -n "${PORTOLAN_TEST_TIMES:-}" ] || return 0
+    sed -nE "s/^test (.*) \.\.\. [a-z]+ <([0-9.]+)s>\$/\2\t\1/p" "$2" |
+        awk -F'\t' -v program="$1" '{ printf "test\t%.1f\t%s %s\n", $1, program, $2 }' >>"$PORTOLAN_TEST_TIMES"
+}
+
+# Prints the time of each step, and the slowest programs and tests.
+tell_times() {
+    local kind
+    printf '\n=== how long it took, in seconds\n'
+    awk -F'\t' '$1 == "step" { printf "%8.1f  %s\n", $2, $3 }' "$PORTOLAN_TEST_TIMES"
+    for kind in program test; do
+        printf -- '--- the slowest %ss\n' "$kind"
+        awk -F'\t' -v kind="$kind" '$1 == kind { printf "%8.1f  %s\n", $2, $3 }' "$PORTOLAN_TEST_TIMES" |
+            sort -rn | awk 'NR <= 20'
+    done
+}
 
 # `note PROGRAM CODE FILE` adds the line of a program that has said what is in FILE.
 note() {
@@ -21,13 +48,14 @@ note() {
 # `part SECONDS NAME COMMAND...` runs a step, bounded, and notes what came of
 # it. Those after it run all the same.
 part() {
-    local seconds=$1 code said noted
+    local seconds=$1 code said noted began=$EPOCHREALTIME
     export PORTOLAN_TEST_STEP=$2
     shift 2
     printf '\n=== %s\n' "$PORTOLAN_TEST_STEP"
     said=$(mktemp)
     bounded "$seconds" "$PORTOLAN_TEST_STEP" "$@" 2>&1 | tee "$said"
     code=${PIPESTATUS[0]}
+    took step "$began" "$PORTOLAN_TEST_STEP"
     # Programs that cargo ran by program.sh have noted themselves.
     noted=$(awk -F'\t' -v part="$PORTOLAN_TEST_STEP" -v code="$code" \
         '$1 == part && (code == 0 || $3 != 0 && code != 124)' "$PORTOLAN_TEST_RESULTS")

@@ -16,7 +16,9 @@ target=${CARGO_TARGET_DIR:-target}
 compile=1800 test=5400 long=600
 began=$(date +%s)
 PORTOLAN_TEST_RESULTS=$(mktemp)
-export PORTOLAN_TEST_RESULTS
+PORTOLAN_TEST_TIMES=$(realpath -m "$target/test-times.tsv")
+export PORTOLAN_TEST_RESULTS PORTOLAN_TEST_TIMES
+mkdir -p "$target" && : >"$PORTOLAN_TEST_TIMES"
 trap 'rm -f "$PORTOLAN_TEST_RESULTS" "$PORTOLAN_TEST_RESULTS".*' EXIT
 with_runner=(--config "target.'cfg(unix)'.runner = '$PWD/scripts/program.sh'")
 missing=()
@@ -86,6 +88,7 @@ else
     part 60 "nothing is left behind" nothing_is_left
 fi
 
+tell_times
 tell_results
 code=$?
 printf '\n'

@@ -113,6 +113,7 @@ fn all_programs_run_and_what_failed_is_listed_at_the_end() {
     let output = bash(&format!(
         "source scripts/bounded.sh; source scripts/results.sh
          export PORTOLAN_TEST_RESULTS={at}/results PORTOLAN_TEST_SECONDS=5 CARGO_PKG_NAME=crate
+         export PORTOLAN_TEST_TIMES={at}/times
          touch {at}/results
          like_cargo() {{
              local code=0 name
@@ -126,8 +127,13 @@ fn all_programs_run_and_what_failed_is_listed_at_the_end() {
          part 600 third sh -c 'echo \"test result: ok. 7 passed; 0 failed;\"'
          tell_results"
     ));
+    let times = fs::read_to_string(folder.join("times")).unwrap();
     fs::remove_dir_all(&folder).unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let kind = |line: &str| line.split('\t').next().map(str::to_owned);
+    let kinds: Vec<_> = times.lines().filter_map(kind).collect();
+    let first = ["program", "program", "program", "program", "step"];
+    assert_eq!(kinds, [&first[..], &["step"; 2]].concat(), "{times}");
     assert_eq!(output.status.code(), Some(1), "{said}");
     let (_, end) = said.split_once("=== what ran\n").unwrap();
     let expected = "\
