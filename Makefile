@@ -65,8 +65,9 @@ check: ## Runs the tests that need neither root nor Debian packages: Rust and a 
 test: deps test-deps lint build ## Runs all tests. Those that need root run as root.
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/test.sh
 
-lint: deps headers deny ## Formatting, clippy, licences, headers, names.
+lint: deps headers deny ## Formatting, clippy, licences, headers, names, messages of commits.
 	scripts/words.sh
+	scripts/commits.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
