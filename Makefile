@@ -15,7 +15,7 @@ TEST_PACKAGES := chromium cmake gfortran hpcc libfabric-bin libfabric-dev libmpi
 # What `make deb` needs.
 DEB_PACKAGES := debhelper dpkg-dev lintian
 
-.PHONY: all build install uninstall deb deb-deps demo check test test-kernels lint deny headers size instructions fuzz sanitize soak deps test-deps clean help
+.PHONY: all build examples install uninstall deb deb-deps demo check test test-kernels lint deny headers size instructions fuzz sanitize soak deps test-deps clean help demo-programs
 
 all: build
 
@@ -34,12 +34,23 @@ deps: ## Installs the Debian packages that building needs, if missing.
 test-deps: ## Installs the Debian packages that testing needs too, if missing.
 	@$(call install_missing,$(TEST_PACKAGES) $(DEB_PACKAGES))
 
-build: deps ## Builds target/release/portolan, the libraries and the examples.
-	$(CARGO) build --release --locked --workspace --bins --lib --examples
+build: deps ## Builds target/release/portolan, the libraries and the provider of libfabric.
+	$(CARGO) build --release --locked -p portolan-cli -p portolan-library -p portolan-ofi
 	$(MAKE) --no-print-directory -C crates/library TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C crates/ofi TARGET=$(abspath $(TARGET))
+
+examples: build ## Builds the examples in target/release/examples.
+	$(call rust_examples,-p portolan-bsp,$(basename $(notdir $(wildcard examples/rust/*.rs))))
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C examples/bsp TARGET=$(abspath $(TARGET))
+
+# $(call rust_examples,PACKAGES,NAMES): in a profile that does not optimize across crates,
+# which takes a minute for each program.
+define rust_examples
+$(CARGO) build --profile examples --locked -p portolan $(1) $(addprefix --example ,$(2))
+@mkdir -p $(RELEASE)/examples
+@ln -f $(addprefix $(TARGET)/examples/examples/,$(2)) $(RELEASE)/examples/
+endef
 
 install: ## Installs command, libraries, headers, man pages, documents and examples under PREFIX (/usr/local), which must be built.
 	@$(INSTALLER) install
@@ -56,13 +67,16 @@ deb: build deb-deps ## Builds Debian packages in target/deb, without the network
 deb-deps:
 	@$(call install_missing,$(DEB_PACKAGES))
 
-demo: build ## Shows in a minute what gets faster, what survives, and how long a message takes.
+demo: demo-programs ## Shows in a minute what gets faster, what survives, and how long a message takes.
 	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))
+
+demo-programs: build
+	$(call rust_examples,,heat samplesort steps)
 
 check: ## Runs the tests that need neither root nor Debian packages: Rust and a C compiler will do.
 	scripts/test.sh check
 
-test: deps test-deps lint build ## Runs all tests. Those that need root run as root.
+test: deps test-deps lint demo-programs ## Runs all tests. Those that need root run as root.
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/test.sh
 
 lint: deps headers deny ## Formatting, clippy, licences, headers, names, messages of commits.
@@ -95,7 +109,8 @@ deny: $(TOOLS)/bin/cargo-deny
 	  if grep -qE '^error\[(vulnerability|unmaintained|unsound|yanked|notice)' $(TARGET)/advisories.log; then cat $(TARGET)/advisories.log; exit 1; fi; \
 	  echo "*** ADVISORIES DID NOT RUN: their database cannot be reached from here ***"; }
 
-instructions: build ## Counts instructions of one send and receipt (callgrind), against the golden file.
+instructions: deps ## Counts instructions of one send and receipt (callgrind), against the golden file.
+	$(CARGO) build --release --locked -p portolan-engine --example instructions
 	scripts/instructions.sh $(abspath $(RELEASE))
 
 fuzz: ## Fuzzes packets, protocol, matcher, exchange, and what agents and services are told (nightly, cargo-fuzz).
@@ -105,6 +120,7 @@ sanitize: ## Address sanitizer over rings, links and the C interface (nightly).
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/sanitize.sh
 
 soak: build ## 1,000 jobs, as many of an MPI, and 2,000 processes without a launcher, a third of them hit by a kill; 500 kills over host ports; 20 cut networks; MTUs that dip; stopped launchers; 100,000 simulator seeds.
+	$(CARGO) build --release --locked -p portolan-cli -p portolan --example ring --example stream --example together
 	scripts/soak-jobs.sh $(abspath $(RELEASE))
 	scripts/soak-kills.sh $(abspath $(RELEASE))
 	scripts/soak-cuts.sh $(abspath $(RELEASE))
