@@ -1,10 +1,10 @@
-//! Indices of the tables: each type of them is for one table.
+//! Indices of the tables: one type for each table.
 
 use super::list::List;
 
-/// What an entry of a table is found by.
+/// Index of an entry in a table.
 pub(crate) trait TableIndex: Copy + Default + PartialEq {
-    /// No entry, as by default.
+    /// No entry; the default.
     const NONE: Self;
 
     /// The entry's place in its table.
@@ -21,7 +21,7 @@ macro_rules! index {
         impl $name {
             pub(crate) const NONE: Self = Self(u32::MAX);
 
-            /// Of the entry at a place, below 2^32.
+            /// Index of the entry at `place`, below 2^32.
             #[inline]
             pub(crate) const fn new(place: usize) -> Self {
                 Self(place as u32)
@@ -40,7 +40,7 @@ macro_rules! index {
                 !self.is_none()
             }
 
-            /// Whether there is none.
+            /// Whether there is no entry.
             #[inline]
             pub(crate) const fn is_none(self) -> bool {
                 self.0 == Self::NONE.0
@@ -89,7 +89,7 @@ index! {
 }
 
 impl ConnIndex {
-    /// Path 0 of the connection: it has the same place in its table.
+    /// Path 0 of the connection, at the same place in its own table.
     #[inline]
     pub(crate) const fn first_path(self) -> PathIndex {
         PathIndex(self.0)
@@ -97,7 +97,7 @@ impl ConnIndex {
 }
 
 impl FrameIndex {
-    /// No frame either, but what says something else, below 8.
+    /// A value that is no frame; `what` is 1 to 8 and tells several of them apart.
     pub(crate) const fn beyond(what: u32) -> Self {
         Self(u32::MAX - what)
     }
@@ -115,7 +115,7 @@ impl List<FrameIndex> {
     }
 }
 
-/// Lets a table be indexed by its own type of index alone.
+/// Makes a table indexable by its own index type only.
 macro_rules! indexed {
     ($entry:ty, $index:ty) => {
         impl core::ops::Index<$index> for [$entry] {

@@ -1,10 +1,10 @@
-//! What passes between the protocol and its caller.
+//! Types of the interface between the protocol and its caller.
 
 use super::FrameIndex;
 use super::index::TableIndex;
 use portolan_wire::{MessageNo, Priority};
 
-/// A peer's index in the endpoint's tables. Stays valid until the endpoint closes.
+/// A peer's index in the endpoint's tables. Valid until [`crate::Endpoint::free_peer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
@@ -12,7 +12,7 @@ impl PeerId {
     /// No peer.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
-    /// Of the peer at a place in the tables.
+    /// Id of the peer at `place` in the tables.
     #[inline]
     pub(crate) const fn new(place: usize) -> Self {
         Self(place as u32)
@@ -46,7 +46,7 @@ impl core::fmt::Display for PeerId {
     }
 }
 
-/// Names a long message's memory to the caller; the protocol only repeats it.
+/// The caller's name for a long message's memory; opaque to the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SourceId(pub u64);
 
@@ -59,14 +59,14 @@ pub struct NetAddress {
     pub port: u16,
 }
 
-/// Who has sent a packet that was taken.
+/// Sender of a packet that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The peer.
     pub peer: PeerId,
-    /// The path that it came by.
+    /// Path by which the packet came.
     pub path: u8,
-    /// It says that packets of ours come to it on path 0 by a detour.
+    /// The packet says that ours reach the peer on path 0 by a detour.
     pub detour: bool,
 }
 
@@ -81,11 +81,11 @@ pub struct Message<'a> {
     pub port: u16,
     /// At most [`portolan_wire::ARGS_MAX`] words.
     pub args: &'a [u64],
-    /// The bytes; copied before the call returns.
+    /// Payload; copied before the call returns.
     pub payload: &'a [u8],
 }
 
-/// When the memory of a long message is given back.
+/// When the memory of a long message is released to the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Release {
     /// As soon as its last byte was copied into a frame.
@@ -98,10 +98,10 @@ pub enum Release {
 /// How a long message ended for its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// As its [`Release`] said.
+    /// Released as its [`Release`] says.
     #[default]
     Done,
-    /// The peer died first; what it got is unknown.
+    /// The peer died first; how much it received is unknown.
     PeerDead,
 }
 
@@ -121,68 +121,69 @@ pub struct Delivery<'a> {
     pub flow: u16,
     /// Number within (sender, receiver, priority, flow).
     pub message: MessageNo,
-    /// The port that it is for.
+    /// Destination port.
     pub port: u16,
     /// Argument words, 8 bytes each, little-endian; only in the first part.
     pub args: &'a [u8],
     /// Payload bytes of the whole message.
     pub total: u64,
-    /// Where `payload` belongs.
+    /// Offset of `payload` in the message, bytes.
     pub offset: u64,
-    /// The bytes.
+    /// Payload bytes of this part.
     pub payload: &'a [u8],
-    /// With this part every byte of the message has been handed over.
+    /// This part completes the message.
     pub last: bool,
-    /// What the answer to the first part had in [`Verdict::Take`]; 0 in the
-    /// first part.
+    /// Value of [`Verdict::Take`] in the answer to the first part; 0 in the first part.
     pub cookie: u64,
 }
 
-/// What the receiver does with the first part of a message. Further parts
-/// must be taken.
+/// The receiver's answer to the first part of a message. Further parts must be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Taken; the value comes back as [`Delivery::cookie`] with further parts.
     Take(u64),
-    /// Not now: the protocol holds it (and what follows in its flow) and
-    /// offers it again on [`crate::Endpoint::resume`]. The sender runs out of credit.
+    /// Not now: the protocol holds the message (and those after it in its flow)
+    /// and offers it again on [`crate::Endpoint::resume`]. The sender runs out
+    /// of credit.
     NotNow,
-    /// Never: the sender is told that the message was refused.
+    /// Never: the sender receives [`Event::Refused`].
     Refuse,
 }
 
 /// Why a peer is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeathReason {
-    /// It closed its endpoint, or did not answer our own close.
+    /// The peer closed its endpoint, or did not answer our own close.
     Closed,
-    /// It did not answer while an operation waited for it.
+    /// No answer while an operation waited for the peer.
     Silent,
-    /// It never answered a connect packet.
+    /// No answer to any connect packet.
     NoAnswer,
-    /// Another life of it spoke up.
+    /// A new life of the peer began.
     Restarted,
-    /// The caller said so ([`crate::Endpoint::peer_died`]), or has removed it.
+    /// The caller reported the death ([`crate::Endpoint::peer_died`]), or
+    /// removed the peer.
     Told,
-    /// It has removed us, and lives.
+    /// The peer removed this endpoint, and lives.
     Removed,
 }
 
-/// What happens to a peer.
+/// Events of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerEvent {
-    /// It has introduced itself: nothing of it is taken before
+    /// The peer introduced itself: nothing of it is accepted before
     /// [`crate::Endpoint::welcome`].
     Come,
     /// Connected: keys and limits are known.
     Up,
-    /// No answer for a while, still being tried; once each silence.
+    /// No answer for [`crate::Config::silence_ns`], connecting goes on; once
+    /// each silence.
     Waiting,
     /// Dead. Everything unacknowledged was delivered at most once.
     Dead(DeathReason),
 }
 
-/// What has happened, for [`crate::Endpoint::poll_event`].
+/// Events that [`crate::Endpoint::poll_event`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A long message's memory is the caller's again.
@@ -193,12 +194,12 @@ pub enum Event {
         peer: PeerId,
         /// Priority of the message.
         priority: Priority,
-        /// Its flow.
+        /// Flow of the message.
         flow: u16,
-        /// Its number.
+        /// Number of the message.
         message: MessageNo,
     },
-    /// A peer came up, is silent or died.
+    /// A peer introduced itself, came up, is silent or died.
     Peer(PeerId, PeerEvent),
 }
 
@@ -213,9 +214,9 @@ pub trait Sources {
 pub enum SendError {
     /// No credit, window or frame now: make progress, try again.
     NoCredit,
-    /// The peer is dead; final for this life of it.
+    /// The peer is dead, final for this life of it; or this endpoint closes.
     PeerDead,
-    /// Flow number at or above what both sides keep.
+    /// Flow number at or above [`crate::Config::flows`].
     BadFlow,
     /// More argument words than [`portolan_wire::ARGS_MAX`].
     TooManyArgs,
@@ -228,24 +229,24 @@ pub enum SendError {
 /// A packet that is ready to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Where to.
+    /// Destination address.
     pub to: NetAddress,
-    /// Which peer.
+    /// Destination peer.
     pub peer: PeerId,
-    /// By which path.
+    /// Number of the path.
     pub path: u8,
-    /// By which of this endpoint's networks, as [`crate::Endpoint::set_network`]
-    /// numbers them.
+    /// Network of this endpoint to send on, as numbered by
+    /// [`crate::Endpoint::set_network`].
     pub network: u8,
-    /// Frame that holds it.
+    /// Frame that holds the packet.
     pub frame: FrameIndex,
-    /// Start within all frames' bytes.
+    /// Start in the bytes of all frames.
     pub start: usize,
     /// Length, bytes.
     pub len: usize,
-    /// Mark it as ECN-capable.
+    /// Mark the packet as ECN-capable.
     pub ecn: bool,
-    /// It may tell the peer a connection number that it did not have: see
+    /// The packet may offer the peer a new connection number: see
     /// [`crate::Endpoint::connection_numbers`].
     pub connect: bool,
 }

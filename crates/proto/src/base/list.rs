@@ -2,7 +2,7 @@
 
 use super::index::TableIndex;
 
-/// Things that can stand in a [`List`].
+/// Entries of a table that a [`List`] can link.
 pub(crate) trait Linked {
     type Index: TableIndex;
 
@@ -53,7 +53,7 @@ impl<I: TableIndex> List<I> {
         Some(i)
     }
 
-    /// Puts `i` behind `before`, which is in the list.
+    /// Inserts `i` after `before`, which is in the list.
     pub fn insert_after<T: Linked<Index = I>>(&mut self, all: &mut [T], before: I, i: I) {
         let next = *all[before.index()].next();
         *all[i.index()].next() = next;
@@ -63,7 +63,7 @@ impl<I: TableIndex> List<I> {
         }
     }
 
-    /// Takes `i` out, wherever it stands; says whether it was there.
+    /// Removes `i`, wherever it stands; returns whether it was there.
     pub fn remove<T: Linked<Index = I>>(&mut self, all: &mut [T], i: I) -> bool {
         if self.head == i {
             self.pop_front(all);

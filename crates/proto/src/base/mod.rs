@@ -1,5 +1,5 @@
-//! What every other folder uses: settings, what passes between the protocol
-//! and its caller, indices of the tables, and lists of them.
+//! What every other folder uses: settings, types of the interface to the
+//! caller, indices of the tables, and lists of them.
 
 mod config;
 mod index;

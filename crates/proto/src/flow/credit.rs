@@ -1,4 +1,4 @@
-//! What a peer may send: chunks by our pool, packets by our receive buffer.
+//! Limits of what a peer may send: chunks by our pool, packets by our receive buffer.
 
 use portolan_seal::Seal;
 
@@ -6,11 +6,11 @@ use crate::base::{ConnIndex, PathIndex, WINDOW_SPAN};
 use crate::endpoint::Endpoint;
 use crate::tables::Listed;
 
-/// A peer that sent no data for this long does not share the receive buffer, ns.
+/// Time without data after which a peer has no share of the receive buffer, ns.
 const SENDER_QUIET_NS: u64 = 10_000_000;
-/// How often the sharing peers are counted, ns.
+/// Interval at which the current senders are counted, ns.
 const COUNT_EVERY_NS: u64 = 1_000_000;
-/// Least share of the receive buffer, packets.
+/// Smallest share of the receive buffer, packets.
 const SHARE_MIN: u64 = 2;
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -20,7 +20,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if hold < quarter { hold } else { quarter }
     }
 
-    /// Packets that one of the peers that now send may have on the way to us.
+    /// Packets that each current sender may have in flight to us.
     pub(crate) fn share(&mut self, now: u64) -> u64 {
         if now.saturating_sub(self.core.senders_counted_at) >= COUNT_EVERY_NS {
             let senders = self.conns[..self.core.conns_used as usize]
@@ -38,7 +38,8 @@ impl<S: Seal> Endpoint<'_, S> {
         (all / u64::from(self.core.senders)).clamp(SHARE_MIN, WINDOW_SPAN as u64)
     }
 
-    /// Packets beyond the last that came by a path that may be on the way there.
+    /// Packets beyond the last received on a path that may be in flight. A lone
+    /// sender whose packets come spread over time has twice its share.
     pub(crate) fn room(&mut self, now: u64, path: PathIndex) -> u64 {
         let share = self.share(now);
         let alone = self.core.senders == 1;
@@ -58,8 +59,9 @@ impl<S: Seal> Endpoint<'_, S> {
         taken.map(|t| t.wrapping_add(limit))
     }
 
-    /// So many chunks of the peer were taken for good. Where the peer has used up
-    /// what it was told of, it must hear of the room now.
+    /// Counts `chunks` of the peer as taken for good. New credit is advertised
+    /// now if at most half of the limit is left to the peer and at least half
+    /// is new.
     #[inline]
     pub(crate) fn give_credit(&mut self, conn: ConnIndex, priority: usize, chunks: u32) {
         let taken = &mut self.conns[conn].kept.taken[priority];

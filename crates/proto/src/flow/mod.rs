@@ -1,5 +1,4 @@
-//! What flows and peers may send: credit, flows that are stopped, messages
-//! that are refused, and chunks that find no room.
+//! Flow control: credit, stopped flows, refused messages, and chunks that find no room.
 
 mod credit;
 mod receiver_not_ready;

@@ -1,13 +1,13 @@
-//! No room at the receiver: telling, and waiting for it.
+//! Receiver not ready: the receiver reports it, the sender waits.
 //!
-//! Credit bounds what one peer may have held here, but the pool is shared:
-//! many peers together may send more than it holds. A chunk that then comes
-//! before its turn is refused; its packet shows as missing in the bitmap, and
-//! the header's flags say why. Sending it again at once would find no room
-//! again, at every round trip. So the sender keeps what was refused until the
-//! receiver says that there is room, and tries it all once with every probe:
-//! among it may be the very message whose turn it is, which needs no room, and
-//! which what is held waits for.
+//! Credit bounds the chunks of one peer that are held here, but the pool is
+//! shared: many peers together may send more than it holds. A chunk that then
+//! comes before its turn is refused: its packet shows as missing in the bitmap,
+//! and the header's flags say why. A resend at once would find no room again,
+//! every round trip. So the sender keeps refused packets until the receiver
+//! reports room, and resends each once with every probe: one of them may carry
+//! the message whose turn it is, which needs no room, and which the held chunks
+//! wait for.
 
 use portolan_seal::Seal;
 use portolan_wire::Priority;
@@ -16,12 +16,12 @@ use crate::base::{ConnIndex, FrameIndex};
 use crate::endpoint::Endpoint;
 use crate::tables::{CHUNKS_MAX, FrameMeta, Listed};
 
-/// Room is announced once this part of the pool is free for it, so that the
-/// answer is more than one packet.
+/// Divisor: room is reported once this fraction of the pool is free for it, so
+/// that more than one packet follows.
 const ANNOUNCE_PARTS: u32 = 32;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Receiver: a chunk was refused for want of room.
+    /// Receiver: notes that a chunk was refused for want of room.
     pub(crate) fn note_full(&mut self, conn: ConnIndex, priority: Priority) {
         let full = &mut self.conns[conn].full[priority.index()];
         if !core::mem::replace(full, true) {
@@ -30,7 +30,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Receiver: tells those whose chunks were refused once there is room.
+    /// Receiver: once there is room, reports it to peers whose chunks were refused.
     #[inline]
     pub(crate) fn tell_room(&mut self) {
         if self.core.full {
@@ -69,7 +69,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Sender: the peer's latest packet says for what it has no room.
+    /// Sender: takes over the priorities for which the peer's latest packet
+    /// reports no room.
     #[inline]
     pub(crate) fn peer_full(&mut self, now: u64, conn: ConnIndex, full: [bool; 2]) {
         let c = &mut self.conns[conn];
@@ -110,7 +111,7 @@ impl<S: Seal> Endpoint<'_, S> {
         at
     }
 
-    /// Sender: lets all that waits now leave once more.
+    /// Sender: lets each packet that now waits for room leave once.
     pub(crate) fn open_round(&mut self, conn: ConnIndex) {
         let c = &self.conns[conn];
         let (mut at, mut n) = (c.resend.head, 0);
@@ -135,7 +136,8 @@ impl<S: Seal> Endpoint<'_, S> {
         at.is_some()
     }
 
-    /// Sender: the packet that is sent again next; of replies only if so asked.
+    /// Sender: takes the packet to resend next; with `replies`, only packets of
+    /// replies.
     pub(crate) fn pick_again(&mut self, conn: ConnIndex, replies: bool) -> Option<FrameIndex> {
         let c = &mut self.conns[conn];
         let full = c.peer_full;

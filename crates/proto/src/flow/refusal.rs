@@ -1,8 +1,8 @@
-//! Telling a sender that its message was refused: once each, in order.
+//! Reports refused messages to their sender: each once, in order.
 //!
-//! Of each flow one packet with refusals at a time is under way, so they arrive in
-//! order of their messages, and whoever hears them knows a repeat by its number. Until
-//! the next may leave, what follows in the flow is held.
+//! Each flow has at most one packet of refusals in flight, so they arrive in order of their
+//! messages, and the peer knows a repeat by its number. Messages behind a refusal that has yet to
+//! leave are held.
 
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, MessageNo, Priority};
@@ -14,13 +14,13 @@ use crate::tables::{CHUNKS_AT, PeerState};
 
 /// Wait before a refusal that found no frame is tried again, ns.
 const RETRY_NS: u64 = 1_000_000;
-/// Bytes of refusals in one packet: no more of them than the peer has room for events.
+/// Bytes of refusals in one packet: 16 of them, half of what the peer's event queue holds.
 const PACKET_BYTES: u32 = 128;
-/// Longest time that a refusal may be repeated after it was told, ns.
+/// Longest time for which repeats of a refusal are expected, ns.
 const REPEATS_NS_MAX: u64 = 10_000_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// The caller wants a message never: its sender hears of it.
+    /// The caller refused a message for good: queues the report to its sender.
     pub(crate) fn refuse(
         &mut self,
         conn: ConnIndex,
@@ -37,7 +37,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.send_refusal(conn, priority, flow);
     }
 
-    /// Whether a flow must not go on before its refusal has left.
+    /// Whether a flow must wait for its refusal to leave; tries to queue that first.
     pub(crate) fn refusal_blocks(
         &mut self,
         conn: ConnIndex,
@@ -60,7 +60,7 @@ impl<S: Seal> Endpoint<'_, S> {
             message: c.refusals.owed(priority, flow),
         };
         if c.refusals.is_flying(priority, flow) {
-            // The last one may not have left: then this goes with it.
+            // If the packet before has not left, this refusal joins it.
             let frame = c.control.tail;
             if frame.is_some() && self.meta[frame].refuses(priority, flow) {
                 let at = self.frame_at(frame) + CHUNKS_AT;
@@ -86,7 +86,7 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.flow = flow;
     }
 
-    /// Tries again those that found no frame.
+    /// Retries refusals that found no frame.
     pub(crate) fn retry_refusals(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         c.used_at = now;
@@ -111,7 +111,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The peer refused a message of ours.
+    /// Handles the peer's refusal of a message of ours.
     pub(crate) fn handle_refuse(
         &mut self,
         now: u64,
@@ -124,7 +124,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.peers[c.peer].state != PeerState::Up {
             return Took::Yes;
         }
-        // It gives up repeating when it gives us up.
+        // The peer stops repeating when it counts us as dead.
         let until = now.saturating_add(self.core.config.silence_ns.min(REPEATS_NS_MAX));
         c.refusals.repeats_until = until;
         self.arm(until);

@@ -1,15 +1,13 @@
-//! Flows that their receiver has stopped: a flow that nobody takes from must not use
-//! up what all flows of a pair share.
+//! Stopped flows: a flow whose messages are not taken must not use up what all flows of a pair
+//! share.
 //!
-//! The receiver says which flows of a peer are stopped, all of them in one chunk with
-//! a number that counts up. Of these chunks one at a time is under way. The sender
-//! keeps what it has for a stopped flow until a later chunk leaves the flow out.
-//! Whoever has a flow stopped takes what was under way until then, and keeps it.
+//! The receiver names all stopped flows of a peer in one chunk with a serial number; at most one
+//! such chunk is in flight. The sender keeps messages of a stopped flow until a later chunk omits
+//! the flow. The caller that stops a flow takes what was in flight until then, and keeps it.
 //!
-//! Credit for that is given back once the peer has acknowledged the stop: from then on
-//! nothing more of the flow leaves, so what comes of one stop is bounded, for a peer that
-//! does as it is told, by twice the credit of a priority. For more than that no credit
-//! is given until the flow goes on.
+//! Credit for those messages is returned once the peer has acknowledged the stop: from then on
+//! nothing more of the flow leaves. For a peer that obeys, one stop thus admits at most twice the
+//! credit of a priority. Beyond that no credit is returned until the flow goes on.
 
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, Priority};
@@ -20,8 +18,8 @@ use crate::receive::Took;
 use crate::tables::{CHUNKS_MAX, PeerState};
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Tells a peer to send nothing more of a flow, or to go on. What it has sent until
-    /// it hears of that comes nevertheless: the caller takes it.
+    /// Asks a peer to send nothing more of a flow, or to go on. Messages that left before the peer
+    /// learns of it still arrive: the caller takes them.
     pub fn set_stopped(
         &mut self,
         now: u64,
@@ -35,7 +33,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .get(peer.index())
             .map_or(ConnIndex::NONE, |p| p.conn);
         let Some(c) = self.conns.get_mut(conn.index()) else {
-            // Neither side has anything of the other's: nothing was stopped.
+            // Without active state nothing is stopped.
             return;
         };
         let dead = matches!(self.peers[peer].state, PeerState::Dead(_));
@@ -53,7 +51,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.make_ready(conn);
     }
 
-    /// Tells the peer of what has changed, if there is a frame for it.
+    /// Queues a chunk with the present stops, if there is a frame for it.
     #[cold]
     pub(crate) fn tell_stops(&mut self, now: u64, conn: ConnIndex) {
         let (serial, flows) = self.conns[conn].stops.next_chunk();
@@ -64,8 +62,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.conns[conn].stops.queued(serial, flows);
     }
 
-    /// The peer has acknowledged what it was told: of what it stopped for nothing more
-    /// leaves, so what has come of that counts as taken.
+    /// The peer has acknowledged a stopped chunk: of flows that it names nothing more leaves, so
+    /// what has arrived of them counts as taken.
     #[cold]
     pub(crate) fn stops_acked(&mut self, conn: ConnIndex) {
         let fresh = self.conns[conn].stops.acked();
@@ -77,7 +75,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Gives the credit that was not given for some flows.
+    /// Returns the credit that was withheld for some flows.
     fn give_withheld(&mut self, conn: ConnIndex, p: usize, flows: u16) {
         let taken = self.conns[conn].stops.release(p, flows);
         if taken > 0 {
@@ -85,8 +83,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// A chunk of a flow was taken for good: gives credit for it, unless the flow is
-    /// stopped and the peer may not know it yet.
+    /// A chunk of a flow was taken for good: returns its credit, unless the flow is stopped and the
+    /// peer may not know it, or ignores it.
     #[inline]
     pub(crate) fn note_taken(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
         let stops = &self.conns[conn].stops;
@@ -111,7 +109,7 @@ impl<S: Seal> Endpoint<'_, S> {
         true
     }
 
-    /// The peer says which flows it has stopped.
+    /// Takes over the set of flows that the peer has stopped.
     #[cold]
     pub(crate) fn handle_stopped(
         &mut self,
@@ -134,7 +132,7 @@ impl<S: Seal> Endpoint<'_, S> {
             c.waiting_since = c.waiting_since.min(now);
         }
         if !waits && self.flying(conn) == 0 {
-            // It lets us wait: whether it lives is asked from time to time.
+            // The peer makes us wait: keepalives show whether it lives.
             self.conns[conn].waiting_since = u64::MAX;
         }
         if self.conns[conn].stops.are_stopped() {
