@@ -55,7 +55,7 @@
 //! - `connection`: adds and connects peers, derives keys, makes and parks
 //!   active state, ends peers.
 //! - `receive`: opens packets, orders and completes messages, hands them out.
-//! - `networks`: makes further paths and gives them up, chooses among them,
+//! - `networks`: makes further paths, drops failed ones, chooses among them,
 //!   finds packet sizes.
 //! - `flow`: credit, stopped flows, refused messages, receiver not ready.
 //! - `loss`: reads and owes acknowledgements, resends, splits frames that are too big.

@@ -1,4 +1,4 @@
-//! Handing out what has happened.
+//! Events for the caller.
 
 use portolan_seal::Seal;
 
@@ -7,12 +7,11 @@ use crate::base::{Event, LongIndex, PeerEvent, PeerId};
 use crate::tables::Memory;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// What has happened, one thing at a time. To be called until `None` after
-    /// each call that may bring something: with each [`crate::Rx::next`] before
-    /// what that returns is looked at, and after timeouts, sent packets and
-    /// news of a peer from outside.
+    /// Returns the next event. Call until `None` after each call that may bring
+    /// some: after [`crate::Rx::next`], before the part that it returned is
+    /// used, and after timeouts, sent packets and news of a peer from outside.
     ///
-    /// Of a peer that died the memory of long messages is given back first.
+    /// When a peer dies, the memory of long messages to it is released first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.core.events.count == 0 {
@@ -54,18 +53,18 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(Event::Peer(peer, event))
     }
 
-    /// The memory of a long message is the caller's again.
+    /// Queues the event that a long message's memory is the caller's again.
     pub(crate) fn tell_released(&mut self, long: LongIndex) {
         self.core.events.released.push_back(self.longs, long);
         self.core.events.count += 1;
     }
 
-    /// Queues an event that stands in no table; false if too many wait.
+    /// Queues an event that no table carries; returns false if the queue is full.
     pub(crate) fn tell(&mut self, event: Event) -> bool {
         self.core.events.push(event)
     }
 
-    /// Something happened to a peer.
+    /// Queues an event of a peer.
     pub(crate) fn tell_peer(&mut self, peer: PeerId, event: PeerEvent) {
         let mine = &mut self.peers[peer].events;
         let events = &mut self.core.events;
@@ -74,7 +73,7 @@ impl<S: Seal> Endpoint<'_, S> {
         mine.add(event);
     }
 
-    /// Asserts that as many events wait as are counted.
+    /// Asserts that the count of pending events is right.
     pub(crate) fn check_events(&self) {
         let events = &self.core.events;
         let mut count = events.queued();

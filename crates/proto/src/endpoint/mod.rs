@@ -30,7 +30,7 @@ pub struct Endpoint<'m, S: Seal> {
 }
 
 impl<'m, S: Seal> Endpoint<'m, S> {
-    /// Over tables that [`Tables::init`] made, and the seal that goes with them.
+    /// View over tables that [`Tables::init`] made, and the seal that goes with them.
     #[inline]
     pub fn new(tables: Tables<'m>, seal: &'m mut S) -> Self {
         let Tables {
@@ -58,7 +58,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         }
     }
 
-    /// The state of a peer. A peer that does not exist is new.
+    /// State of a peer; [`PeerState::New`] if there is no such peer.
     #[must_use]
     pub fn peer_state(&self, peer: PeerId) -> PeerState {
         self.peers
@@ -66,8 +66,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             .map_or(PeerState::New, |p| p.state)
     }
 
-    /// The connection numbers by which a peer may speak to us: what we offered
-    /// it in the life that we know, and in others that it has yet to prove.
+    /// Connection numbers that packets of a peer may carry: the one offered to
+    /// its known life, and those offered to lives that are not proven yet.
     pub fn connection_numbers(&self, peer: PeerId) -> impl Iterator<Item = u32> + Clone {
         let known = self.peers[..self.core.peer_count as usize].get(peer.index());
         let heard = |p: &&Peer| match p.state {
@@ -81,13 +81,13 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         own.into_iter().chain(unproven.map(|it| it.connection))
     }
 
-    /// Where packets to a peer go, if it exists.
+    /// Address of path 0 to a peer, if the peer exists.
     #[must_use]
     pub fn peer_address(&self, peer: PeerId) -> Option<NetAddress> {
         self.peers.get(peer.index()).map(|p| p.to)
     }
 
-    /// A peer's id, and the life that it is in.
+    /// A peer's id, and its present life.
     #[must_use]
     pub fn peer_identity(
         &self,
@@ -105,7 +105,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         p.conn.is_none() || { self.conns[p.conn].is_settled() }
     }
 
-    /// Whether everything sent to anybody has been acknowledged.
+    /// Whether everything sent to all peers has been acknowledged, closes included.
     #[must_use]
     pub fn idle(&self) -> bool {
         let mut used = self.conns[..self.core.conns_used as usize].iter();
@@ -119,15 +119,15 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             .map(|c| c.peer)
     }
 
-    /// Whether everything sent to anybody has left at least once. What was
-    /// given up and is to leave again has not.
+    /// Whether everything sent to all peers has left at least once. Packets
+    /// that wait for a resend have not.
     #[must_use]
     pub fn has_left(&self) -> bool {
         let mut used = self.conns[..self.core.conns_used as usize].iter();
         used.all(|c| c.listed == Listed::Free || c.has_left())
     }
 
-    /// What was done so far.
+    /// Counters since the endpoint was made.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.core.counters
@@ -146,15 +146,15 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         &self.frames[t.start..t.start + t.len]
     }
 
-    /// Packets that congestion control allows in flight to a peer, while it is
-    /// active.
+    /// Packets that congestion control allows in flight on path 0 to a peer,
+    /// while it is active.
     #[must_use]
     pub fn window(&self, peer: PeerId) -> Option<u32> {
         let conn = self.peers.get(peer.index())?.conn;
         Some(self.paths.get(conn.index())?.congestion.window())
     }
 
-    /// Smoothed round-trip time to a peer, ns, once one was measured.
+    /// Smoothed round-trip time of path 0 to a peer, ns, once one was measured.
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
         let conn = self.peers.get(peer.index())?.conn;

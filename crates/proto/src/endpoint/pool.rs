@@ -1,4 +1,4 @@
-//! The shared pool of frames: who may take one, and giving them back.
+//! The shared pool of frames: allocation by urgency, and release.
 
 use portolan_seal::Seal;
 use portolan_wire::{HEADER_BYTES, Priority, TAG_BYTES};
@@ -7,12 +7,12 @@ use super::Endpoint;
 use crate::base::{ConnIndex, FrameIndex, List, LongIndex};
 use crate::tables::{CHUNKS_AT, GivenUp, Use};
 
-/// Who asks for a frame; the less urgent leave some to the more urgent.
+/// Use of a frame that is asked for; less urgent ones leave some to more urgent ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// A received chunk of a request that must be held.
     Hold,
-    /// The same of a reply.
+    /// A received chunk of a reply that must be held.
     HoldReply,
     /// A request.
     Request,
@@ -37,15 +37,15 @@ impl Need {
         }
     }
 
-    /// Frames of a pool of `all` that are left to the more urgent.
+    /// Frames of a pool of `all` that are reserved for more urgent uses.
     const fn keep(self, all: u32, usage: Use) -> u32 {
         match self {
             Self::Hold | Self::Request => all / 8,
             Self::RequestPart => all / 8 - all / 32,
             Self::Reply | Self::HoldReply => all / 16,
             Self::ReplyPart => all / 32,
-            // The last are for what the link gives back at once: without
-            // acknowledgements nobody would free a frame again.
+            // The last are for packets that the link returns at once: without
+            // acknowledgements no frame would become free again.
             Self::Control if matches!(usage, Use::Queued) => 1 + all / 64,
             Self::Control => 0,
         }
@@ -53,7 +53,7 @@ impl Need {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Whether so many received chunks of one priority could be held.
+    /// Whether `frames` more received chunks of one priority could be held.
     pub(crate) const fn can_hold(&self, priority: Priority, frames: u32) -> bool {
         let need = match priority {
             Priority::Request => Need::Hold,
@@ -103,7 +103,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(i)
     }
 
-    /// Gives a frame back, now or when the link is done with it.
+    /// Frees a frame, now or when the link is done with it.
     pub(crate) fn free_frame(&mut self, i: FrameIndex) {
         let meta = &mut self.meta[i];
         debug_assert_ne!(meta.usage, Use::Free);
@@ -119,7 +119,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.free_count += 1;
     }
 
-    /// Gives back every frame of a list.
+    /// Frees every frame of a list; returns their number.
     pub(crate) fn free_list(&mut self, mut list: List<FrameIndex>) -> u32 {
         let mut n = 0;
         while let Some(i) = list.pop_front(self.meta) {
@@ -129,8 +129,8 @@ impl<S: Seal> Endpoint<'_, S> {
         n
     }
 
-    /// The link is done with the frame of a [`crate::Transmit`]. To be called
-    /// once for each, whether the link sent it or failed to.
+    /// The link is done with the frame of a [`crate::Transmit`]. Call once for
+    /// each, whether the link sent it or failed to.
     pub fn transmitted(&mut self, frame: FrameIndex) {
         let meta = &mut self.meta[frame];
         meta.in_link = false;
@@ -157,7 +157,7 @@ impl<S: Seal> Endpoint<'_, S> {
         &mut self.frames[at..at + len]
     }
 
-    /// Most bytes of chunks that a frame and a packet of `packet` bytes take.
+    /// Maximum bytes of chunks in a frame and a packet of `packet` bytes.
     #[inline]
     pub(crate) fn chunk_room(&self, packet: u16) -> usize {
         let by_packet = packet as usize - HEADER_BYTES - TAG_BYTES;
@@ -183,11 +183,11 @@ mod tests {
             assert!(kept[..4].is_sorted_by(|a, b| a > b), "{all}: {kept:?}");
             // A close or a refusal must not wait for long replies alone.
             assert!(kept[4] <= kept[3], "{all}: {kept:?}");
-            // And what the link gives back at once finds the last.
+            // Packets that the link returns at once may take the last frame.
             assert_eq!(Need::Control.keep(all, Use::Passing), 0);
             assert!(kept[4] > 0);
-            // Received chunks leave half of the pool, an eighth of that more
-            // to replies.
+            // Received requests take half of the pool at most, replies an
+            // eighth of it more.
             assert_eq!(Need::Hold.held_max(all), all / 2);
             assert!(Need::HoldReply.held_max(all) > all / 2);
             assert!(Need::HoldReply.held_max(all) < all - kept[0]);

@@ -8,17 +8,17 @@ use crate::base::{
     indexed,
 };
 
-/// Packets in a row that came by a detour before the peer hears it: one now and
-/// then takes it on purpose.
+/// Packets in a row that come by a detour before that is reported to the peer:
+/// single ones take it on purpose.
 pub(crate) const DETOURS: u8 = 4;
 
 /// Sender's queue of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct TxFlow {
-    /// Frames that wait for the first time, and how many.
+    /// Frames that wait for their first transmission, and their number.
     pub queue: List<FrameIndex>,
     pub frames: u32,
-    /// Long message that is being cut; it goes before the queue.
+    /// Long message that is being cut into frames; precedes the queue.
     pub long: LongIndex,
 }
 
@@ -29,73 +29,73 @@ pub struct Conn {
     pub(crate) next: ConnIndex,
     pub(crate) listed: Listed,
     pub(crate) peer: PeerId,
-    /// What outlives this state.
+    /// State that outlives the active state.
     pub(crate) kept: Kept,
 
     // Sender.
     pub(crate) tx: [[TxFlow; FLOWS_MAX]; 2],
     /// Flows of each priority with something to send, a bit each.
     pub(crate) pending_flows: [u16; 2],
-    /// Flow that goes next, of each priority.
+    /// Flow whose turn is next, by priority.
     pub(crate) turn: [u8; 2],
     pub(crate) resend: List<FrameIndex>,
     pub(crate) control: List<FrameIndex>,
-    /// Frames queued (also to be resent) or flying; and those of replies.
+    /// Frames queued (also for a resend) or in flight; and the replies among them.
     pub(crate) queued: u32,
     pub(crate) queued_replies: u32,
-    /// A packet verified at this time.
+    /// When a packet last verified, ns; later if the silence was reset or deferred.
     pub(crate) heard_at: u64,
-    /// What the silence last began at after it was [deferred](crate::Endpoint::was_starved), and
-    /// when it began at first; both of the last silence that was.
+    /// Start of the silence that was last
+    /// [deferred](crate::Endpoint::was_starved): as deferred, and as it was at
+    /// first, ns.
     pub(crate) deferred_to: u64,
     pub(crate) deferred_from: u64,
-    /// Whether what we send to the peer comes back.
+    /// ICMP errors that say that the peer's port is closed.
     pub(crate) closed: Closed,
-    /// Since when something waits for the peer; `u64::MAX`: nothing does.
+    /// Since when something waits for the peer, ns; `u64::MAX`: nothing does.
     pub(crate) waiting_since: u64,
     pub(crate) waiting_told: bool,
-    /// Last time that anything moved, for giving this state back.
+    /// When anything last moved, ns: an idle state is parked.
     pub(crate) used_at: u64,
-    /// Its paths beside the first, by number less 1.
+    /// Paths beside the first, by path number less 1.
     pub(crate) more: [PathIndex; PATHS_MAX - 1],
-    /// The path that carries what is sent now, and how many packets in a row.
+    /// Path of the packets being sent, and the number of them in a row.
     pub(crate) way: PathIndex,
     pub(crate) striped: u8,
-    /// The path by which a packet came last.
+    /// Path of the last packet received.
     pub(crate) heard_by: PathIndex,
-    /// The peer must be told of our networks: no frame was free for that yet.
+    /// Our networks are still to be sent to the peer: no frame was free yet.
     pub(crate) networks_owed: bool,
-    /// The pacer lets the next packet leave at this time; `u64::MAX`: now.
+    /// When the pacer lets the next packet leave, ns; `u64::MAX`: none waits.
     pub(crate) paced_until: u64,
     /// Message chunks since the last packet that asked for an acknowledgement.
     pub(crate) chunks_since_ask: u32,
     /// The peer has no room for chunks that come before their turn, by
-    /// priority: what it refused waits in `resend`.
+    /// priority: packets that it refused wait in `resend`.
     pub(crate) peer_full: [bool; 2],
-    /// Packets of `resend` that may leave nevertheless.
+    /// Number of packets in `resend` that may leave nevertheless.
     pub(crate) round: u32,
-    /// The peer has acknowledged our close: it has dropped all that it had for
-    /// us, so what has come in part is never completed, and nothing more is
-    /// taken.
+    /// Nothing more is taken, and no message that came in part is completed:
+    /// the peer acknowledged our close, was removed, or is dead.
     pub(crate) finished: bool,
-    /// Where we have removed the peer: until then what was sent to it before may be
+    /// After the peer was removed: until when messages sent before may be
     /// acknowledged, ns.
     pub(crate) part_by: u64,
-    /// In the midst of a packet: not to be given to another peer.
+    /// A packet is being read: this state stays with its peer.
     pub(crate) busy: bool,
     /// Flows whose held chunks may be taken, a bit each.
     pub(crate) resumable: u32,
-    /// An acknowledgement that nothing waits for, and when it came: it is
-    /// looked at in a pass that has nothing better to do.
+    /// An acknowledgement that nothing waits for, and its arrival, ns; read in
+    /// a pass that has nothing else to do.
     pub(crate) deferred_ack: Option<(u64, Ack)>,
 
     // Handshake.
     pub(crate) connect_next: u64,
     pub(crate) connect_tries: u8,
-    /// Mark of the last introduction, and what the next one is to echo.
+    /// Mark of the last introduction, and the nonce that the next one echoes.
     pub(crate) mark: [u8; TAG_BYTES],
     pub(crate) challenge: u64,
-    /// A data packet of the peer has verified: it has the keys.
+    /// The peer is known to have the data keys.
     pub(crate) confirmed: bool,
     /// A packet verified since this state was made.
     pub(crate) proven: bool,
@@ -109,16 +109,15 @@ pub struct Conn {
     pub(crate) rx: [[RxFlow; FLOWS_MAX]; 2],
     pub(crate) intervals: Intervals,
     pub(crate) held: [u32; 2],
-    /// Chunks of the peer found no room here, by priority; it is told so until
-    /// there is some.
+    /// Chunks of the peer found no room here, by priority; reported to it until
+    /// there is room.
     pub(crate) full: [bool; 2],
-    /// Packets of the peer in a row that came by a detour, as far as it
-    /// matters.
+    /// Packets of the peer in a row that came by a detour, at most [`DETOURS`].
     pub(crate) detours: u8,
-    /// Some held head was not wanted when offered.
+    /// Some head was answered with "not now", and is held.
     pub(crate) refused_now: bool,
-    /// When the peer is asked for a sign of life because part of a message is
-    /// missing; `u64::MAX`: none is.
+    /// When a keepalive is due because something is awaited of the peer, ns;
+    /// `u64::MAX`: nothing is.
     pub(crate) keepalive_at: u64,
     pub(crate) refusals: Refusals,
     pub(crate) stops: Stops,
@@ -136,7 +135,7 @@ pub(crate) enum Listed {
     Ready,
     /// Owes an acknowledgement that may wait.
     Deferred,
-    /// Found no frame for what it must send; goes on once there is one.
+    /// Found no frame to send in; goes on once there is one.
     Starved,
 }
 
@@ -210,7 +209,7 @@ impl Conn {
         self.pending_flows[priority] & !self.stops.theirs[priority]
     }
 
-    /// Whether any chunk waits to be sent, beside those of stopped flows.
+    /// Whether any chunk waits to be sent, stopped flows excepted.
     #[inline]
     pub(crate) const fn has_queue(&self) -> bool {
         !self.resend.is_empty()
@@ -218,7 +217,7 @@ impl Conn {
             || self.open_flows(0) | self.open_flows(1) != 0
     }
 
-    /// Whether all has left at least once.
+    /// Whether everything queued has left at least once.
     pub(crate) const fn has_left(&self) -> bool {
         !self.has_queue() && self.pending_flows[0] | self.pending_flows[1] == 0
     }
@@ -228,12 +227,12 @@ impl Conn {
         self.queued == 0 && self.has_left()
     }
 
-    /// A flow has something to send.
+    /// Marks that a flow has something to send.
     pub(crate) const fn mark_pending(&mut self, priority: usize, flow: usize) {
         self.pending_flows[priority] |= 1 << flow;
     }
 
-    /// Frames that wait in stopped flows, of each priority.
+    /// Counts the frames that wait in stopped flows, by priority.
     pub(crate) fn count_stopped(&mut self) {
         let waiting = |p: usize| {
             let flows = self.tx[p].iter().enumerate();

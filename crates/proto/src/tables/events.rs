@@ -1,18 +1,19 @@
-//! What has happened and the caller has not asked for yet.
+//! Events that the caller has not polled yet.
 //!
-//! A long message and a peer carry their own events in the tables, so none is
-//! lost, however late [`crate::Endpoint::poll_event`] is called. All other events are
-//! few: what would bring one too many is not taken, and comes again.
+//! Long messages and peers carry their own events in the tables, so none is
+//! lost, however late [`crate::Endpoint::poll_event`] is called. Other events
+//! are queued: a chunk whose event finds no room is not taken, and is sent
+//! again.
 
 use crate::base::{DeathReason, Event, FLOWS_MAX, List, LongIndex, PeerEvent, PeerId};
 
-/// Refused messages that can wait to be reported: as many as one packet brings.
+/// Refused messages that can wait to be reported: twice what one packet brings.
 const QUEUE: usize = 2 * FLOWS_MAX;
 
-/// Events that wait. Plain data.
+/// Pending events. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Events {
-    /// Long messages, queued events, and peers with events.
+    /// Number of long messages and peers with events, and of queued events.
     pub count: u32,
     /// Long messages whose memory is the caller's again.
     pub released: List<LongIndex>,
@@ -29,7 +30,7 @@ impl Events {
         peers_from: PeerId::NONE,
     };
 
-    /// Queues an event that stands in no table; false if too many wait.
+    /// Queues an event that no table carries; returns false if the queue is full.
     pub fn push(&mut self, event: Event) -> bool {
         let Some(free) = self.queue.iter_mut().find(|e| e.is_none()) else {
             return false;
@@ -39,7 +40,7 @@ impl Events {
         true
     }
 
-    /// The first queued event.
+    /// Removes and returns the first queued event.
     pub fn pop(&mut self) -> Option<Event> {
         let event = self.queue[0]?;
         self.count -= 1;
@@ -48,15 +49,15 @@ impl Events {
         Some(event)
     }
 
-    /// Queued events.
+    /// Number of queued events.
     pub fn queued(&self) -> u32 {
         self.queue.iter().flatten().count() as u32
     }
 }
 
-/// Events of one peer, in a byte. In each life of it they are at most a silence,
-/// its end and the death. Of a life that began and ended untold only the death is
-/// told of, as that of the life before.
+/// Pending events of one peer, in 16 bits. Each life has at most a silence, its
+/// end and a death. If a life began and ended unreported, only its death is
+/// reported, in place of the death before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PeerEvents(u16);
 
@@ -64,7 +65,7 @@ impl PeerEvents {
     const WAITING: u16 = 1;
     const UP: u16 = 2;
     const DEAD: u16 = 4;
-    /// The same of the life after the death, which may begin with an introduction.
+    /// Events of the life after the death, which may begin with an introduction.
     const COME: u16 = 8;
     const WAITING_AGAIN: u16 = 16;
     const UP_AGAIN: u16 = 32;
@@ -98,7 +99,7 @@ impl PeerEvents {
         }
     }
 
-    /// The first of them.
+    /// Removes and returns the first event.
     pub fn take(&mut self) -> Option<PeerEvent> {
         let first = self.0 & self.0.wrapping_neg();
         self.0 &= !first;

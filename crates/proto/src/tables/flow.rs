@@ -1,4 +1,4 @@
-//! What has come of the messages of one flow.
+//! Receiver's state of a flow, and byte ranges that arrived early.
 
 use portolan_wire::Priority;
 
@@ -9,20 +9,20 @@ use crate::base::{FLOWS_MAX, FrameIndex, List, WINDOW_SPAN};
 pub(crate) struct RxFlow {
     /// The head of the next message was taken, bodies are missing.
     pub active: bool,
-    /// Its message was refused: the bodies are thrown away.
+    /// The active message was refused: its bodies are discarded.
     pub discard: bool,
     pub port: u16,
     pub total: u64,
-    /// Bytes handed over, and how far they reach without a hole.
+    /// Bytes delivered, and how far they reach without a hole.
     pub got: u64,
     pub done_to: u64,
     pub cookie: u64,
-    /// Chunks that cannot be handed over yet, in order.
+    /// Chunks that cannot be delivered yet, in order.
     pub held: List<FrameIndex>,
 }
 
-/// Parts of messages beyond the first hole that one connection keeps track of:
-/// every other packet of a window may be missing.
+/// Byte ranges beyond a hole that one connection keeps track of: every other
+/// packet of a window may be missing.
 const INTERVALS: usize = WINDOW_SPAN / 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -75,7 +75,7 @@ impl Intervals {
         }
     }
 
-    /// Adds a range that overlaps no other, joining neighbours; false if full.
+    /// Adds a range that overlaps no other, joining neighbours; returns false if full.
     pub fn add(&mut self, key: u8, mut start: u64, mut end: u64) -> bool {
         let mut i = 0;
         let before = *self;
@@ -104,7 +104,7 @@ impl Intervals {
         self.all[self.used as usize] = Interval::default();
     }
 
-    /// Takes out the range that starts at `at`; gives its end.
+    /// Removes the range that starts at `at`; returns its end.
     pub fn take_from(&mut self, key: u8, at: u64) -> Option<u64> {
         let used = &self.all[..self.used as usize];
         let i = used.iter().position(|i| i.key == key && i.start == at)?;

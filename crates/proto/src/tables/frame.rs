@@ -1,4 +1,4 @@
-//! What is in each frame of the shared pool.
+//! Metadata of the frames of the shared pool.
 
 use portolan_wire::{ACK_BYTES, BITMAP_WORDS_MAX, HEADER_BYTES, MessageNo, Priority, TAG_BYTES};
 
@@ -9,7 +9,7 @@ use crate::base::{ConnIndex, FrameIndex, Linked, List, LongIndex, PathIndex, Pee
 pub(crate) const CHUNKS_AT: usize = 192;
 const _: () = assert!(CHUNKS_AT >= 62 + HEADER_BYTES + ACK_BYTES + 8 * BITMAP_WORDS_MAX);
 
-/// Messages that share one frame, at most.
+/// Maximum number of messages in one frame.
 pub(crate) const CHUNKS_MAX: u32 = 32;
 
 /// What a frame is in use for.
@@ -22,29 +22,29 @@ pub(crate) enum Use {
     Queued,
     /// Sealed and sent, not yet acknowledged.
     Flying,
-    /// Sealed and sent once; nobody waits for its acknowledgement.
+    /// Sealed and sent once, never resent; free when the link is done with it.
     Passing,
     /// Received chunk that cannot be delivered yet.
     Held,
-    /// Its first part was acknowledged, but the link still reads it.
+    /// The first part was acknowledged, but the link still reads the frame.
     Parting,
-    /// Not wanted any more, but the link still reads it.
+    /// No longer needed, but the link still reads the frame.
     Leaving,
 }
 
-/// What is in a frame. Plain data.
+/// Metadata of a frame. Plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrameMeta {
     pub(crate) next: FrameIndex,
     pub(crate) usage: Use,
-    /// The link reads it: its bytes must not change.
+    /// The link reads the frame: its bytes must not change.
     pub(crate) in_link: bool,
     pub(crate) priority: Priority,
-    /// It says that a message is refused.
+    /// Carries refusals.
     pub(crate) refusal: bool,
-    /// It says which flows are stopped.
+    /// Carries the set of stopped flows.
     pub(crate) stops: bool,
-    /// It says that this endpoint closes.
+    /// Carries a close.
     pub(crate) close: bool,
     /// Already counted against the receiver's credit.
     pub(crate) counted: bool,
@@ -53,36 +53,36 @@ pub struct FrameMeta {
     pub(crate) flow: u16,
     /// Message chunks in it.
     pub(crate) chunks: u16,
-    /// Connection that it belongs to; of a connect packet, the peer.
+    /// Connection that owns the frame; in a connect packet, the peer.
     pub(crate) conn: ConnIndex,
     /// Bytes of chunks, from [`CHUNKS_AT`] on.
     pub(crate) len: u32,
     /// Bytes of further parts that wait behind the tag until the present one
     /// was acknowledged.
     pub(crate) rest: [u16; 2],
-    /// Long message that goes on after this frame, or whose part it is.
+    /// Long message of which the frame holds the head or a part.
     pub(crate) long: LongIndex,
-    /// Bytes between header and chunks when it was sealed.
+    /// Bytes between header and chunks when the frame was sealed.
     pub(crate) ack_len: u16,
-    /// Key phase that sealed it.
+    /// Key phase in which the frame was sealed.
     pub(crate) phase: u32,
-    /// Header that it was sealed with.
+    /// Header that the frame was sealed with.
     pub(crate) header: [u8; HEADER_BYTES],
-    /// Path that it was last sent by, and its number there.
+    /// Path of the last transmission, and the packet number there.
     pub(crate) path: PathIndex,
     pub(crate) number: u64,
-    /// The first and the last time that it was given up, with at least the
-    /// chunks that it has now.
+    /// The first and the last transmission that was given up, with at least the
+    /// present chunks.
     pub(crate) given_up: [GivenUp; 2],
-    /// When it was last sent, ns.
+    /// When the frame was last sent, ns.
     pub(crate) sent_at: u64,
-    /// Held: its message.
+    /// If held: number of the message.
     pub(crate) message: MessageNo,
-    /// Held: 0 for a head, fragment + 1 for a body.
+    /// If held: 0 for a head, fragment + 1 for a body.
     pub(crate) part: u64,
 }
 
-/// As what a frame left that was given up, though it may have arrived.
+/// A transmission that was given up, though it may have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GivenUp {
     pub path: PathIndex,
@@ -91,7 +91,7 @@ pub(crate) struct GivenUp {
 }
 
 impl GivenUp {
-    /// It was not.
+    /// None was given up.
     pub const NEVER: Self = Self {
         path: PathIndex::NONE,
         number: 0,
@@ -106,30 +106,30 @@ impl Default for GivenUp {
 }
 
 impl FrameMeta {
-    /// Whether it has refusals of this flow.
+    /// Whether the frame carries refusals of this flow.
     pub(crate) fn refuses(&self, priority: Priority, flow: u16) -> bool {
         self.refusal && (self.priority, self.flow) == (priority, flow)
     }
 
-    /// When it left as the packet `number` of a path, if it did so and was
-    /// given up: now that this has arrived, it need not leave again.
+    /// When the frame left as packet `number` of a path, if that was given up:
+    /// once that packet has arrived, the frame need not leave again.
     pub(crate) fn left_as(&self, path: PathIndex, number: u64) -> Option<u64> {
         let mut given_up = self.given_up.iter();
         let it = given_up.find(|it| (it.path, it.number) == (path, number))?;
         Some(it.sent_at)
     }
 
-    /// A connect packet is for this peer: it belongs to no connection.
+    /// Sets the peer of a connect packet, which belongs to no connection.
     pub(crate) fn set_peer(&mut self, peer: PeerId) {
         self.conn = ConnIndex::new(peer.index());
     }
 
-    /// Whom a connect packet is for.
+    /// Peer of a connect packet.
     pub(crate) const fn peer(&self) -> PeerId {
         PeerId(self.conn.index() as u32)
     }
 
-    /// Whether it carries parts of replies.
+    /// Whether the frame carries parts of replies.
     pub(crate) fn is_reply(&self) -> bool {
         self.chunks > 0 && self.priority == Priority::Reply
     }
@@ -149,7 +149,7 @@ impl Linked for FrameMeta {
 }
 
 impl List<FrameIndex> {
-    /// Takes out the first for which `wanted` holds.
+    /// Removes and returns the first frame for which `wanted` holds.
     pub fn take_where(
         &mut self,
         all: &mut [FrameMeta],

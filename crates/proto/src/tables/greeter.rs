@@ -1,28 +1,27 @@
-//! Which nonces strangers are to echo: none is remembered before it was echoed.
+//! Nonces that strangers must echo: none is remembered before its echo.
 //!
-//! A nonce is a keyed hash of the stranger's address and sealed key, and of the present
-//! epoch. So the same comes out when it is echoed. Each lets one in once: those that did are
-//! remembered for as long as their epoch counts, so that a recording of a whole introduction
-//! lets nobody in.
+//! A nonce is a keyed hash of the stranger's address and sealed key, and of the present epoch, so
+//! that it can be computed again when it is echoed. Each admits one stranger once: used nonces are
+//! remembered as long as their epoch is valid, so that a recorded introduction admits none.
 
 use super::{PeerSnapshot, Tokens};
 
-/// How long an epoch lasts, ns. A nonce is good in its own and in the next.
+/// Length of an epoch, ns. A nonce is valid in its own epoch and in the next.
 const EPOCH_NS: u64 = 4_000_000_000;
-/// Strangers that are let in in one; then the next begins.
+/// Strangers admitted in one epoch; then the next begins.
 const ADMITTED: usize = 64;
 
-/// The state of that, but for the nonces themselves. Plain data.
+/// State of admission, without the used nonces. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Greeter {
     epoch: u64,
     ends_at: u64,
-    /// Nonces that were used, of this epoch and the one before.
+    /// Number of used nonces, of this epoch and the one before.
     count: [usize; 2],
     /// Challenges that may still be sent: each costs some hashes and a packet.
     pub challenges: Tokens,
-    /// Introductions with a good echo that may still be opened. They are strangers' whatever
-    /// comes of it: none of these is given back.
+    /// Introductions with a valid echo that may still be opened; not refunded, as strangers cause
+    /// all of them.
     pub admissions: Tokens,
 }
 
@@ -35,19 +34,19 @@ impl Greeter {
         admissions: Tokens::FULL,
     };
 
-    /// Entries of [`super::Tables::parked`] that hold the nonces: not among what every packet
+    /// Entries of [`super::Tables::parked`] that hold used nonces: apart from what every packet
     /// needs.
     pub const PLACES: usize = (2 * ADMITTED * size_of::<u64>()).div_ceil(size_of::<PeerSnapshot>());
 
-    /// Whether one more can be let in by a nonce of an epoch.
+    /// Whether nonces of an epoch can admit one more.
     const fn has_room(&self, epoch: u64) -> bool {
         self.count[epoch as usize % 2] < ADMITTED
     }
 
-    /// The epochs whose nonces are good at a time, the present one first.
+    /// Epochs whose nonces are valid at `now`, the present one first.
     pub fn epochs(&mut self, now: u64) -> impl Iterator<Item = u64> + use<'_> {
         if now >= self.ends_at {
-            // Nobody came for as long as that: what the one before gave is out of date too.
+            // A whole epoch passed unused: nonces of the one before are out of date too.
             if now.saturating_sub(self.ends_at) >= EPOCH_NS {
                 self.turn();
             }
@@ -59,7 +58,7 @@ impl Greeter {
             .filter(|epoch| self.has_room(*epoch))
     }
 
-    /// The epoch that nonces are given out in.
+    /// Epoch of nonces that are issued now.
     pub fn present(&mut self, now: u64) -> u64 {
         self.epochs(now).next().unwrap_or_default()
     }
@@ -69,8 +68,8 @@ impl Greeter {
         self.count[self.epoch as usize % 2] = 0;
     }
 
-    /// Lets one in by a nonce of an epoch that is good; false if it has let one in before.
-    /// `places`: where the nonces are.
+    /// Admits a stranger by a nonce of a valid epoch; returns false if the nonce was used before,
+    /// or the epoch is full. `places`: memory of used nonces.
     pub fn admit(&mut self, epoch: u64, nonce: u64, places: &mut [PeerSnapshot]) -> bool {
         let at = epoch as usize % 2;
         let used = &mut places.as_flattened_mut()[at * ADMITTED..][..ADMITTED];
@@ -80,7 +79,7 @@ impl Greeter {
         used[self.count[at]] = nonce;
         self.count[at] += 1;
         if epoch == self.epoch && !self.has_room(epoch) {
-            // There is always one with room.
+            // Some epoch always has room.
             self.turn();
         }
         true
@@ -110,7 +109,7 @@ mod tests {
         let later = 1 + EPOCH_NS;
         assert_eq!(good(&mut g, later), [first + 1, first]);
         assert!(!admit(&mut g, first, 7) && admit(&mut g, first, 9) && admit(&mut g, first + 1, 7));
-        // After a long pause no earlier one counts.
+        // After a long pause no earlier epoch is valid.
         let now = 1 + 10 * EPOCH_NS;
         assert!(good(&mut g, now).iter().all(|it| *it > first + 1));
     }
@@ -122,7 +121,7 @@ mod tests {
         for nonce in 1..=10 * ADMITTED as u64 {
             let present = g.present(1);
             assert!(g.admit(present, nonce, &mut places), "{nonce}");
-            // What was used as long as it counts is known.
+            // A used nonce is remembered while its epoch is valid.
             assert!(!g.admit(present, nonce, &mut places), "{nonce}");
             assert!(good(&mut g, 1).contains(&g.epoch));
             epoch = epoch.max(present);

@@ -1,7 +1,8 @@
-//! What is kept of a peer that was talked to, active or not.
+//! State of a peer that outlives its connection.
 //!
-//! While the peer is active this is part of its connection. When that is given back,
-//! it is parked: a peer gets a place for that with its first connection and keeps it. There is a place for each, so nobody is ever without.
+//! Part of the connection while the peer is active, and parked when that is
+//! freed. A peer gets a place for parked state with its first connection and
+//! keeps it; there are as many places as peers.
 
 use portolan_wire::MessageNo;
 
@@ -18,7 +19,7 @@ pub(crate) struct Kept {
     pub sealed_in_phase: u32,
     /// Further paths that were in use in this life, a bit each.
     pub paths: u32,
-    /// Fresh chunks sent, by priority; and how many may be.
+    /// Fresh chunks sent, by priority; and the credit for them.
     pub sent: [u32; 2],
     pub credit: [u32; 2],
     /// Fresh chunks taken by the caller, by priority.
@@ -27,20 +28,20 @@ pub(crate) struct Kept {
     pub next_in: [[MessageNo; FLOWS_MAX]; 2],
 }
 
-/// Both, of path 0, as they are parked: words, so that a table of them may be
-/// memory that nobody has touched yet.
+/// `Kept` and `KeptPath` of path 0 as parked: words, so that untouched memory
+/// can be a table of them.
 pub type PeerSnapshot = [u64; WORDS];
 
-/// Of a peer that was never parked.
+/// Snapshot of a peer that was never parked.
 pub const NOT_PARKED: PeerSnapshot = [0; WORDS];
 
 const WORDS: usize = 10 + 2 * FLOWS_MAX;
 
-// Rule 4: a peer that is quiet costs at most 512 bytes, the rest of what is
-// known of it and the engine's part included.
+// Rule 4: a quiet peer costs at most 512 bytes, its `Peer` and the engine's
+// part included.
 const _: () = assert!(size_of::<PeerSnapshot>() <= 336);
 
-/// A further path as it is parked, in a table of its own.
+/// A further path as parked, in a table of its own.
 pub type PathSnapshot = [u64; 6];
 
 const fn join(low: u32, high: u32) -> u64 {
@@ -52,7 +53,7 @@ const fn part(word: u64) -> [u32; 2] {
 }
 
 impl Kept {
-    /// Of a peer in a new life.
+    /// State of a peer in a new life.
     pub fn new(config: &Config) -> Self {
         let message = MessageNo(config.first_message);
         // Credit of both priorities counts from there on too.
@@ -65,7 +66,7 @@ impl Kept {
         }
     }
 
-    /// Whether the peer has room for a fresh chunk.
+    /// Whether credit allows a fresh chunk.
     #[inline]
     pub const fn has_credit(&self, priority: usize) -> bool {
         self.credit[priority].wrapping_sub(self.sent[priority]) as i32 > 0
@@ -122,8 +123,8 @@ impl Kept {
     }
 }
 
-/// What is kept of a further path: of the path itself, where it leads, and
-/// what the interface there takes.
+/// Parked state of a further path: the path's own, its address, and the packet
+/// size that the peer's interface takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct KeptFurther {
     pub path: KeptPath,

@@ -4,35 +4,35 @@ use portolan_wire::MessageNo;
 
 use crate::base::{Linked, LongIndex, Outcome, Release, SourceId, indexed};
 
-/// Whose the memory of a long message is.
+/// Owner of a long message's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Memory {
-    /// The protocol's.
+    /// The protocol.
     #[default]
     Lent,
-    /// The caller's, who has not asked yet.
+    /// The caller, to whom that was not reported yet.
     Untold,
-    /// The caller's.
+    /// The caller.
     Back,
 }
 
 /// A long message under way. Plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Long {
-    /// Link in the free list, or of those whose end is to be told.
+    /// Link in the free list, or in that of releases to report.
     pub(crate) next: LongIndex,
     pub(crate) source: SourceId,
     pub(crate) total: u64,
     /// Bytes that were copied into frames.
     pub(crate) cut: u64,
-    /// Frames with parts of it that are not acknowledged.
+    /// Frames with parts of the message that are not acknowledged.
     pub(crate) frames: u32,
     pub(crate) message: MessageNo,
     pub(crate) release: Release,
-    /// How it ended, once its memory is to be given back.
+    /// How the message ended, once its memory is to be released.
     pub(crate) outcome: Outcome,
     pub(crate) memory: Memory,
-    /// No frame has a part of it any more.
+    /// No frame has a part of the message any more.
     pub(crate) ended: bool,
 }
 

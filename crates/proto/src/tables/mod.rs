@@ -1,4 +1,4 @@
-//! The memory that the caller gives: plain tables, linked by indices.
+//! The memory that the caller provides: plain tables, linked by indices.
 
 mod closed;
 mod conn;
@@ -39,10 +39,10 @@ pub(crate) use refusals::{Refusals, bit, flow_of};
 pub(crate) use stops::Stops;
 pub(crate) use tokens::Tokens;
 
-/// Who an endpoint is.
+/// Id and life of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Unique among those that share the secret.
+    /// Unique among members that share the secret.
     pub id: EndpointId,
     /// Fresh random bits for this incarnation.
     pub life: Life,
@@ -63,14 +63,14 @@ pub struct Drops {
     pub replay: u64,
     /// No frame or hold budget was left; the sender sends it again.
     pub no_room: u64,
-    /// More unverified connect packets than are looked at per second.
+    /// Unverified connect packets beyond those that are opened per second.
     pub limited: u64,
-    /// Introductions of those whom nobody has added, where strangers are refused.
+    /// Introductions of peers that were not added, where strangers are refused.
     pub stranger: u64,
 }
 
 impl Drops {
-    /// All of them.
+    /// Packets dropped for any reason.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.version
@@ -84,12 +84,12 @@ impl Drops {
     }
 }
 
-/// What an endpoint has done so far.
+/// Counters of an endpoint since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {
     /// Packets handed to the link, of every kind.
     pub packets_sent: u64,
-    /// Bytes in them.
+    /// Bytes in these packets.
     pub bytes_sent: u64,
     /// Packets with message chunks among them, resends included.
     pub data_packets_sent: u64,
@@ -101,8 +101,8 @@ pub struct Counters {
     pub probes_sent: u64,
     /// Paths that did not answer while others did.
     pub paths_given_up: u64,
-    /// Always 0, for programs that read it: paths were moved to other routes of
-    /// equal cost once.
+    /// Always 0, kept for programs that read it: paths once moved to other
+    /// routes of equal cost.
     pub rerouted: u64,
     /// Chunks cut in two that had been sent, or counted, as one: the receiver
     /// counts both parts.
@@ -111,7 +111,7 @@ pub struct Counters {
     pub spurious: u64,
     /// Packets that verified.
     pub packets_received: u64,
-    /// Bytes in them.
+    /// Bytes in these packets.
     pub bytes_received: u64,
     /// Messages accepted for sending.
     pub messages_sent: u64,
@@ -121,8 +121,8 @@ pub struct Counters {
     pub duplicates: u64,
     /// Chunks held because something before them was missing or not wanted yet.
     pub held: u64,
-    /// Message parts that came though their sender knew that their flow was stopped,
-    /// beyond what can have been under way.
+    /// Message parts in flows that their sender knew to be stopped, beyond what
+    /// can have been in flight.
     pub unstopped: u64,
     /// Key phases begun.
     pub rekeys: u64,
@@ -140,15 +140,15 @@ pub struct Core {
     /// Our networks, by number; the first may be unknown.
     pub(crate) networks: [LocalNetwork; PATHS_MAX],
     pub(crate) secret: SecretCell,
-    /// Key of the random numbers, and how many were drawn.
+    /// Key of the random numbers, and the number of those drawn.
     pub(crate) random_key: SecretCell,
     pub(crate) drawn: u64,
-    /// Numbers that somebody has or had.
+    /// Entries of `peers` that are or were in use.
     pub(crate) peer_count: u32,
-    /// Of these, those that are free, in the order in which they are given again.
+    /// Free entries among these, in the order of reuse.
     pub(crate) free_peers: List<PeerId>,
     pub(crate) free_peer_count: u32,
-    /// Whom introductions are let in by.
+    /// Admission of strangers.
     pub(crate) greeter: Greeter,
     /// Number of the next connect packet: one space for all peers.
     pub(crate) connect_number: u64,
@@ -159,9 +159,9 @@ pub struct Core {
     pub(crate) free_longs: LongIndex,
     pub(crate) free_long_count: u32,
     pub(crate) free_conns: List<ConnIndex>,
-    /// Places for parked state that were given to peers; they keep them.
+    /// Places for parked state that peers have; they are never returned.
     pub(crate) parked_used: u32,
-    /// No connection at or above this is in use: the rest is not looked at.
+    /// No connection at or above this index is in use.
     pub(crate) conns_used: u32,
     /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
     pub(crate) connects: List<FrameIndex>,
@@ -171,30 +171,30 @@ pub struct Core {
     pub(crate) deferred: List<ConnIndex>,
     /// Connections that found no frame for what they must send.
     pub(crate) starved: List<ConnIndex>,
-    /// With more frames free than this, one of them can go on.
+    /// With more frames free than this, a starved connection can go on.
     pub(crate) starved_above: u32,
-    /// The smallest reserve that kept a frame from the connection whose turn
-    /// it is; `u32::MAX`: it found all that it needed.
+    /// Smallest reserve that kept a frame from the connection whose turn it is;
+    /// `u32::MAX`: none did.
     pub(crate) refused_above: u32,
-    /// Some connection's peer may have been told that there is no room for it.
+    /// Some peer may believe that there is no room for its chunks.
     pub(crate) full: bool,
-    /// Where peers come and go: connections that the caller has given memory for.
+    /// Where peers come and go: connections that have memory.
     pub(crate) conn_count: u32,
     /// A peer found no connection.
     pub(crate) lacks_conn: bool,
-    /// Where peers come and go: when somebody is to make room for others;
-    /// `u64::MAX`: nobody has found too little.
+    /// Where peers come and go: when silent peers are next removed to make room
+    /// for others, ns; `u64::MAX`: there is no shortage.
     pub(crate) short_at: u64,
     /// Earliest deadline of any connection; may be early.
     pub(crate) next_deadline: u64,
-    /// Until then times of packets tell of our want of a core, and not of the network.
+    /// Until then round trips show our want of a core, and not the network, ns.
     pub(crate) starved_until: u64,
-    /// Peers from which data came lately share the receive buffer.
+    /// Current senders, which share the receive buffer; and when they were counted.
     pub(crate) senders: u32,
     pub(crate) senders_counted_at: u64,
-    /// Unverified connect packets that may still be looked at.
+    /// Unverified connect packets that may still be opened.
     pub(crate) connect_tokens: Tokens,
-    /// Connect packets whose sender may still be looked for among all peers.
+    /// Packets and ICMP errors for which all peers may still be searched.
     pub(crate) search_tokens: Tokens,
     /// Restarted peers whose new life is not proven yet.
     pub(crate) pending: [Pending; PENDING],
@@ -204,7 +204,7 @@ pub struct Core {
     pub(crate) resumable: bool,
     pub(crate) counters: Counters,
     pub(crate) closing: bool,
-    /// Peers with `close_owed`.
+    /// Number of peers with `close_owed`.
     pub(crate) closes_owed: u32,
     /// Packets in a row of the connection that is first in `ready`.
     pub(crate) burst: u32,
@@ -213,7 +213,7 @@ pub struct Core {
 /// Handshakes with new lives that can be under way at once.
 pub(crate) const PENDING: usize = 16;
 
-/// A peer's new life that has not shown our nonce yet.
+/// A peer's new life that has not echoed our nonce yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pending {
     pub peer: PeerId,
@@ -223,7 +223,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// None: it has no nonce.
+    /// Empty: without a nonce.
     pub const NONE: Self = Self {
         peer: PeerId::NONE,
         life: Life(0),
@@ -294,15 +294,15 @@ impl Default for Core {
 }
 
 impl Core {
-    /// The next random number, never 0. Peers see some as nonces, and learn nothing of the
-    /// others from them.
+    /// Draws the next random number, never 0. Peers see some as nonces, which
+    /// reveal nothing of the others.
     pub(crate) fn random(&mut self) -> u64 {
         self.drawn += 1;
         random_number(&self.random_key.0, self.drawn).max(1)
     }
 }
 
-/// How many entries each table needs.
+/// Number of entries of each table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Entries of `peers`.
@@ -324,12 +324,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout that a configuration asks for.
+    /// Initial layout for a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self {
             peers: config.peers as usize,
-            // Anybody may have been talked to.
+            // Each peer may come to have a connection.
             parked: config.peers as usize + usize::from(config.introduces) * Greeter::PLACES,
             parked_paths: match config.more_paths {
                 0 => 0,
@@ -343,14 +343,14 @@ impl Layout {
         }
     }
 
-    /// The same with as many connections as there may ever be.
+    /// Layout for a configuration with the maximum number of connections.
     #[must_use]
     pub fn most(config: &Config) -> Self {
         let mut all = Self::of(config);
         let more = config.connections() - config.active;
         if more > 0 {
-            // A connection and its first path have the same number, so that these come
-            // behind all further paths.
+            // A connection and its first path share an index, so that new ones
+            // follow all further paths.
             all.paths += more as usize;
             all.conns = all.paths;
         }
@@ -361,23 +361,23 @@ impl Layout {
 /// The tables of one endpoint, borrowed for one call.
 #[derive(Debug)]
 pub struct Tables<'m> {
-    /// The endpoint as a whole.
+    /// State of the endpoint as a whole.
     pub core: &'m mut Core,
-    /// Every peer that was added, or may be next: fewer than [`Layout::peers`], if the caller
-    /// adds more when [`crate::Endpoint::unused_peers`] are few.
+    /// Peers, and entries for more: fewer than [`Layout::peers`], if the caller
+    /// adds some when [`crate::Endpoint::unused_peers`] are few.
     pub peers: &'m mut [Peer],
-    /// What is kept of peers that were talked to, while they are quiet. Not
-    /// touched before it is needed: fresh memory costs nothing until then. Behind
-    /// it, where peers introduce themselves, nonces that have let one in.
+    /// Parked state of peers that had a connection. Not touched before it is
+    /// needed: fresh memory costs nothing until then. Where peers introduce
+    /// themselves, used nonces follow.
     pub parked: &'m mut [PeerSnapshot],
-    /// The same of their further paths.
+    /// Parked state of further paths.
     pub parked_paths: &'m mut [PathSnapshot],
-    /// State of peers that are active. They and the paths may become more: see
+    /// Active state of peers. This table and `paths` may grow: see
     /// [`crate::Endpoint::wanted_connections`].
     pub conns: &'m mut [Conn],
-    /// State of their paths.
+    /// Active state of paths.
     pub paths: &'m mut [Path],
-    /// What is in each frame.
+    /// Metadata of frames.
     pub meta: &'m mut [FrameMeta],
     /// Long messages under way.
     pub longs: &'m mut [Long],
@@ -386,13 +386,14 @@ pub struct Tables<'m> {
 }
 
 impl Tables<'_> {
-    /// Makes an endpoint of default entries. `secret` is what all members share. `random` must
-    /// be fresh random bits that nothing else uses: connection numbers and handshake nonces
-    /// come from them. The tables keep copies of both, and must not be dumped.
+    /// Makes an endpoint of default entries. `secret` is shared by all members.
+    /// `random` must be fresh random bits that nothing else uses: connection
+    /// numbers and handshake nonces come from them. The tables keep copies of
+    /// both, and must not be dumped.
     ///
     /// # Panics
-    /// If the tables are not of [`Layout::of`] the configuration, or it is out
-    /// of range: both are the caller's own doing.
+    /// If the tables are not of [`Layout::of`] the configuration, or a setting
+    /// is out of range: errors of the caller.
     pub fn init(&mut self, config: &Config, me: Identity, secret: &[u8; 32], random: &[u8; 32]) {
         let layout = Layout::of(config);
         assert!(self.peers.len() <= layout.peers);
@@ -411,7 +412,7 @@ impl Tables<'_> {
             connect_number: config.first_packet,
             ..Core::default()
         };
-        // In its place at once: a `Core` on the stack would leave it there.
+        // Written in place: a `Core` on the stack would leave a copy there.
         self.core.secret.0 = *secret;
         self.core.random_key.0 = *random;
         self.conns.fill(Conn::default());
@@ -447,8 +448,8 @@ mod tests {
             ..Core::default()
         };
         let mut drawn: std::vec::Vec<u64> = (0..1_000).map(|_| core.random()).collect();
-        // Of a generator whose output is its state, mixed by steps that have an inverse, one
-        // number gives all that follow.
+        // If a number were the generator's state mixed by invertible steps, it
+        // would reveal all that follow.
         let undo = |z: u64, shift: u32| (1..=64 / shift).fold(z, |all, i| all ^ z >> (shift * i));
         for two in drawn.windows(2) {
             let mut state = undo(two[0], 31);

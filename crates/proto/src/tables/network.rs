@@ -14,7 +14,7 @@ pub struct LocalNetwork {
 }
 
 impl LocalNetwork {
-    /// Whether an address lies in it.
+    /// Whether an address lies in this network.
     #[must_use]
     pub fn has(&self, ip: [u8; 16]) -> bool {
         let bits = u128::from_be_bytes(self.address.ip) ^ u128::from_be_bytes(ip);

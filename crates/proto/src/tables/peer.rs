@@ -1,4 +1,4 @@
-//! What is known of every peer, talked to or not.
+//! State of every peer, connected or not.
 
 use portolan_wire::{EndpointId, Life};
 
@@ -9,45 +9,46 @@ use crate::congestion::Mode;
 /// Bits of a connection number that are the peer's index; the rest is random.
 pub(crate) const PEER_BITS: u32 = 20;
 
-/// It has no parked state.
+/// No place for parked state.
 pub(crate) const NO_PLACE: u32 = u32::MAX;
 
-/// How far the acquaintance with a peer has come.
+/// Connection state of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PeerState {
-    /// Nothing was sent to it yet.
+    /// Nothing was sent to the peer yet.
     #[default]
     New,
-    /// Connect packets are on their way.
+    /// Connect packets are being sent.
     Connecting,
     /// Keys and limits are agreed.
     Up,
-    /// It will never answer in this life.
+    /// Dead: nothing more is sent to it in this life.
     Dead(DeathReason),
-    /// It has introduced itself: nothing of it is taken before it is welcome.
+    /// The peer introduced itself: nothing of it is taken before
+    /// [`crate::Endpoint::welcome`].
     Come,
-    /// Nobody has this number: it was given back, and another may get it.
+    /// The number was given back and names no peer; another may get it.
     Free,
 }
 
-/// A peer. Plain data; what is known of it even if nothing was ever said. All
-/// else is `Kept` of those that were talked to.
+/// A peer: the state that each has. Plain data. Peers that had a connection
+/// also have a `Kept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     pub(crate) id: EndpointId,
     pub(crate) life: Life,
     pub(crate) nonce_mine: u64,
     pub(crate) to: NetAddress,
-    /// Its active state.
+    /// The active state.
     pub(crate) conn: ConnIndex,
-    /// Where its parked state lies.
+    /// Place of the parked state.
     pub(crate) place: u32,
-    /// What its connection number has beside its index.
+    /// Random bits of the connection number, above the index.
     pub(crate) lot: u16,
     pub(crate) state: PeerState,
     pub(crate) bits: PeerBits,
     pub(crate) events: PeerEvents,
-    /// The free number that is given after this one, if this is free.
+    /// Next free number, if this one is free.
     pub(crate) next: PeerId,
 }
 
@@ -60,19 +61,19 @@ impl Linked for Peer {
 }
 
 impl Peer {
-    /// What a connection number has beside the peer's index.
+    /// Bits of a connection number above the peer's index.
     pub(crate) const fn lot(connection: u32) -> u16 {
         (connection >> PEER_BITS) as u16
     }
 
-    /// The connection number that the peer was offered; it has this index.
+    /// Connection number offered to the peer, whose index is `peer`.
     #[inline]
     pub(crate) const fn connection(&self, peer: PeerId) -> u32 {
         (self.lot as u32) << PEER_BITS | peer.0
     }
 }
 
-/// What takes a bit each: a peer has no byte to spare.
+/// Flags, a bit each: a peer has no byte to spare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PeerBits(u8);
 
@@ -83,7 +84,7 @@ impl PeerBits {
     const FIXED: u8 = 8;
     const PARTING: u8 = 64;
     const STRANGER: u8 = 128;
-    /// Two bits: by which of our networks the path to its address leaves.
+    /// Two bits: our network by which path 0 leaves.
     const NETWORK_AT: u32 = 4;
     const NETWORK: u8 = 3 << Self::NETWORK_AT;
 
@@ -94,7 +95,7 @@ impl PeerBits {
         })
     }
 
-    /// Congestion control of its path.
+    /// Congestion control of path 0.
     pub const fn mode(self) -> Mode {
         if self.0 & Self::SHARED == 0 {
             Mode::Lan
@@ -103,75 +104,73 @@ impl PeerBits {
         }
     }
 
-    /// It is dead, and a message of its was dropped for want of its rest: what
-    /// would follow has a gap before it.
+    /// The peer is dead, and an incomplete message of it was dropped: later
+    /// messages would follow a gap.
     pub const fn cut_short(self) -> bool {
         self.0 & Self::CUT_SHORT != 0
     }
 
-    /// Sets it, for the rest of its life.
+    /// Sets `cut_short`, for the rest of the life.
     pub const fn set_cut_short(&mut self) {
         self.0 |= Self::CUT_SHORT;
     }
 
-    /// Its lives come from the caller alone: another that speaks up is not
-    /// listened to.
+    /// Only the caller changes the peer's life: packets of another are ignored.
     pub const fn fixed(self) -> bool {
         self.0 & Self::FIXED != 0
     }
 
-    /// Of a life that begins: what holds for all lives of the peer.
+    /// Flags of a new life: those that hold for all lives of the peer.
     pub const fn of_new_life(self) -> Self {
         Self(self.0 & (Self::SHARED | Self::FIXED | Self::NETWORK | Self::STRANGER))
     }
 
-    /// The network of ours that its address lies in.
+    /// Our network in which the peer's address lies.
     pub const fn network(self) -> u8 {
         (self.0 & Self::NETWORK) >> Self::NETWORK_AT
     }
 
-    /// Sets it, below [`PATHS_MAX`].
+    /// Sets the network, below [`PATHS_MAX`].
     pub const fn set_network(&mut self, number: u8) {
         self.0 = self.0 & !Self::NETWORK | number << Self::NETWORK_AT;
     }
 
-    /// The same, reached by a path of this mode.
+    /// These flags with another mode of path 0.
     pub const fn on_way(self, mode: Mode) -> Self {
         Self(self.0 & !Self::SHARED | Self::new(mode).0)
     }
 
-    /// Sets it, for all of its lives.
+    /// Sets `fixed`, for all lives.
     pub const fn set_fixed(&mut self) {
         self.0 |= Self::FIXED;
     }
 
-    /// It was removed, and is yet to hear of that.
+    /// The peer was removed, and may not know it yet.
     pub const fn parting(self) -> bool {
         self.0 & Self::PARTING != 0
     }
 
-    /// Sets it, for the rest of its life.
+    /// Sets `parting`, for the rest of the life.
     pub const fn set_parting(&mut self) {
         self.0 |= Self::PARTING;
     }
 
-    /// It has introduced itself; the caller has not added it.
+    /// The peer introduced itself; the caller has not added it.
     pub const fn stranger(self) -> bool {
         self.0 & Self::STRANGER != 0
     }
 
-    /// Sets it.
     pub const fn set_stranger(&mut self, stranger: bool) {
         self.0 = self.0 & !Self::STRANGER | if stranger { Self::STRANGER } else { 0 };
     }
 
-    /// It must be told that this endpoint closes: neither connection nor frame
+    /// A close is still to be sent to the peer: neither connection nor frame
     /// was free for that yet.
     pub const fn close_owed(self) -> bool {
         self.0 & Self::CLOSE_OWED != 0
     }
 
-    /// Sets it; says what it was.
+    /// Sets `close_owed`; returns the old value.
     pub const fn set_close_owed(&mut self, owed: bool) -> bool {
         let was = self.close_owed();
         self.0 = self.0 & !Self::CLOSE_OWED | if owed { Self::CLOSE_OWED } else { 0 };
@@ -179,8 +178,8 @@ impl PeerBits {
     }
 }
 
-// Rule 4: a peer never talked to costs under 256 bytes, the engine's part of it
-// included.
+// Rule 4: a peer that never had a connection costs under 256 bytes, the
+// engine's part of it included.
 const _: () = assert!(size_of::<Peer>() <= 64);
 const _: () = assert!(PATHS_MAX == 4, "two bits name a network");
 

@@ -9,21 +9,21 @@ use crate::base::FLOWS_MAX;
 pub(crate) struct Refusals {
     /// Not acknowledged yet.
     flying: u32,
-    /// Acknowledged, what follows in the flow was not looked at yet.
+    /// Acknowledged; messages that follow in the flow have not gone on yet.
     acked: u32,
-    /// Must wait for the one before, or for a frame.
+    /// Waits for the refusal before, or for a frame.
     owed: u32,
     owed_message: [[MessageNo; FLOWS_MAX]; 2],
-    /// When a frame is looked for again.
+    /// When a frame is tried for again, ns; `u64::MAX`: never.
     pub retry_at: u64,
-    /// Last refusal that the caller was told of.
+    /// Last refusal reported to the caller.
     told: [[MessageNo; FLOWS_MAX]; 2],
-    /// Until then the peer may repeat the last one; 0: it does not.
+    /// Until when the peer may repeat its last refusal, ns; 0: it does not.
     pub repeats_until: u64,
 }
 
 impl Refusals {
-    /// None yet; of messages before `next`, any may still be refused.
+    /// No refusal yet; any message before `next` may still be refused.
     pub fn new(next: &[[MessageNo; FLOWS_MAX]; 2]) -> Self {
         let before = |m: MessageNo| MessageNo(m.0.wrapping_sub(1 << 30));
         Self {
@@ -37,7 +37,7 @@ impl Refusals {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether no refusal is pending in either direction.
     pub const fn is_quiet(&self) -> bool {
         self.flying | self.acked | self.owed == 0 && self.repeats_until == 0
     }
@@ -47,7 +47,7 @@ impl Refusals {
         self.flying != 0
     }
 
-    /// A message was refused; its sender is to hear of it.
+    /// Notes that the refusal of a message is to be sent.
     pub const fn owe(&mut self, priority: Priority, flow: u16, message: MessageNo) {
         self.owed |= bit(priority, flow);
         self.owed_message[priority.index()][flow as usize] = message;
@@ -59,35 +59,35 @@ impl Refusals {
         self.owed & bit(priority, flow) != 0
     }
 
-    /// The message whose refusal of a flow leaves next.
+    /// Message whose refusal leaves next in a flow.
     pub const fn owed(&self, priority: Priority, flow: u16) -> MessageNo {
         self.owed_message[priority.index()][flow as usize]
     }
 
-    /// Whether the one before is under way.
+    /// Whether a refusal of the flow is in flight.
     pub const fn is_flying(&self, priority: Priority, flow: u16) -> bool {
         self.flying & bit(priority, flow) != 0
     }
 
-    /// The refusal of a flow has a frame.
+    /// Notes that the refusal of a flow has a frame.
     pub const fn queued(&mut self, priority: Priority, flow: u16) {
         self.owed &= !bit(priority, flow);
         self.flying |= bit(priority, flow);
     }
 
-    /// Those that found no frame are looked at again.
+    /// Lets flows go on whose refusal found no frame, to try again.
     pub const fn retry(&mut self) {
         self.retry_at = u64::MAX;
         self.acked |= self.owed & !self.flying;
     }
 
-    /// Whether a flow may go on.
+    /// Whether any flow may go on.
     #[inline]
     pub const fn has_acked(&self) -> bool {
         self.acked != 0
     }
 
-    /// The first flow that may go on.
+    /// Removes and returns the first flow that may go on.
     pub const fn take_acked(&mut self) -> Option<(Priority, u16)> {
         let lowest = self.acked & self.acked.wrapping_neg();
         if lowest == 0 {
@@ -98,26 +98,26 @@ impl Refusals {
         Some(flow_of(lowest))
     }
 
-    /// The last refusal of a flow that the caller was told of, if there is such a
-    /// flow.
+    /// Last refusal of a flow that was reported to the caller; `None`: there is
+    /// no such flow.
     pub fn told(&mut self, priority: Priority, flow: u16) -> Option<&mut MessageNo> {
         self.told[priority.index()].get_mut(flow as usize)
     }
 
-    /// Nobody is left to hear of refusals; the flows may go on.
+    /// Drops all refusals, as the peer is gone; the flows may go on.
     pub const fn drop_all(&mut self) {
         self.acked |= self.flying | self.owed;
         (self.flying, self.owed) = (0, 0);
         self.retry_at = u64::MAX;
     }
 
-    /// The frame with the refusal of a flow was acknowledged.
+    /// Notes that the frame with a flow's refusal was acknowledged.
     pub const fn acknowledged(&mut self, priority: Priority, flow: u16) {
         self.acked |= bit(priority, flow);
     }
 }
 
-/// The bit of a flow, in a set of those of both priorities.
+/// Bit of a flow in a set of flows of both priorities.
 pub(crate) const fn bit(priority: Priority, flow: u16) -> u32 {
     1 << (priority.index() * FLOWS_MAX + flow as usize)
 }

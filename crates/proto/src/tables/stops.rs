@@ -4,20 +4,19 @@ use portolan_wire::Priority;
 
 use crate::base::FLOWS_MAX;
 
-/// What is stopped between two endpoints, in both directions; flows are sets of bits, by
-/// priority. Plain data.
+/// Stopped flows between two endpoints, in both directions: sets of bits, by priority. Plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Stops {
     /// Flows of the peer that are to be stopped.
     wanted: [u16; 2],
-    /// Those that the last chunk named, and its serial number.
+    /// Flows that the last chunk named, and its serial number.
     told: [u16; 2],
     serial: u16,
     /// The peer has not acknowledged that chunk.
     flying: bool,
-    /// Of those, the flows whose stop it has acknowledged.
+    /// Flows whose stop the peer has acknowledged.
     heard: [u16; 2],
-    /// Chunks of stopped flows for which no credit was given, and all of a priority.
+    /// Chunks of stopped flows whose credit is withheld: by flow, and all of a priority.
     withheld: [[u32; FLOWS_MAX]; 2],
     pub all_withheld: [u32; 2],
     /// Chunks that came after the peer had acknowledged the stop.
@@ -25,24 +24,24 @@ pub(crate) struct Stops {
     /// Flows that the peer has stopped, and the serial number of the chunk that said so.
     pub theirs: [u16; 2],
     their_serial: u16,
-    /// Frames that wait in those.
+    /// Frames that wait in flows that the peer has stopped.
     pub frames: [u32; 2],
 }
 
 impl Stops {
-    /// Whether the peer is yet to hear of something.
+    /// Whether a chunk with changes must be sent.
     #[inline]
     pub fn are_owed(&self) -> bool {
         self.wanted != self.told && !self.flying
     }
 
-    /// Whether an acknowledgement tells that the peer has heard.
+    /// Whether a chunk waits for its acknowledgement.
     #[inline]
     pub const fn are_flying(&self) -> bool {
         self.flying
     }
 
-    /// Nothing is stopped, and both know it.
+    /// Whether nothing is stopped, and both sides know it.
     pub fn is_quiet(&self) -> bool {
         let flows = [self.wanted, self.told, self.theirs];
         flows == [[0; 2]; 3] && !self.flying
@@ -65,33 +64,33 @@ impl Stops {
         self.wanted[priority.index()] >> flow & 1 != 0
     }
 
-    /// A flow of the peer that was not is to be stopped.
+    /// Stops a flow of the peer that was not stopped.
     pub const fn stop(&mut self, p: usize, f: usize) {
         self.wanted[p] |= 1 << f;
-        // The last chunk named it, and no other is under way: the peer knows.
+        // If the last chunk named the flow and was acknowledged, the peer knows.
         let known = if self.flying { 0 } else { self.told[p] };
         self.heard[p] |= known & 1 << f;
     }
 
-    /// A flow that was stopped is to go on.
+    /// Lets a stopped flow of the peer go on.
     pub const fn go_on(&mut self, p: usize, f: usize) {
         self.wanted[p] &= !(1 << f);
         self.heard[p] &= !(1 << f);
         self.late[p][f] = 0;
     }
 
-    /// The chunk that leaves next: its serial number, and the flows that it names.
+    /// Serial number of the next chunk, and the flows that it names.
     pub const fn next_chunk(&self) -> (u16, [u16; 2]) {
         (self.serial.wrapping_add(1), self.wanted)
     }
 
-    /// That chunk has a frame.
+    /// Notes that the next chunk has a frame.
     pub const fn queued(&mut self, serial: u16, flows: [u16; 2]) {
         (self.serial, self.told, self.flying) = (serial, flows, true);
     }
 
-    /// The peer has acknowledged the chunk. Gives the flows of each priority of which
-    /// nothing more leaves from now on.
+    /// The peer has acknowledged the chunk. Returns the flows, by priority, of which nothing more
+    /// leaves from now on.
     pub fn acked(&mut self) -> [u16; 2] {
         self.flying = false;
         let stopped = [0, 1].map(|p| self.told[p] & self.wanted[p]);
@@ -100,7 +99,7 @@ impl Stops {
         fresh
     }
 
-    /// Gives back what was withheld for some flows, in chunks.
+    /// Releases the withheld credit of some flows; returns it, in chunks.
     pub fn release(&mut self, p: usize, flows: u16) -> u32 {
         let mut taken = 0;
         for (f, withheld) in self.withheld[p].iter_mut().enumerate() {
@@ -117,21 +116,21 @@ impl Stops {
         self.heard[p] >> f & 1 != 0
     }
 
-    /// A chunk has come though the peer knew; says whether it was one of `most` that
-    /// can have been under way.
+    /// Counts a chunk that came though the peer knew; returns whether it is one of `most` that can
+    /// have been in flight.
     pub const fn note_late(&mut self, p: usize, f: usize, most: u32) -> bool {
         let expected = self.late[p][f] < most;
         self.late[p][f] += expected as u32;
         expected
     }
 
-    /// For one more chunk of a flow no credit is given.
+    /// Withholds the credit of one more chunk of a flow.
     pub const fn withhold(&mut self, p: usize, f: usize) {
         self.withheld[p][f] += 1;
         self.all_withheld[p] += 1;
     }
 
-    /// The peer says which flows it has stopped; false if it has said something later.
+    /// Takes over the flows that the peer has stopped; returns false if `serial` is not new.
     pub const fn set_theirs(&mut self, serial: u16, flows: [u16; 2]) -> bool {
         if (serial.wrapping_sub(self.their_serial) as i16) <= 0 {
             return false;

@@ -1,10 +1,9 @@
-//! How often what anybody on the network can cause is done.
+//! Rate limits of work that anyone on the network can cause.
 
-/// What anybody on the network can cause: so often at once, and per second
-/// after that, where nothing else is said.
+/// Default limit: times at once, and per second after that.
 const USUAL: u32 = 1024;
 
-/// How often something may still be done.
+/// Token bucket: how often something may still be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tokens {
     left: u32,
@@ -13,12 +12,12 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// What most may be done.
+    /// The default limit.
     pub const USUAL: u32 = USUAL;
 
     pub const FULL: Self = Self::full(USUAL);
 
-    /// So often at once, and per second after that.
+    /// A full bucket: `most` times at once, and per second after that.
     pub const fn full(most: u32) -> Self {
         Self {
             left: most,
@@ -27,7 +26,7 @@ impl Tokens {
         }
     }
 
-    /// Whether it may be done once more, now.
+    /// Takes a token; returns whether there was one.
     pub fn spend(&mut self, now: u64) -> bool {
         let per_token = 1_000_000_000 / u64::from(self.most);
         let earned = now.saturating_sub(self.earned_at) / per_token;
@@ -41,7 +40,7 @@ impl Tokens {
         allowed
     }
 
-    /// It was done for who may have it.
+    /// Returns a token: the work was for an authentic packet.
     pub fn refund(&mut self) {
         self.left = (self.left + 1).min(self.most);
     }
