@@ -1,4 +1,4 @@
-//! Giving peers their active state, and taking it back.
+//! Active state of peers: making and parking it.
 
 use portolan_seal::Seal;
 
@@ -9,8 +9,8 @@ use crate::path::{KeptPath, Owed, Path};
 use crate::tables::{Conn, Kept, Listed, NO_PLACE, PeerState, Refusals};
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// The active state of a peer, made if it has none; `None` if all are in
-    /// use by peers that are not idle.
+    /// Returns the active state of a peer, made if it has none; `None` if all
+    /// are in use by peers that are not idle.
     #[inline]
     pub(crate) fn activate(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
         match self.peers[peer].conn {
@@ -41,7 +41,7 @@ impl<S: Seal> Endpoint<'_, S> {
             heard_by: conn.first_path(),
             confirmed: up,
             keyed: up,
-            // It gave its state back once it had acknowledged our close.
+            // A peer parked while we close has acknowledged our close.
             finished: p.bits.cut_short()
                 || p.bits.parting()
                 || up && self.core.closing && !p.bits.close_owed(),
@@ -56,7 +56,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if up {
             let own = self.own_packet_max(self.network_of(peer, 0));
             let mtu = &mut self.path_mut(conn.first_path()).mtu;
-            // What the peer told is not kept.
+            // The size that the peer offered is not kept.
             mtu.resume(kept_path.packet_max, own, most);
             mtu.search_soon(now);
             self.install_keys(conn);
@@ -67,8 +67,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(conn)
     }
 
-    /// Whether a connection is free, after the longest idle one was made to give its state
-    /// back if it must.
+    /// Whether a connection is free; parks the one that is idle longest if none is.
     pub(crate) fn has_connection(&mut self) -> bool {
         if !self.core.free_conns.is_empty() {
             return true;
@@ -83,7 +82,7 @@ impl<S: Seal> Endpoint<'_, S> {
         true
     }
 
-    /// Nothing under way in either direction.
+    /// Whether nothing is under way in either direction.
     pub(crate) fn is_quiet(&self, conn: ConnIndex) -> bool {
         let c = &self.conns[conn];
         c.listed == Listed::None
@@ -101,7 +100,7 @@ impl<S: Seal> Endpoint<'_, S> {
             )
     }
 
-    /// Keeps of a quiet connection what must be kept, and frees it.
+    /// Parks the state of a quiet connection, and frees it.
     pub(crate) fn deactivate(&mut self, conn: ConnIndex) {
         self.park(conn);
         self.release_conn(conn);
@@ -115,7 +114,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.conns[conn] = Conn::default();
         self.paths[conn.first_path()] = Path::default();
-        // Those that were made later are used when others are not enough.
+        // Connections that were added later are used when the first are not enough.
         if conn.index() < self.core.config.active as usize {
             self.core.free_conns.push_front(self.conns, conn);
         } else {
@@ -126,8 +125,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.conns_used = last.map_or(0, |last| last as u32 + 1);
     }
 
-    /// The parked state of a peer that gets its active state, with a place for
-    /// it where it had none.
+    /// Returns a peer's parked state, to make it active; assigns a place for it
+    /// if there was none.
     pub(crate) fn restore(&mut self, peer: PeerId) -> (Kept, KeptPath) {
         let p = &mut self.peers[peer];
         if p.place != NO_PLACE {
@@ -139,7 +138,7 @@ impl<S: Seal> Endpoint<'_, S> {
         (Kept::new(config), KeptPath::new(config.first_packet))
     }
 
-    /// Parks the state of a connection's peer, and detaches it.
+    /// Parks the state of a connection's peer, and detaches the peer.
     pub(crate) fn park(&mut self, conn: ConnIndex) {
         self.park_paths(conn);
         let c = &self.conns[conn];
@@ -149,7 +148,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.parked[p.place as usize] = c.kept.to_words(path);
     }
 
-    /// What a peer has offered last; 0: nothing yet.
+    /// Nonce that a peer offered last; 0: none yet.
     pub(crate) fn nonce_theirs(&self, peer: PeerId) -> u64 {
         let p = &self.peers[peer];
         match self.conns.get(p.conn.index()) {

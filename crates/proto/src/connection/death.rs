@@ -12,41 +12,41 @@ use crate::endpoint::Endpoint;
 use crate::path::{SLOT_FRAMES, SLOT_NOTHING};
 use crate::tables::{Intervals, Listed, Memory, PeerState, Stops, TxFlow, Use};
 
-/// Those that could not be told of a close are looked at again so often in the
-/// time after which a silent peer is dead.
+/// Retries, in one silence, of closes that could not be queued.
 const CLOSE_RETRIES: u64 = 64;
-/// But at least this often, ns.
+/// Longest wait between two such retries, ns.
 const CLOSE_RETRY_NS_MAX: u64 = 50_000_000;
 /// Longest silence of a peer while the caller [was starved](Endpoint::was_starved), as a multiple
 /// of [`crate::Config::silence_ns`].
 const STARVED_SILENCES: u64 = 10;
-/// The caller counts as starved for this part of `silence_ns` after it has said so.
+/// Divisor of `silence_ns`: the caller counts as starved for that long after it
+/// said so.
 const STARVED_PARTS: u64 = 16;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Somebody outside knows that a peer's process has died.
+    /// Reports, from outside, that a peer's process has died.
     pub fn peer_died(&mut self, peer: PeerId) {
         if peer.0 < self.core.peer_count {
             self.mark_dead(peer, DeathReason::Told);
         }
     }
 
-    /// Somebody outside knows that a peer is there again, in a new life and
-    /// perhaps at another place. Nothing of the life before goes on; one that
-    /// was not dead yet is then ([`DeathReason::Restarted`]).
+    /// Reports, from outside, that a peer is there again, in a new life and
+    /// perhaps at another address. Nothing of the life before goes on; if it
+    /// was not dead yet, it is now ([`DeathReason::Restarted`]).
     pub fn peer_returned(&mut self, peer: PeerId, life: Life, to: NetAddress, mode: Mode) {
         if peer.0 >= self.core.peer_count || self.peers[peer].life == life {
             return;
         }
         self.mark_dead(peer, DeathReason::Restarted);
-        // One that has closed may still be kept for its last words.
+        // A peer that has closed may still have active state.
         self.detach(peer);
         self.locate(peer, to, mode);
         self.begin_life(peer, life);
     }
 
-    /// Somebody outside knows that a peer is there, though silent: its process
-    /// is stopped. Its silence counts from `now` on.
+    /// Reports, from outside, that a silent peer is there: its process is
+    /// stopped. Its silence counts from `now` on.
     pub fn reset_silence_timer(&mut self, now: u64, peer: PeerId) {
         let conn = match self.peers.get(peer.index()) {
             Some(peer) if peer.conn.is_some() => peer.conn,
@@ -55,18 +55,19 @@ impl<S: Seal> Endpoint<'_, S> {
         self.conns[conn].heard_at = self.conns[conn].heard_at.max(now);
     }
 
-    /// The caller is back at `now` and was here last at `last`. For as long as
-    /// it is later than [`Endpoint::next_timeout`] asked for it did not run, so
-    /// it could not hear: that is nobody's silence.
+    /// The caller is back at `now`, and was here last at `last`. Time beyond
+    /// [`Endpoint::next_timeout`] in which it did not run, and so received
+    /// nothing, does not count as silence of peers.
     #[cold]
     pub fn came_late(&mut self, now: u64, last: u64) {
         let late = now.saturating_sub(self.core.next_deadline.max(last));
         self.defer_silence(now, late, u64::MAX);
     }
 
-    /// The caller waited for a core for most of the last `ns` before `now`. For so long nothing
-    /// counts as silence, but after [`STARVED_SILENCES`] times the usual it does. Nor do
-    /// round trips say anything of the network, to us or to our peers.
+    /// The caller waited for a core for most of the last `ns` before `now`.
+    /// That time does not count as silence of peers, up to [`STARVED_SILENCES`]
+    /// times the usual. For a while neither we nor our peers take round trips
+    /// for the network's.
     #[cold]
     pub fn was_starved(&mut self, now: u64, ns: u64) {
         let silence = self.core.config.silence_ns;
@@ -75,7 +76,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.defer_silence(now, ns, limit);
     }
 
-    /// All silences begin `ns` later, at `now` at most, unless they have lasted for `limit`.
+    /// Moves the start of all silences `ns` later, to `now` at most, unless
+    /// they have lasted for `limit`.
     fn defer_silence(&mut self, now: u64, ns: u64, limit: u64) {
         for conn in &mut self.conns[..self.core.conns_used as usize] {
             let since = match conn.waiting_since {
@@ -100,7 +102,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(self.conns.get(peer.conn.index())?.heard_at)
     }
 
-    /// Declares a peer dead and lets everything of it go.
+    /// Declares a peer dead, and drops its active state.
     pub(crate) fn mark_dead(&mut self, peer: PeerId, why: DeathReason) {
         if matches!(self.peers[peer].state, PeerState::Dead(_)) {
             return;
@@ -110,7 +112,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.tell_peer(peer, PeerEvent::Dead(why));
     }
 
-    /// Takes a peer's active state away, whatever it holds.
+    /// Detaches a peer from its connection: drops what is queued, in flight or
+    /// held, and parks the rest.
     pub(crate) fn detach(&mut self, peer: PeerId) {
         let conn = self.peers[peer].conn;
         if conn.is_none() {
@@ -128,7 +131,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.release_conn(conn);
     }
 
-    /// Drops all that waits for or flies to a peer.
+    /// Drops everything queued for or in flight to a peer.
     pub(crate) fn drop_sending(&mut self, conn: ConnIndex) {
         for path in self.paths_of(conn) {
             for i in 0..self.path_mut(path).slots.len() {
@@ -176,7 +179,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 if long.is_none() {
                     continue;
                 }
-                // Being cut, with no frame left whose end above was its end too.
+                // A message being cut, of which no frame was left to end it above.
                 let l = &mut self.longs[long];
                 if l.frames == 0 && l.memory == Memory::Lent {
                     l.frames = 1;
@@ -200,13 +203,13 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Drops what was received of a peer and not handed over.
+    /// Drops what was received from a peer and not delivered.
     pub(crate) fn drop_received(&mut self, conn: ConnIndex) {
         for priority in 0..2 {
             for flow in 0..FLOWS_MAX {
                 let c = &mut self.conns[conn];
                 let old = core::mem::take(&mut c.rx[priority][flow]);
-                // What was begun is not begun again, should the peer speak.
+                // A message that was begun is not begun again, should the peer speak.
                 if old.active {
                     let next = &mut c.kept.next_in[priority][flow];
                     *next = next.next();
@@ -219,9 +222,9 @@ impl<S: Seal> Endpoint<'_, S> {
         c.intervals = Intervals::EMPTY;
     }
 
-    /// Tells every connected peer that nothing more will come. Nothing can be
-    /// sent afterwards. Let [`Endpoint::idle`] become true before, so that
-    /// everything was delivered, and again after, or give up after a while.
+    /// Closes the endpoint: sends a close to every connected peer. Nothing can
+    /// be sent afterwards. Let [`Endpoint::idle`] become true before, so that
+    /// everything is delivered, and again after, or give up after a while.
     pub fn close(&mut self, now: u64) {
         self.core.closing = true;
         for peer in (0..self.core.peer_count).map(PeerId) {
@@ -232,20 +235,20 @@ impl<S: Seal> Endpoint<'_, S> {
         self.tell_closing(now);
     }
 
-    /// A peer must hear that this endpoint closes.
+    /// Notes that a close must be sent to a peer.
     pub(crate) fn owe_close(&mut self, peer: PeerId) {
         let was = self.peers[peer].bits.set_close_owed(true);
         self.core.closes_owed += u32::from(!was);
     }
 
-    /// A peer need not hear of it any more.
+    /// Notes that no close need be sent to a peer any more.
     pub(crate) fn close_told(&mut self, peer: PeerId) {
         let was = self.peers[peer].bits.set_close_owed(false);
         self.core.closes_owed -= u32::from(was);
     }
 
-    /// Gets those under way that have not been told. More may be connected
-    /// than can be active: the rest have their turn when others are done.
+    /// Queues the closes that are owed. More peers may be connected than can be
+    /// active: the rest have their turn when others are done.
     #[cold]
     pub(crate) fn tell_closing(&mut self, now: u64) {
         for peer in (0..self.core.peer_count).map(PeerId) {
@@ -256,7 +259,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.close_told(peer);
             } else if let Some(conn) = self.activate(now, peer) {
                 if self.is_parting(conn) && !self.core.closing {
-                    // Its own acknowledgements lead to that.
+                    // Acknowledgements lead to the close of a removed peer.
                     self.part(now, conn);
                     continue;
                 }
@@ -278,7 +281,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn queue_close(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
         let peer = c.peer;
-        // One that was removed first gets what was sent to it before.
+        // A removed peer first gets what was sent to it before.
         let waits = self.is_parting(conn) && !self.core.closing && !c.is_settled();
         if waits || !self.peers[peer].bits.close_owed() {
             return;
@@ -290,9 +293,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The peer has acknowledged our close. What is here of its unfinished
-    /// messages would wait for their rest for ever: it answers probes, and
-    /// has dropped the rest.
+    /// The peer has acknowledged our close. Its incomplete messages here would
+    /// wait for their rest for ever: the peer answers probes, and has dropped
+    /// the rest.
     pub(crate) fn close_acked(&mut self, conn: ConnIndex) {
         self.drop_received(conn);
         let c = &mut self.conns[conn];
@@ -301,14 +304,13 @@ impl<S: Seal> Endpoint<'_, S> {
         let peer = c.peer;
         if self.is_parting(conn) && !matches!(self.peers[peer].state, PeerState::Dead(_)) {
             self.drop_sending(conn);
-            // Freed by the caller, outside of the packet that brought this.
+            // Freed by the caller, after the packet that brought this.
             self.peers[peer].state = PeerState::Dead(DeathReason::Told);
             self.tell_peer(peer, PeerEvent::Dead(DeathReason::Told));
         }
     }
 
-    /// Whatever comes from a peer is not taken any more: what is left to do once something
-    /// was acknowledged.
+    /// Goes on after an acknowledgement, where nothing more is taken from the peer.
     #[cold]
     pub(crate) fn go_on_finished(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
@@ -316,8 +318,8 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.is_parting(conn) && !gone {
             self.part(now, conn);
         } else if !c.is_settled() {
-            // The peer knows that we close. It takes nothing more, and so
-            // grants nothing more: what waits for that would wait for ever.
+            // The peer knows that we close. It takes and grants nothing more,
+            // so whatever needs credit would wait for ever.
             self.drop_sending(conn);
             self.go_on_after_refusals(conn);
         }

@@ -1,11 +1,11 @@
 //! Making connections. Either side may begin, both may at once.
 //!
-//! A connect packet is sealed under a key of both lives and carries a nonce
-//! of its sender and, once known, the echo of the receiver's. Whoever sees
-//! its own nonce come back knows that the other side is alive in this life;
-//! both nonces go into the data keys, so an authentic data packet proves the
-//! same. A packet that is not `settled` asks for an answer. Nothing of an
-//! earlier life can be replayed: its data keys had another nonce of ours.
+//! A connect packet is sealed under a key of both lives and carries a nonce of
+//! its sender and, once known, the echo of the receiver's. A side that sees its
+//! own nonce come back knows that the other is alive in this life; both nonces
+//! go into the data keys, so an authentic data packet proves the same. A packet
+//! that is not `settled` asks for an answer. Nothing of an earlier life can be
+//! replayed: its data keys had another nonce of ours.
 
 use portolan_seal::{BadTag, Seal, Tag};
 use portolan_wire::{
@@ -31,7 +31,7 @@ const FIRST_WINDOW: u16 = 10;
 const FIRST_WINDOW_CROWD: u16 = 2;
 const CROWD: u32 = 16;
 
-/// What distinguishes one offer of ours from another.
+/// Fields in which our offers differ.
 struct Ours {
     peer: PeerId,
     life: Life,
@@ -41,7 +41,7 @@ struct Ours {
     settled: bool,
 }
 
-/// This part of the active state, and one more, is not used for seeking peers.
+/// Divisor: this fraction of the connections, and one more, is not used to seek peers.
 const FOUND_PARTS: u32 = 8;
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -58,9 +58,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Whether one more peer may be sought. A peer that has no state free does
-    /// not answer; if all had theirs in use for seeking each other, none ever
-    /// would. So some is left to those that are found.
+    /// Whether one more peer may be sought. A peer without a free connection
+    /// does not answer; if all peers used theirs to seek each other, none ever
+    /// would. So some are left to peers that seek us.
     pub(crate) fn may_connect(&self) -> bool {
         let active = self.core.config.connections();
         let most = active.saturating_sub(1 + active / FOUND_PARTS).max(1);
@@ -86,7 +86,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.send_connect(peer, false);
     }
 
-    /// Sends what we offer to a peer in the life that we know.
+    /// Sends our offer to a peer in its known life.
     pub(crate) fn send_connect(&mut self, peer: PeerId, settled: bool) {
         let p = &self.peers[peer];
         self.queue_connect(&Ours {
@@ -108,7 +108,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// What a connect packet to a peer echoes; 0: nothing yet.
+    /// Nonce that a connect packet to a peer echoes; 0: none yet.
     fn nonce_to_echo(&self, peer: PeerId) -> u64 {
         match self.nonce_theirs(peer) {
             0 => (self.conns.get(self.peers[peer].conn.index())).map_or(0, |c| c.challenge),
@@ -172,7 +172,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.connects.push_back(self.meta, frame);
     }
 
-    /// Takes a connect packet.
+    /// Handles a connect packet.
     pub(crate) fn handle_connect(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
         let length = packet.len();
         let ids = match ConnectIds::parse(packet) {
@@ -189,8 +189,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         let guess = self.guess_peer(ids.from);
-        // Anybody can invent ids, and to search takes longer the more peers
-        // there are.
+        // Anyone can invent ids, and a search takes longer the more peers there are.
         if guess.is_none() && !self.core.search_tokens.spend(now) {
             self.core.counters.drops.limited += 1;
             return;
@@ -222,7 +221,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// What a connect packet offers whose tag is right, if that makes sense; counts it.
+    /// Opens a connect packet, and counts it. Returns its offer, `None` if that
+    /// makes no sense.
     pub(crate) fn open_offer(
         &mut self,
         peer: PeerId,
@@ -252,23 +252,22 @@ impl<S: Seal> Endpoint<'_, S> {
         Ok(offer)
     }
 
-    /// Whether a peer's life is the one that we deal with. One that we gave up
-    /// may have heard nothing of us so far and is then like a new one: it has
-    /// nothing of ours, and we have nothing of it.
+    /// Whether a life is the peer's known one, and not dead. A life that we
+    /// gave up may never have heard of us and is then like a new one: neither
+    /// side has anything of the other's.
     fn knows(&self, peer: PeerId, life: Life) -> bool {
         let p = &self.peers[peer];
         p.life == life && !matches!(p.state, PeerState::Dead(_))
     }
 
-    /// Whether a peer that we do not deal with may become known in this life.
-    /// One that has closed in it does not come back in it, and two that have
-    /// closed must not wake each other again and again; nor does one of whom
-    /// the caller said that it has ended. A life that is not the known one is
-    /// the caller's to tell, where lives are fixed.
+    /// Whether a peer may begin a life that is unknown or dead. A life that has
+    /// closed does not come back, and two that have closed must not wake each
+    /// other again and again; nor does one that the caller said has ended.
+    /// Where lives are fixed, the caller alone reports another.
     fn may_begin(&self, peer: PeerId, life: Life) -> bool {
         let p = &self.peers[peer];
         if self.core.config.introduces {
-            // It introduces itself anew.
+            // The peer introduces itself anew.
             return false;
         }
         if p.life != life {
@@ -280,8 +279,8 @@ impl<S: Seal> Endpoint<'_, S> {
         )
     }
 
-    /// A peer looks for an earlier life of ours: it learns of this one by our
-    /// own offer. It may be an old packet, so nothing else comes of it.
+    /// Answers a peer that seeks an earlier life of ours by an offer of this
+    /// one. The packet may be old, so nothing else comes of it.
     fn introduce(&mut self, peer: PeerId, life: Life) {
         let p = &self.peers[peer];
         if p.life != life {
@@ -294,12 +293,12 @@ impl<S: Seal> Endpoint<'_, S> {
             PeerState::Dead(DeathReason::Closed | DeathReason::Removed)
             | PeerState::Come
             | PeerState::Free => {}
-            // Given up here, but it lives and looks for a life that is over.
+            // Given up here, but the peer lives and seeks a life that is over.
             PeerState::Dead(_) => self.send_connect(peer, false),
         }
     }
 
-    /// An offer of the life that we know.
+    /// Handles an offer of the known life.
     pub(crate) fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
         let p = &self.peers[peer];
         match p.state {
@@ -338,8 +337,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// An offer of a life that we do not know: it must show a nonce of ours
-    /// before it replaces the one that we know.
+    /// Handles an offer of an unknown life: the peer must echo a nonce of ours
+    /// before that replaces the known one.
     fn handle_new_life(
         &mut self,
         now: u64,
@@ -381,7 +380,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.peers[peer];
         p.nonce_mine = pending.nonce;
         p.lot = Peer::lot(pending.connection);
-        // Where only a further path leads, this one cannot.
+        // Path 0 does not move to the network of a further path.
         let by = self.network_to(from.ip);
         if by == 0 || by == self.peers[peer].bits.network() {
             self.lead(peer, from);
@@ -408,12 +407,12 @@ impl<S: Seal> Endpoint<'_, S> {
         });
     }
 
-    /// A connection number for packets from a peer: its index, and chance.
+    /// A new connection number for packets from a peer: its index, and random bits.
     pub(crate) fn new_connection(&mut self, peer: PeerId) -> u32 {
         (self.core.random() as u32) << PEER_BITS | peer.0
     }
 
-    /// Takes over what the peer offers, once; gives its connection.
+    /// Takes over a peer's offer, once; returns its connection.
     pub(crate) fn accept_offer(
         &mut self,
         now: u64,
@@ -422,8 +421,8 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Option<ConnIndex> {
         let conn = self.activate(now, peer)?;
         let c = &self.conns[conn];
-        // One that was removed, or has removed us, begins anew in the same life: then what
-        // it offered before is void.
+        // A peer that was removed, or has removed us, begins anew in the same
+        // life: then its earlier offer is void.
         let same = !self.core.config.introduces || c.kept.nonce_theirs == offer.nonce;
         if c.keyed && same {
             return Some(conn);
@@ -449,12 +448,12 @@ impl<S: Seal> Endpoint<'_, S> {
         p.mtu.begin(now, ours, offer.packet_max);
         c.keyed = true;
         self.install_keys(conn);
-        // Something may be awaited of it, and it may die before it is up.
+        // Something may be awaited of the peer, and it may die before it is up.
         self.arm_keepalive(conn);
         Some(conn)
     }
 
-    /// The peer has proven that it lives now.
+    /// Marks a peer as up: it has proven that it lives now.
     pub(crate) fn become_up(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         c.connect_next = u64::MAX;
@@ -465,13 +464,13 @@ impl<S: Seal> Endpoint<'_, S> {
         self.paths[conn.first_path()].probe_from = now;
         self.peers[peer].state = PeerState::Up;
         if self.core.closing {
-            // It was not there to be told.
+            // The peer was not up when the others were sent a close.
             c.waiting_since = now;
             self.owe_close(peer);
         }
         self.tell_networks(now, conn);
         self.make_ready(conn);
-        // Set anew: until now it could not be asked.
+        // Set anew: until now no keepalive could leave.
         self.conns[conn].keepalive_at = u64::MAX;
         self.arm_keepalive(conn);
         self.tell_peer(peer, PeerEvent::Up);

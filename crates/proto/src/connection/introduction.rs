@@ -1,9 +1,9 @@
-//! Becoming known to one that was never told of us, and letting such ones in.
+//! Introductions: becoming known to a peer that has not added us, and admitting strangers.
 //!
 //! Where peers come and go, an endpoint cannot know whether another knows it. So each of its
-//! connect packets travels in an introduction, until it is answered. Whoever knows the sender
-//! takes the connect packet out. Whoever does not asks it to echo a nonce, which costs a few
-//! hashes and no memory. Only an echo that is right leads to work with keys.
+//! connect packets travels in an introduction, until it is answered. A receiver that knows the
+//! sender takes the connect packet out. One that does not asks for the echo of a nonce, which costs
+//! a few hashes and no memory. Only a valid echo leads to work with keys.
 
 use portolan_seal::{Seal, identity};
 use portolan_wire::{
@@ -16,10 +16,10 @@ use crate::congestion::Mode;
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, Conn, Memory, PeerState, Use};
 
-/// A peer that was removed has this part of the silence to take what was sent to it.
+/// Divisor of the silence: a removed peer has that long to take what was sent to it.
 const PARTING_PARTS: u64 = 8;
 
-/// What a stranger is to echo in an epoch.
+/// Nonce that a stranger must echo in an epoch.
 fn nonce_for<S: Seal>(
     seal: &S,
     epoch: u64,
@@ -27,15 +27,15 @@ fn nonce_for<S: Seal>(
     parts: &IntroductionParts<'_>,
 ) -> u64 {
     let (epoch, port) = (epoch.to_le_bytes(), from.port.to_le_bytes());
-    // One that comes anew soon has another connection number, and so gets another nonce.
+    // A stranger that comes anew soon has another connection number, and so gets another nonce.
     let connection = parts.connection.to_le_bytes();
     let words: [&[u8]; 5] = [&epoch, &from.ip, &port, &connection, parts.key];
     seal.fingerprint(&words)
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Makes an introduction of a connect packet that stands in a frame; gives its length.
-    /// Without public keys it stays what it is.
+    /// Wraps the connect packet in a frame into an introduction; returns the length. Without public
+    /// keys the packet stays as it is.
     pub(crate) fn wrap_connect(
         &mut self,
         peer: PeerId,
@@ -60,7 +60,7 @@ impl<S: Seal> Endpoint<'_, S> {
         INTRODUCTION_BYTES
     }
 
-    /// Takes an introduction.
+    /// Handles an introduction.
     pub(crate) fn handle_introduction(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
         let ours = self.core.config.introduces
             && IntroductionParts::marked(packet)
@@ -85,7 +85,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let known = self.peer_of(ids.from);
         match known.map(|peer| (peer, self.peers[peer].state)) {
             Some((peer, PeerState::Up)) if self.continues(now, peer, &ids, &parts) => return,
-            // One that is up has forgotten us, and begins anew.
+            // A peer that is up here has forgotten us, and begins anew.
             Some((_, PeerState::Up | PeerState::Dead(_))) => {}
             Some(_) => return self.handle_connect(now, from, parts.connect),
             None if !self.core.config.strangers || self.core.closing => {
@@ -98,7 +98,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.challenge(now, from, &parts, mark);
             return;
         };
-        // Two multiplications on the curve, which whoever knows our address can cause.
+        // Two multiplications on the curve, which anyone who knows our address can cause.
         if !self.core.greeter.admissions.spend(now) {
             self.core.counters.drops.limited += 1;
             return;
@@ -114,8 +114,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.admit_stranger(now, from, (epoch, known), &key, &ids, parts);
     }
 
-    /// Whether an introduction of a peer that is up belongs to what we have with it, or makes
-    /// no sense; if so it was dealt with.
+    /// Whether an introduction of a peer that is up belongs to the present connection, or makes no
+    /// sense; if so it was dealt with.
     fn continues(
         &mut self,
         now: u64,
@@ -127,7 +127,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.limited += 1;
             return true;
         }
-        // Opened in a copy: it may be needed again.
+        // Opened in a copy: the packet may be needed again.
         let mut connect = [0; CONNECT_BYTES + TAG_BYTES];
         connect.copy_from_slice(parts.connect);
         let Ok(Some(offer)) = self.open_offer(peer, ids, &mut connect) else {
@@ -156,7 +156,7 @@ impl<S: Seal> Endpoint<'_, S> {
         epochs.find(|&epoch| nonce_for(seal, epoch, from, parts) == parts.echo)
     }
 
-    /// Asks a stranger for the echo of a nonce. Nothing is remembered.
+    /// Asks a stranger for the echo of a nonce. Keeps no state.
     fn challenge(
         &mut self,
         now: u64,
@@ -182,14 +182,14 @@ impl<S: Seal> Endpoint<'_, S> {
         .write(&mut self.frames[at..]);
         self.meta[frame].set_peer(PeerId::NONE);
         self.meta[frame].len = CHALLENGE_BYTES as u32;
-        // Behind the packet: nobody is written down whose address could be looked up.
+        // Behind the packet: no entry holds this address.
         let to = &mut self.frames[at + CHALLENGE_BYTES..][..18];
         to[..16].copy_from_slice(&from.ip);
         to[16..].copy_from_slice(&from.port.to_le_bytes());
         self.core.connects.push_back(self.meta, frame);
     }
 
-    /// A challenge is ready to leave: to an address that stands behind it.
+    /// Sends a challenge to the address that stands behind it.
     pub(crate) fn challenge_leaves(&mut self, frame: FrameIndex) -> Transmit {
         self.core.counters.packets_sent += 1;
         self.core.counters.bytes_sent += CHALLENGE_BYTES as u64;
@@ -212,7 +212,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// A peer asks us to echo a nonce: it does not know us, or no more.
+    /// Handles a challenge: the peer does not know us, or no longer does, and asks for an echo.
     pub(crate) fn handle_challenge(&mut self, packet: &[u8]) {
         let Ok(challenge) = Challenge::parse(packet) else {
             self.core.counters.drops.malformed += 1;
@@ -221,7 +221,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let sought = self.peer_numbered(challenge.connection);
         let sought = sought.filter(|peer| self.peers[*peer].state == PeerState::Connecting);
         let conn = sought.map_or(ConnIndex::NONE, |peer| self.peers[peer].conn);
-        // Each introduction is answered once: its mark is known to who has seen it.
+        // Each introduction is answered once: anyone who has seen it knows its mark.
         let fits = |c: &&mut Conn| c.mark != [0; TAG_BYTES] && c.mark == challenge.mark;
         let Some(c) = self.conns.get_mut(conn.index()).filter(fits) else {
             self.core.counters.drops.unknown += 1;
@@ -230,7 +230,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let peer = c.peer;
         c.mark = [0; TAG_BYTES];
         c.challenge = challenge.nonce;
-        // What it had offered before it forgot us is void.
+        // An offer from before the peer forgot us is void.
         c.keyed = false;
         c.kept.nonce_theirs = 0;
         self.remove_keys(conn);
@@ -239,7 +239,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.send_connect(peer, false);
     }
 
-    /// Lets one in that has echoed our nonce, if it holds the key that it has told.
+    /// Admits a stranger that echoed our nonce, if it holds the key that it claims.
     fn admit_stranger(
         &mut self,
         now: u64,
@@ -250,7 +250,7 @@ impl<S: Seal> Endpoint<'_, S> {
         parts: IntroductionParts<'_>,
     ) {
         let has_its_own = known.is_some_and(|peer| self.peers[peer].conn.is_some());
-        // Nothing of what it has shown is spent before there is room for it.
+        // The nonce is not spent before there is room for the stranger.
         if !has_its_own && !self.has_connection() {
             self.core.counters.drops.no_room += 1;
             return;
@@ -278,10 +278,10 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         self.core.greeter.challenges.refund();
-        // Until it is welcome.
+        // In force until `welcome`.
         let mode = Mode::Shared;
         if known.is_some() {
-            // It has removed us, though we have not heard that.
+            // The peer has removed us, though we have not heard that.
             self.mark_dead(peer, DeathReason::Removed);
             self.revive(peer, from, mode);
         } else {
@@ -294,8 +294,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.tell_peer(peer, PeerEvent::Come);
     }
 
-    /// Lets a peer in that has [come](PeerEvent::Come): from now on it may send. `mode` is
-    /// used unless the configuration fixes one.
+    /// Accepts a peer that has [come](PeerEvent::Come): from now on it may send. `mode` is used
+    /// unless the configuration fixes one.
     pub fn welcome(&mut self, now: u64, peer: PeerId, mode: Mode) {
         let p = &mut self.peers[peer];
         if p.state != PeerState::Come {
@@ -308,10 +308,10 @@ impl<S: Seal> Endpoint<'_, S> {
         self.send_connect(peer, true);
     }
 
-    /// The caller has no more to do with a peer. What it has sent and is not delivered goes.
-    /// What was sent to it still arrives, but for long messages under way: then nothing does.
-    /// It hears that, and is [dead](PeerEvent::Dead) once it has; then its number can be
-    /// [given back](Self::free_peer).
+    /// Removes a peer. Messages from it that are not delivered are dropped. Messages to it still
+    /// arrive, unless long ones are under way: then none does. The peer is sent a close, and is
+    /// [dead](PeerEvent::Dead) once it has acknowledged that; then its number can be
+    /// [freed](Self::free_peer).
     pub fn remove_peer(&mut self, now: u64, peer: PeerId) {
         let p = &mut self.peers[peer];
         if p.bits.parting() || p.state == PeerState::Free {
@@ -331,7 +331,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .filter(|it| it.is_some())
             .or_else(|| self.activate(now, peer))
         else {
-            // No room to tell it: it finds that nobody answers.
+            // No room to send a close: the peer finds that no answer comes.
             self.mark_dead(peer, DeathReason::Told);
             return;
         };
@@ -341,20 +341,20 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.lends(conn) {
             self.drop_sending(conn);
         }
-        // Else it is told already, or will be.
+        // When closing, the peer gets a close anyway.
         if !self.core.closing {
             self.owe_close(peer);
         }
         self.part(now, conn);
     }
 
-    /// Whether we have removed a connection's peer, and it is yet to hear of that. What it
-    /// sends is not taken any more.
+    /// Whether a connection's peer was removed, and may not know it yet. Nothing more is taken from
+    /// it.
     pub(crate) fn is_parting(&self, conn: ConnIndex) -> bool {
         self.peers[self.conns[conn].peer].bits.parting()
     }
 
-    /// Whether memory of a long message is read to be sent on a connection.
+    /// Whether a connection still sends from the memory of a long message.
     fn lends(&self, conn: ConnIndex) -> bool {
         let frames = self.meta.iter().filter(|m| m.usage != Use::Free);
         let mut mine = frames.filter(|m| m.conn == conn && m.long.is_some());
@@ -362,7 +362,8 @@ impl<S: Seal> Endpoint<'_, S> {
         cut.any(|tx| tx.long.is_some()) || mine.any(|m| self.longs[m.long].memory == Memory::Lent)
     }
 
-    /// A peer was removed: it is told once all that was sent to it has been acknowledged.
+    /// Goes on with a removal: the close is queued once all that was sent before is acknowledged,
+    /// or its time is up.
     #[cold]
     pub(crate) fn part(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
@@ -370,7 +371,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         if !c.is_settled() && self.peers[c.peer].bits.close_owed() {
-            // It takes nothing.
+            // The peer takes nothing.
             self.drop_sending(conn);
         }
         self.queue_close(now, conn);
@@ -381,7 +382,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm_probe(now, way);
     }
 
-    /// Gives back the number of a peer that is dead: another may get it.
+    /// Frees the number of a dead peer: another may get it.
     pub fn free_peer(&mut self, peer: PeerId) {
         if matches!(self.peers[peer].state, PeerState::Dead(_)) {
             self.detach(peer);

@@ -22,7 +22,7 @@ const PER_CONN: usize = 5;
 /// Slot of the key of a connect packet; those of connections follow.
 const CONNECT_SLOT: usize = 0;
 
-/// Slots that the seal of an endpoint must have, with so many entries of
+/// Slots that the seal of an endpoint must have for `conns` entries of
 /// [`crate::Tables::conns`].
 #[must_use]
 pub const fn key_slots(conns: usize) -> usize {
@@ -79,7 +79,7 @@ impl<S: Seal> Endpoint<'_, S> {
         at
     }
 
-    /// Installs the key of connect packets in a direction; gives its slot.
+    /// Installs the key of connect packets in a direction; returns its slot.
     pub(crate) fn install_connect_key(&mut self, peer: PeerId, ends: Direction) -> usize {
         let mut info = [0; 96];
         let n = self.info(CONNECT_LABEL, ends, &[], &mut info);
@@ -158,7 +158,7 @@ impl<S: Seal> Endpoint<'_, S> {
             // Something sealed in this phase was acknowledged: the receiver has
             // it, on each path that is used.
             let confirmed = p.acked_to > p.phase_first || !p.usable;
-            // Who sends acknowledgements only is not acknowledged unasked.
+            // A peer does not acknowledge mere acknowledgements unasked.
             p.ping_owed |= !confirmed && over.is_multiple_of(ASK_EVERY);
             settled &= confirmed && (p.flying == 0 || p.lowest >= p.phase_first);
         }

@@ -12,7 +12,7 @@ use crate::tables::{Kept, Peer, PeerBits, PeerState};
 /// Why a peer was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AddPeerError {
-    /// [`crate::Config::peers`] are there already.
+    /// There are [`crate::Config::peers`] already.
     #[error("no room for another peer: raise the setting `peers`")]
     Full,
     /// A peer with this id is there already.
@@ -21,9 +21,8 @@ pub enum AddPeerError {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Adds a peer; it need not be up, nothing is sent yet. `mode` is used
-    /// unless the configuration fixes one. Its number may be one that was
-    /// [given back](Self::free_peer).
+    /// Adds a peer; it need not be up, nothing is sent yet. `mode` is used unless the configuration
+    /// fixes one. The number may be one that was [freed](Self::free_peer).
     ///
     /// # Errors
     /// [`AddPeerError`].
@@ -42,7 +41,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Ok(peer)
     }
 
-    /// A number that nobody has: one that was given back, or the next.
+    /// Takes a number that no peer has: one that was freed, or the next.
     pub(crate) fn take_number(&mut self) -> Option<PeerId> {
         let free = self.core.free_peers.pop_front(self.peers);
         if free.is_some() {
@@ -56,7 +55,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(peer)
     }
 
-    /// Gives one back.
+    /// Frees a peer's number.
     pub(crate) fn give_number(&mut self, peer: PeerId) {
         let Peer {
             place, lot, events, ..
@@ -73,7 +72,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.free_peer_count += 1;
     }
 
-    /// Writes down who has a number from now on.
+    /// Records the peer that has a number from now on.
     pub(crate) fn record(
         &mut self,
         peer: PeerId,
@@ -94,15 +93,15 @@ impl<S: Seal> Endpoint<'_, S> {
         self.begin_life(peer, life);
     }
 
-    /// Numbers that nobody has: more peers than these cannot come before the caller has
-    /// given numbers back, or has made the table longer.
+    /// Unused numbers: more peers cannot come before the caller has freed numbers, or has made the
+    /// table longer.
     #[must_use]
     pub fn unused_peers(&self) -> usize {
         self.peers.len() - self.core.peer_count as usize + self.core.free_peer_count as usize
     }
 
-    /// The peer with an id that was added, or has introduced itself, and was not removed:
-    /// one that lives, or one that is dead and was added.
+    /// Peer with an id that was added, or has introduced itself, and was not removed: a live one,
+    /// or else a dead one that was added.
     #[must_use]
     pub fn peer_of(&self, id: EndpointId) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
@@ -116,8 +115,8 @@ impl<S: Seal> Endpoint<'_, S> {
         live.or_else(dead).map(PeerId::new)
     }
 
-    /// Whether a peer is a stranger: it has introduced itself and was not added since, or the
-    /// caller has no name for it any more.
+    /// Whether a peer is a stranger: it introduced itself and was not added since, or the caller
+    /// has declared it one.
     #[must_use]
     pub fn is_stranger(&self, peer: PeerId) -> bool {
         self.peers
@@ -125,15 +124,15 @@ impl<S: Seal> Endpoint<'_, S> {
             .is_some_and(|p| p.bits.stranger())
     }
 
-    /// The peer that has introduced itself, was not added, and has answered nothing for
-    /// longest, if that is long enough to let it go where there is no room.
+    /// The stranger that has been silent for longest, if that is long enough to remove it where
+    /// there is no room.
     #[must_use]
     pub fn silent_stranger(&self, now: u64) -> Option<PeerId> {
         self.most_silent(now, |p| p.bits.stranger() && !p.bits.parting())
     }
 
-    /// Of the peers that `may_go`, the stranger that was quiet longest. One that has come and
-    /// waits to be [welcome](Self::welcome) stays.
+    /// Among the peers that `may_go`, the stranger that was idle for longest. One that waits for
+    /// [`welcome`](Self::welcome) stays.
     #[must_use]
     pub fn quietest_stranger(&self, may_go: impl Fn(PeerId) -> bool) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
@@ -152,24 +151,24 @@ impl<S: Seal> Endpoint<'_, S> {
         quietest.map(|(peer, _)| peer)
     }
 
-    /// Whether those whom nobody has added may come.
+    /// Whether strangers are accepted.
     #[must_use]
     pub fn accepts_strangers(&self) -> bool {
         self.core.config.strangers && !self.core.closing
     }
 
-    /// A peer was recorded that has introduced itself to the caller, or the caller has no name
-    /// for one any more that it had added.
+    /// Declares a peer a stranger: it introduced itself to the caller, or the caller no longer has
+    /// a name for it.
     pub fn set_stranger(&mut self, peer: PeerId) {
         self.peers[peer].bits.set_stranger(true);
     }
 
-    /// The caller adds a peer that has introduced itself.
+    /// Marks a peer that introduced itself as added by the caller.
     pub fn acknowledge(&mut self, peer: PeerId) {
         self.peers[peer].bits.set_stranger(false);
     }
 
-    /// A peer is looked for elsewhere, if nothing of it has proven where it is.
+    /// Changes a peer's address, unless the peer has proven where it is.
     pub fn relocate(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
         if matches!(
             self.peers[peer].state,
@@ -179,7 +178,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Writes down where a peer is. `mode` is used unless the configuration fixes one.
+    /// Records a peer's address. `mode` is used unless the configuration fixes one.
     pub(crate) fn locate(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
         let mode = self.core.config.congestion.unwrap_or(mode);
         let p = &mut self.peers[peer];
@@ -187,21 +186,20 @@ impl<S: Seal> Endpoint<'_, S> {
         self.lead(peer, to);
     }
 
-    /// A peer that is dead begins anew, in the same life: with other nonces, so that
-    /// nothing of before can arrive.
+    /// Lets a dead peer begin anew, in the same life: with another nonce, so that nothing from
+    /// before can arrive.
     pub fn revive(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
         if !matches!(self.peers[peer].state, PeerState::Dead(_)) {
             return;
         }
-        // One that has closed may still be kept for its last words.
+        // A peer that has closed may still have active state.
         self.detach(peer);
         self.locate(peer, to, mode);
         self.begin_life(peer, self.peers[peer].life);
     }
 
-    /// From now on the caller alone says in which life a peer is
-    /// ([`Endpoint::peer_returned`]): whoever speaks up in another, such as one
-    /// that was taken for dead and is not, is not listened to.
+    /// From now on the caller alone changes a peer's life ([`Endpoint::peer_returned`]): packets of
+    /// another life, such as one that was wrongly taken for dead, are ignored.
     pub fn pin_incarnation(&mut self, peer: PeerId) {
         self.peers[peer].bits.set_fixed();
     }
@@ -212,7 +210,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let was = self.peers[peer].lot;
         let mut lot = Peer::lot(self.new_connection(peer));
         if lot == was {
-            // What was meant for the one before finds nobody.
+            // Packets for the life before find no peer.
             lot ^= 1;
         }
         self.close_told(peer);
@@ -234,10 +232,10 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The peer with an id, where it has the place that launchers give it: they
-    /// number ids in the order in which peers are added.
+    /// Peer with an id, if it has the place that launchers give it: they number ids in the order in
+    /// which peers are added.
     pub(crate) fn guess_peer(&self, id: EndpointId) -> Option<PeerId> {
-        // Who comes and goes has no such place, and may have left an older entry.
+        // Peers that come and go have no such place, and may have left an older entry.
         let numbered = !self.core.config.introduces;
         let known = &self.peers[..self.core.peer_count as usize];
         let base = known.first().filter(|_| numbered)?.id.0;
@@ -246,7 +244,7 @@ impl<S: Seal> Endpoint<'_, S> {
         right.then_some(PeerId::new(guess))
     }
 
-    /// The peer with an id, wherever it is. Looked up at connects only.
+    /// Peer with an id, wherever it is. Called at connects and additions only.
     pub(crate) fn find_peer(&self, id: EndpointId) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
         let search = || known.iter().position(|p| p.id == id).map(PeerId::new);

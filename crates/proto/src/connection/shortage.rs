@@ -1,8 +1,7 @@
-//! Room for others, where peers come and go: connections that become more, and strangers
-//! that answer nothing and hold what others need.
+//! Shortage, where peers come and go: adds connections, and removes silent strangers that hold what
+//! others need.
 //!
-//! In a job none of this happens: nobody there is a stranger, and its tables are as long as
-//! they are.
+//! In a job none of this happens: it has no strangers, and its tables keep their length.
 
 use portolan_seal::Seal;
 
@@ -10,28 +9,27 @@ use crate::base::{ConnIndex, DeathReason, PeerId};
 use crate::endpoint::Endpoint;
 use crate::tables::{Listed, Peer, PeerState};
 
-/// Connections that are made at once.
+/// Connections that are added at once.
 const CONNS_AT_ONCE: usize = 64;
 
-/// A peer may go if so many probes in a row had no answer, and nothing came for this long, ns,
-/// or for this part of the silence if that is less: longer than a host is mostly kept from
-/// answering by what else it does.
+/// A peer may be removed if this many probes in a row had no answer, and nothing came for this
+/// long, ns, or for this part of the silence if that is less: longer than other work mostly keeps a
+/// host from answering.
 const UNANSWERED: u8 = 8;
 const UNANSWERED_NS: u64 = 500_000_000;
 const UNANSWERED_PARTS: u64 = 8;
-/// How often such a one is looked for in that time.
+/// Searches for such a peer in that time.
 const LOOKS: u64 = 8;
 
-/// This part of all frames, or of all long messages, is free if there is enough of them.
+/// Divisor: enough is free if more than this fraction of all frames, and of all long messages, is.
 const ENOUGH_PARTS: u32 = 8;
-/// This part, if also peers that may never answer can have some.
+/// Divisor: so much must be free before peers that may never answer get some.
 const PLENTY_PARTS: u32 = 2;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// How many entries [`crate::Tables::conns`] and [`crate::Tables::paths`] are to have, each,
-    /// because a peer has found no connection: the caller may make them longer, with default
-    /// entries, and the seal too ([`crate::key_slots`]), before
-    /// [`Endpoint::handle_timeouts`].
+    /// Number of entries that [`crate::Tables::conns`] and [`crate::Tables::paths`] should have,
+    /// each, if a peer has found no connection: the caller may make them longer, with default
+    /// entries, and the seal too ([`crate::key_slots`]), before [`Endpoint::handle_timeouts`].
     #[inline]
     #[must_use]
     pub fn wanted_connections(&self) -> Option<usize> {
@@ -42,9 +40,9 @@ impl<S: Seal> Endpoint<'_, S> {
         (more > 0).then(|| self.paths.len() + CONNS_AT_ONCE.min(more as usize))
     }
 
-    /// Takes connections into use that the caller has made.
+    /// Takes connections into use that the caller has added.
     fn use_new_connections(&mut self) {
-        // They lie behind the further paths.
+        // New ones lie behind the further paths.
         let known = self.core.conn_count + self.core.config.more_paths;
         let known = known as usize;
         for conn in (known..self.conns.len()).map(ConnIndex::new) {
@@ -53,19 +51,19 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// A peer has found no connection: there may be more, or one that does not answer goes.
+    /// A peer has found no connection: asks for more, or for the removal of a silent one.
     #[cold]
     pub(crate) fn lack_connection(&mut self) {
         self.core.lacks_conn = true;
         if self.wanted_connections().is_some() {
-            // It has not to wait until others are looked for again.
+            // No need to wait for the next search.
             self.core.short_at = u64::MAX;
         }
         self.fall_short();
     }
 
-    /// Somebody has found no connection, frame or long message: if that is because of
-    /// strangers that do not answer, they go.
+    /// No connection, frame or long message was found: arranges for the removal of strangers that
+    /// do not answer.
     #[cold]
     pub(crate) fn fall_short(&mut self) {
         if self.core.config.introduces && self.core.short_at == u64::MAX {
@@ -74,24 +72,24 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Whether a part of all frames and long messages is free.
+    /// Whether more than one of `parts` parts of all frames and long messages is free.
     const fn has_free(&self, parts: u32) -> bool {
         let core = &*self.core;
         core.free_count > core.config.frames.div_ceil(parts)
             && core.free_long_count > core.config.longs.div_ceil(parts)
     }
 
-    /// Whether a peer that is not up is sent nothing more for now, as it may never answer.
+    /// Whether nothing more is queued for peers that are not up, as they may never answer.
     pub(crate) fn saves_for_others(&self) -> bool {
         self.core.config.introduces && !self.has_free(PLENTY_PARTS)
     }
 
-    /// Makes room, or looks for it again soon.
+    /// Removes silent peers until there is room, or tries again soon.
     #[cold]
     pub(crate) fn make_room(&mut self, now: u64) {
         self.use_new_connections();
         self.core.lacks_conn &= self.core.free_conns.is_empty();
-        // Those that were not added, or are removed.
+        // Strangers, and removed peers.
         let may_go = |p: &Peer| p.bits.stranger() || p.bits.parting();
         self.core.short_at = u64::MAX;
         while self.core.lacks_conn || !self.has_free(ENOUGH_PARTS) {
@@ -105,14 +103,14 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// How long a peer may answer nothing while others need what it holds.
+    /// Longest silence of a peer while others need what it holds, ns.
     fn unanswered_ns(&self) -> u64 {
         let part = self.core.config.silence_ns / UNANSWERED_PARTS;
         UNANSWERED_NS.min(part).max(1)
     }
 
-    /// Of the peers that may go, the one that has answered nothing for longest, if that is
-    /// long enough.
+    /// Among the peers that `may_go`, the one that has been silent for longest, if that is long
+    /// enough.
     pub(crate) fn most_silent(&self, now: u64, may_go: impl Fn(&Peer) -> bool) -> Option<PeerId> {
         let silent_ns_min = self.unanswered_ns();
         let used = (0..self.core.conns_used as usize).map(ConnIndex::new);

@@ -1,27 +1,27 @@
-//! How packets come by a path: all at once, or spread over time.
+//! How packets arrive by a path: all at once, or spread over time.
 
-/// The rate of a path is looked at over so long, ns.
+/// Length of a period over which the rate of a path is measured, ns.
 const PERIOD_NS: u64 = 10_000_000;
-/// So many of these in a row must be alike before the rate counts as steady.
+/// Periods in a row that must be alike before the rate counts as steady.
 const PERIODS: u8 = 4;
-/// So long a receiver that reads may be kept from it, ns.
+/// Longest time for which other work keeps a receiver from reading, ns.
 const ABSENCE_NS: u64 = 4_000_000;
 
 /// How steadily packets come by a path. Plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Inflow {
-    /// When the period began, ns, and what number was next then.
+    /// Start of the period, ns, and the next packet number then.
     began: u64,
     from: u64,
-    /// Periods alike.
+    /// Number of periods alike.
     alike: u8,
 }
 
 impl Inflow {
-    /// Looks at the numbers that have come until now. True if they come so
-    /// slowly that `share` packets of buffer last through an absence, and yet
-    /// are not few: then more than that can be on the way at once, for what
-    /// takes long is the way.
+    /// Takes in the next packet number at `now`. Returns true if packets come
+    /// so slowly that `share` packets of buffer last through an absence, and
+    /// yet are not few: then more than `share` may be in flight, as most are on
+    /// the way and not in the buffer.
     pub fn is_spread(&mut self, now: u64, next: u64, share: u64) -> bool {
         let ns = now.saturating_sub(self.began);
         if ns >= PERIOD_NS {
@@ -43,8 +43,8 @@ impl Inflow {
 mod tests {
     use super::*;
 
-    /// Whether a steady flow of so many packets in 10 ms is spread, period by
-    /// period.
+    /// Whether a steady flow of `per_period` packets in 10 ms is spread, period
+    /// by period.
     fn periods(per_period: u64, share: u64) -> [bool; 6] {
         let mut inflow = Inflow::default();
         let mut spread = [false; 6];
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn what_comes_slowly_for_a_while_is_spread() {
         let late = [false, false, false, true, true, true];
-        // Of 184, a quarter in a period is not few; 460 are 184 in 4 ms.
+        // A quarter of 184 in a period is not few; 460 are 184 in 4 ms.
         for (per_period, expected) in [(45, [false; 6]), (46, late), (460, late), (461, [false; 6])]
         {
             assert_eq!(periods(per_period, 184), expected, "{per_period}");

@@ -1,5 +1,5 @@
-//! State of one path of a pair: everything that counts packets. What counts
-//! messages is the connection's, and the same on every path.
+//! State of one path of a pair: everything that counts packets. Message counts
+//! belong to the connection, and are the same on every path.
 //!
 //! Path 0 of a connection has the connection's own index in the table.
 
@@ -16,7 +16,7 @@ use mtu::Mtu;
 pub(crate) use received::DELAY_UNIT_NS;
 use reordering::Reordering;
 
-/// In a slot of the send window: nothing to resend under this number.
+/// Slot of the send window: nothing to resend under this number.
 pub(crate) const SLOT_NOTHING: FrameIndex = FrameIndex::NONE;
 /// Acknowledged.
 pub(crate) const SLOT_ACKED: FrameIndex = FrameIndex::beyond(1);
@@ -24,7 +24,7 @@ pub(crate) const SLOT_ACKED: FrameIndex = FrameIndex::beyond(1);
 pub(crate) const SLOT_LOST: FrameIndex = FrameIndex::beyond(2);
 /// A probe of the path's packet size.
 pub(crate) const SLOT_PROBE: FrameIndex = FrameIndex::beyond(3);
-/// Given up because nothing was heard in time; it may just be late.
+/// Given up because no answer came in time; perhaps only late.
 pub(crate) const SLOT_LATE: FrameIndex = FrameIndex::beyond(4);
 /// Slots below this are frames.
 pub(crate) const SLOT_FRAMES: FrameIndex = FrameIndex::beyond(8);
@@ -44,34 +44,35 @@ pub(crate) enum Owed {
     Now,
 }
 
-/// A round trip above this is long, ns: bursts are small, for a heap of
-/// acknowledgements that comes at once must not let one go that overflows a
-/// buffer, and acknowledgements are asked for more often.
+/// Round trips from this on are long, ns: bursts are small, as many
+/// acknowledgements at once must not release one that overflows a buffer; and
+/// acknowledgements are asked for more often.
 const LONG_NS: u64 = 1_000_000;
 
 /// Active state of a path. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// Whose it is.
+    /// Owner: index of the connection.
     pub(crate) conn: ConnIndex,
-    /// Its number: of the network that it leaves by, unless that is the one of
-    /// path 0; and in packets.
+    /// Path number, as in packets: our network that it leaves by, unless that
+    /// is path 0's.
     pub(crate) id: u8,
-    /// The number of ours that leaves by the network by which the peer's
-    /// packets with this number come.
+    /// Our path that leaves by the network on which the peer's packets with
+    /// this number come.
     pub(crate) mate: u8,
 
     // Sender.
-    /// Where it leads, if it is not the first: that is in the peer's entry.
+    /// Destination of a further path; that of path 0 is in the peer's entry.
     pub(crate) to: NetAddress,
-    /// It leads somewhere; otherwise the peer alone uses its number.
+    /// The path has a destination; otherwise only the peer sends under its number.
     pub(crate) leads: bool,
-    /// It was validated, and nothing speaks against it: it carries messages.
+    /// Validated and not given up: the path carries messages.
     pub(crate) usable: bool,
     /// An answer came to a packet numbered `proof_from` or above.
     pub(crate) proven: bool,
     pub(crate) proof_from: u64,
-    /// While it is not usable: when it is tried next, and how often it was.
+    /// While the path is not usable: when it is tried next, ns, and the number
+    /// of tries.
     pub(crate) trial_at: u64,
     pub(crate) trials: u8,
     pub(crate) next_number: u64,
@@ -86,30 +87,30 @@ pub struct Path {
     pub(crate) since_ask: u32,
     /// First number of the current key phase.
     pub(crate) phase_first: u64,
-    /// How far out of order packets come.
+    /// How far out of order packets arrive.
     pub(crate) reordering: Reordering,
     pub(crate) rtt: Rtt,
     pub(crate) congestion: Congestion,
     pub(crate) pacer: Pacer,
-    /// Which way it takes, and whether another would be better.
+    /// Congestion marks by the peer's count, as far as they were read.
     pub(crate) ce_seen: u32,
     pub(crate) backoff: u8,
     /// Pings that leave before the next probe.
     pub(crate) asks: u8,
     /// Probes in a row without any answer.
     pub(crate) quiet: u8,
-    /// When packets were last seen to be lost; 0: never.
+    /// When packets were last found lost, ns; 0: never.
     pub(crate) lost_at: u64,
-    /// When the probe clock was last restarted.
+    /// When the probe timer was last restarted, ns.
     pub(crate) probe_from: u64,
     pub(crate) mtu: Mtu,
-    /// A ping must leave, to hear what the peer has room for.
+    /// A ping must leave, to get an acknowledgement.
     pub(crate) ping_owed: bool,
-    /// The next packet of chunks is a probe: it leaves whatever the window
-    /// says, and asks for an answer.
+    /// The next packet of chunks is a probe: it leaves regardless of the
+    /// window, and asks for an acknowledgement.
     pub(crate) probe_owed: bool,
-    /// Lowest and highest number that was given up and may still turn out to
-    /// have arrived; `u64::MAX` and anything: none.
+    /// Lowest and highest number that was given up and may still have arrived;
+    /// none if `lost_from` is `u64::MAX`.
     pub(crate) lost_from: u64,
     pub(crate) lost_last: u64,
 
@@ -117,18 +118,18 @@ pub struct Path {
     /// One above the largest number received; and the lowest that is missing.
     pub(crate) rx_next: u64,
     pub(crate) base: u64,
-    /// Below it nobody remembers what was received: as replays such numbers
-    /// are dropped, as acknowledged they are not.
+    /// Lowest number whose receipt is known: lower ones are dropped as replays,
+    /// but not acknowledged.
     pub(crate) unsure_to: u64,
-    /// When the largest arrived, ns.
+    /// When the largest number arrived, ns.
     pub(crate) largest_at: u64,
     pub(crate) ce: u32,
     pub(crate) owed: Owed,
     /// Chunk-bearing packets since the last acknowledgement left.
     pub(crate) unacked: u32,
-    /// The same, since the last acknowledgement came.
+    /// Chunk-bearing packets since the last acknowledgement came.
     pub(crate) came: u32,
-    /// Limit of packet numbers that was granted, in full.
+    /// Limit of packet numbers that was granted, all 64 bits.
     pub(crate) granted: u64,
     pub(crate) inflow: Inflow,
     /// First number of the peer's current key phase that was seen.
@@ -192,7 +193,7 @@ impl Default for Path {
 }
 
 impl Path {
-    /// Of a connection, from what was kept of it.
+    /// A path of a connection, from its parked state.
     pub(crate) fn resume(
         conn: ConnIndex,
         kept: &KeptPath,
@@ -218,7 +219,7 @@ impl Path {
         }
     }
 
-    /// What must be kept of it.
+    /// The state that is parked.
     pub(crate) const fn kept(&self) -> KeptPath {
         KeptPath {
             next_number: self.next_number,
@@ -239,8 +240,8 @@ impl Path {
         self.rtt.smoothed().is_some_and(|rtt| rtt >= LONG_NS)
     }
 
-    /// How long an answer may take, ns: see [`Rtt::probe_after`]; what comes out
-    /// of order may be later.
+    /// Longest time that an answer may take, ns: [`Rtt::probe_after`], with the
+    /// lateness seen in reordering.
     #[inline]
     pub(crate) fn answer_after(&self, slack_ns: u64, backoff: u8) -> u64 {
         let slack = slack_ns.saturating_add(self.reordering.late_ns());
@@ -254,8 +255,8 @@ impl Path {
             self.ce_seen = ce;
             return new;
         }
-        // An older acknowledgement came late; or it is the first, or the peer
-        // gave its state back and counts anew.
+        // An older acknowledgement came late; or this is the first, or the peer
+        // was parked and counts anew.
         if largest >= self.acked_to {
             self.ce_seen = ce;
         }
@@ -267,16 +268,16 @@ impl Path {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct KeptPath {
     pub next_number: u64,
-    /// Numbers below this are settled for the replay window.
+    /// Numbers below this count as received in the replay window.
     pub received: u64,
     pub packet_limit: u64,
-    /// So many before `received` may be missing.
+    /// Numbers right below `received` of which some may be missing.
     pub missing: u16,
     pub packet_max: u16,
 }
 
 impl KeptPath {
-    /// Of a path that nothing has used.
+    /// State of a path that was never used.
     pub fn new(first_packet: u64) -> Self {
         Self {
             next_number: first_packet,

@@ -7,18 +7,18 @@ use crate::base::PACKET_BASE;
 
 /// Probes of one size before a smaller one is tried.
 const TRIES: u8 = 6;
-/// Probes of the size in use that are lost, though what left after them arrived,
-/// before it is given up, once it is suspected.
+/// Probes of a suspected size in use that must be lost, while later packets
+/// arrive, before it is given up.
 const VERIFY_TRIES: u8 = 3;
 /// Half the first wait for a probe's acknowledgement, ns; doubled from try to
-/// try, so that all six outlast any queue in a LAN and a host that is late, and
-/// one that was merely lost costs little time with small packets.
+/// try, so that six outlast any queue in a LAN and a late host, while a single
+/// lost probe costs little time with small packets.
 const PROBE_WAIT_NS: u64 = 2_000_000;
-/// A search that did not reach what the interfaces take is made again after so
-/// long, ns, doubled from one to the next: what cut the path short is mostly
-/// over soon, as is a silence or a burst of losses, where it was none.
+/// Wait before a search is repeated that did not reach what the interfaces
+/// take, ns, doubled from one to the next: its cause, such as a silence or a
+/// burst of losses, is mostly over soon.
 const RETRY_NS: u64 = 1_000_000_000;
-/// The longest wait until then, ns (RFC 8899's raise timer).
+/// Longest wait between two searches, ns (RFC 8899's raise timer).
 const RAISE_NS: u64 = 600_000_000_000;
 /// Packets above [`PACKET_BASE`] lost in a row that make a black hole likely.
 const BLACK_HOLE: u8 = 24;
@@ -27,7 +27,8 @@ const BLACK_HOLE: u8 = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mtu {
     pub(crate) confirmed: u16,
-    /// What our interface takes now, and the peer's as far as is known.
+    /// Largest packet that our interface takes now, and that the peer's takes
+    /// as far as is known.
     own: u16,
     theirs: u16,
     /// Size being tried; 0: none.
@@ -38,7 +39,7 @@ pub(crate) struct Mtu {
     /// Searches in a row that did not reach what both interfaces take.
     in_vain: u8,
     lost_in_row: u8,
-    /// The size tried is the one in use: it is given up if that fails.
+    /// The size tried is the one in use: it is given up if its probes fail.
     verifying: bool,
     missed: u8,
     next_at: u64,
@@ -64,12 +65,12 @@ impl Mtu {
         self.confirmed
     }
 
-    /// What the peer's interface takes, as far as is known.
+    /// Largest packet that the peer's interface takes, as far as is known.
     pub const fn theirs(&self) -> u16 {
         self.theirs
     }
 
-    /// What both interfaces take.
+    /// Largest packet that both interfaces take.
     fn limit(&self) -> u16 {
         self.own.min(self.theirs).max(PACKET_BASE)
     }
@@ -84,7 +85,7 @@ impl Mtu {
         self.next_at
     }
 
-    /// A new path between interfaces that take so much.
+    /// Starts a new path between interfaces that take `own` and `theirs`.
     pub fn begin(&mut self, now: u64, own: u16, theirs: u16) {
         *self = Self {
             own,
@@ -94,7 +95,7 @@ impl Mtu {
         self.go_on(now);
     }
 
-    /// A path that was in use before, with the size then confirmed.
+    /// Resumes a path that was in use before, with the size then confirmed.
     pub fn resume(&mut self, confirmed: u16, own: u16, theirs: u16) {
         *self = Self {
             confirmed: confirmed.min(own).max(PACKET_BASE),
@@ -104,13 +105,13 @@ impl Mtu {
         };
     }
 
-    /// If the path may take more than is confirmed, that is soon looked for.
+    /// Starts a search soon, if the path may take more than is confirmed.
     pub fn search_soon(&mut self, now: u64) {
         self.in_vain = 0;
         self.end(now);
     }
 
-    /// Sizes up to this one are tried from now on.
+    /// Starts to probe sizes from `size` downwards.
     fn start(&mut self, now: u64, size: u16) {
         self.probing = size;
         self.first = u64::MAX;
@@ -119,7 +120,7 @@ impl Mtu {
         self.next_at = now;
     }
 
-    /// Nothing is tried any more; what the path may take beyond is, later.
+    /// Ends a search; the next is due later, if the path may take more.
     fn end(&mut self, now: u64) {
         self.probing = 0;
         self.verifying = false;
@@ -133,7 +134,7 @@ impl Mtu {
         }
     }
 
-    /// Our interface takes packets of this size now.
+    /// Sets the size of packets that our interface takes now.
     pub fn set_own(&mut self, now: u64, own: u16) {
         if own == self.own {
             return;
@@ -146,10 +147,10 @@ impl Mtu {
         self.go_on(now);
     }
 
-    /// A probe of the peer has come, so large: its interface takes that, and so
-    /// does the path, at least towards us. Packets and not probes would say the
-    /// same again and again, where the other direction takes less. Says whether
-    /// that is tried now.
+    /// The peer has sent a probe of `bytes`: its interface takes that, and so
+    /// does the path, at least towards us. Packets other than probes would say
+    /// that again and again, where the other direction takes less. Returns
+    /// whether that size is tried now.
     pub fn heard(&mut self, now: u64, bytes: usize) -> bool {
         let bytes = bytes.min(usize::from(u16::MAX)) as u16;
         self.theirs = self.theirs.max(bytes);
@@ -162,8 +163,8 @@ impl Mtu {
         news
     }
 
-    /// The link refused a packet of so many bytes: at most `max` can leave, or
-    /// if that is 0 nobody knows how many.
+    /// The link refused a packet of `bytes`: at most `max` can leave; 0: the
+    /// limit is unknown.
     pub fn refused(&mut self, now: u64, bytes: u16, max: u16) {
         let most = if max == 0 {
             bytes.saturating_sub(1)
@@ -175,7 +176,7 @@ impl Mtu {
             self.shrink(if max == 0 { PACKET_BASE } else { max });
             self.in_vain = 0;
         }
-        // Several may be refused in a row that left before the first was.
+        // Packets that left before the first refusal may be refused as well.
         if !shrinks && self.probing <= most {
             return;
         }
@@ -190,8 +191,8 @@ impl Mtu {
         }
     }
 
-    /// The size to probe now, by a packet of that number or a later one; the next
-    /// try is armed.
+    /// Returns the size to probe now, in packet `number` or a later one, or 0;
+    /// arms the next try.
     pub fn probe(&mut self, now: u64, number: u64) -> u16 {
         if self.probing == 0 {
             self.start(now, self.limit());
@@ -222,8 +223,8 @@ impl Mtu {
         self.probing
     }
 
-    /// The probe of that number was acknowledged. One of a size that was tried
-    /// before says nothing of the present one.
+    /// Probe `number` was acknowledged. One of a size that was tried before
+    /// says nothing of the present one.
     pub fn probe_acked(&mut self, now: u64, number: u64) {
         if self.probing != 0 && number >= self.first {
             self.confirmed = self.confirmed.max(self.probing);
@@ -242,16 +243,16 @@ impl Mtu {
         }
     }
 
-    /// The probe of that number was lost, and what left after it arrived.
+    /// Probe `number` was lost, while later packets arrived.
     pub const fn probe_lost(&mut self, number: u64) {
         if number >= self.first {
             self.missed = self.missed.saturating_add(1);
         }
     }
 
-    /// A packet of a size was lost; many in a row may mean that the path
-    /// shrank, or that a queue ran over or the peer had no room. Probes of the
-    /// size in use tell: they are few, and no receiver refuses them.
+    /// A packet of a size was lost. Many in a row may mean that the path
+    /// shrank, or that a queue overflowed or the peer had no room. Probes of
+    /// the size in use decide: they are few, and no receiver refuses them.
     pub fn lost(&mut self, now: u64, bytes: usize) {
         if bytes <= PACKET_BASE as usize || self.verifying {
             return;
@@ -265,7 +266,7 @@ impl Mtu {
         }
     }
 
-    /// Nothing answered for a while: perhaps because of the size. The search
+    /// No answer came for a while, perhaps because of the size. The search
     /// starts over soon, for the peer may only have been stopped.
     pub fn unanswered(&mut self, now: u64) {
         if self.confirmed > PACKET_BASE {
@@ -278,8 +279,8 @@ impl Mtu {
         self.search_soon(now);
     }
 
-    /// The path does not answer. It may have shrunk: what it takes must be
-    /// confirmed before it is used again.
+    /// The path does not answer and may have shrunk: its size must be confirmed
+    /// before it is used again.
     pub const fn rest(&mut self) {
         let (own, theirs) = (self.own, self.theirs);
         *self = Self {
@@ -289,8 +290,8 @@ impl Mtu {
         };
     }
 
-    /// The path answers again, or another size is possible: it is searched from
-    /// the largest on.
+    /// The path answers again, or another size is possible: starts the search
+    /// from the largest size.
     pub fn go_on(&mut self, now: u64) {
         if self.confirmed < self.limit() {
             self.start(now, self.limit());

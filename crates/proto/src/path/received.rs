@@ -1,5 +1,5 @@
-//! What has arrived by a path: the replay window, and the acknowledgement
-//! built from it.
+//! Packets received by a path: the replay window, and the acknowledgement built
+//! from it.
 
 use portolan_wire::{Ack, BITMAP_WORDS_MAX};
 
@@ -9,7 +9,8 @@ use crate::base::WINDOW_SPAN;
 /// Unit of the delay field, ns.
 pub(crate) const DELAY_UNIT_NS: u64 = 64;
 
-/// Explicitly acknowledged at once: this part of what was granted has come.
+/// Divisor: an acknowledgement leaves at once when more packets than this
+/// fraction of the rest of the grant are unacknowledged.
 const GRANT_PARTS: u64 = 2;
 
 impl Path {
@@ -35,9 +36,9 @@ impl Path {
         number >= self.unsure_to && self.is_replay(number)
     }
 
-    /// Notes that a number came; says whether it shows a new gap. One whose
-    /// chunks found no room is a gap itself: acknowledgements show it as
-    /// missing, and so its chunks are sent again.
+    /// Notes that a packet came; returns whether it shows a new gap. If not
+    /// `taken`, its chunks found no room: the packet is a gap itself, which
+    /// acknowledgements show as missing, so that its chunks are sent again.
     pub(crate) fn note(&mut self, now: u64, number: u64, taken: bool) -> bool {
         let mut gap = false;
         if number >= self.rx_next {
@@ -93,8 +94,7 @@ impl Path {
         ack
     }
 
-    /// Whether so much of what was granted has come that it is acknowledged at
-    /// once.
+    /// Whether so much of the grant is used up that an acknowledgement leaves at once.
     #[inline]
     pub(crate) const fn uses_up_grant(&self) -> bool {
         let granted = self.granted.saturating_sub(self.rx_next);

@@ -3,34 +3,33 @@
 //! RACK (RFC 8985) calls the reordering window, in packets as in its section
 //! 3.3.1 and in time.
 
-/// No packet is waited for longer than this many numbers: what is left of the
-/// window must hold what is sent meanwhile.
+/// Upper bound of `packets`: the rest of the window must hold what is sent meanwhile.
 const PACKETS_MAX: u32 = 384;
 
-/// No longer than this, ns.
+/// Upper bound of `late_ns`.
 const LATE_MAX_NS: u64 = 50_000_000;
 
-/// A longer time is taken as this, so that the mean stays in range, ns.
+/// Longer times count as this, so that the mean stays in range, ns.
 const TOOK_MAX_NS: u64 = 60_000_000_000;
 
-/// After so many numbers without as much reordering the bounds shrink.
+/// Length of a period, packet numbers: the bounds shrink after one with less
+/// reordering.
 const PERIOD: u64 = 2_048;
 
-/// The mean is one over so many packets: what follows from it should change
-/// less than single packets do.
+/// Packets over which the mean is taken: it should change less than single packets do.
 const MEAN_OVER: u64 = 512;
 
-/// Plain data; by default packets come in order.
+/// Reordering of a path. Plain data; by default packets come in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Reordering {
     /// Missing packets are given up this many numbers behind the largest seen.
     packets: u32,
-    /// The most numbers by which one was late in this period.
+    /// The most packets that overtook one in this period.
     seen_packets: u32,
-    /// How much later than those that overtook them packets may come, ns.
+    /// Time by which packets may come later than those that overtook them, ns.
     late_ns: u64,
     seen_late_ns: u64,
-    /// The time that packets take there and back, on average, 1/512 ns.
+    /// Mean round trip of packets, 1/512 ns.
     mean: u64,
     /// The number at which the period ends.
     until: u64,
@@ -42,14 +41,14 @@ impl Reordering {
         self.packets
     }
 
-    /// How much later than those sent with it a packet may come, ns.
+    /// Time by which a packet may come later than those sent with it, ns.
     pub const fn late_ns(&self) -> u64 {
         self.late_ns
     }
 
-    /// The time that packets take there and back on average, ns: longer than
-    /// round trips say, which are those of packets that nothing has overtaken.
-    /// 0 where all come in order.
+    /// Mean round trip of all packets, ns; 0 where all come in order. Longer
+    /// than the samples of [`Rtt`](crate::congestion::Rtt), which are of
+    /// packets that none has overtaken.
     pub const fn mean_ns(&self) -> u64 {
         if self.late_ns == 0 {
             0
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!(reordering.packets(), 3);
         reordering.given_up_too_early(100, 40);
         assert_eq!((reordering.packets(), reordering.late_ns()), (125, 0));
-        // It was not their number for which it was given up.
+        // The packet was not given up for their number.
         reordering.given_up_too_early(100, 40);
         assert_eq!((reordering.packets(), reordering.late_ns()), (125, 50));
     }
@@ -155,7 +154,7 @@ mod tests {
             assert_eq!((reordering.packets(), reordering.late_ns()), after);
             before = after;
         }
-        // As much as is seen stays.
+        // Bounds do not shrink below what is seen.
         reordering.came_late(8, 1_600);
         reordering.advance(5 * PERIOD);
         assert_eq!((reordering.packets(), reordering.late_ns()), (10, 2_000));
