@@ -8,7 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::path::Owed;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// An acknowledgement must leave in this pass.
+    /// Notes that an acknowledgement must leave in this pass.
     pub(crate) fn owe_now(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         p.owed = Owed::Now;
@@ -16,13 +16,13 @@ impl<S: Seal> Endpoint<'_, S> {
         self.make_ready(conn);
     }
 
-    /// What an acknowledgement tells beside packets must leave in this pass: by
-    /// the path that the peer uses, for others may lead nowhere.
+    /// Notes that news of credit or room must leave in this pass: by the path
+    /// that the peer uses, for others may lead nowhere.
     pub(crate) fn owe_news(&mut self, conn: ConnIndex) {
         self.owe_now(self.conns[conn].heard_by);
     }
 
-    /// An acknowledgement must leave, but may ride on an answer.
+    /// Notes that an acknowledgement must leave, but may ride on an answer.
     pub(crate) fn owe_delayed(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         p.owed = p.owed.max(Owed::Delayed);
@@ -30,7 +30,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.make_deferred(conn);
     }
 
-    /// The acknowledgement that leaves now. What it grants is remembered.
+    /// Makes the acknowledgement that leaves now, and records what it grants.
     pub(crate) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
         let room = self.room(now, path);
         let is_starved = now < self.core.starved_until;
@@ -46,7 +46,7 @@ impl<S: Seal> Endpoint<'_, S> {
         ack
     }
 
-    /// An acknowledgement with so much credit has left with a packet.
+    /// Notes that an acknowledgement with this credit has left with a packet.
     pub(crate) fn ack_left(&mut self, path: PathIndex, credit: [u32; 2]) {
         let p = self.path_mut(path);
         p.owed = Owed::Nothing;

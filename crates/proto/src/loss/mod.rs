@@ -16,21 +16,21 @@ use crate::path::{
 use crate::tables::{CHUNKS_AT, FrameMeta, GivenUp, Listed, Use};
 
 /// Silence in spite of probes after which the packet size is suspected, ns:
-/// longer than a host is kept from answering by what else it does.
+/// longer than other work keeps a host from answering.
 const SUSPECT_SIZE_NS: u64 = 500_000_000;
-/// The same as a part of the silence after which the peer is dead: smaller
-/// packets must have time to show that it lives.
+/// Divisor of `silence_ns`, which bounds that time: smaller packets must have
+/// time to show that the peer lives.
 const SUSPECT_SIZE_PARTS: u64 = 4;
-/// Probes in a row that send something again. Those after them only ask: where
-/// losses come in bursts each takes one packet out of the burst.
+/// Probes in a row that resend a packet. Later ones are pings: where losses
+/// come in bursts, each takes one packet out of the burst.
 const RESENDS: u8 = 8;
-/// Given-up numbers are watched for a late arrival this far back, and by as
-/// many more as are waited for.
+/// Packet numbers over which given-up packets are watched for a late arrival;
+/// the reordering bound comes on top.
 const WATCH: u64 = 128;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Takes an acknowledgement. One that tells of no loss and opens nothing
-    /// that is waited for can be looked at later: an answer goes first.
+    /// Takes an acknowledgement. One that reports no loss, and that nothing
+    /// waits for, is read later: an answer goes first.
     #[inline]
     pub(crate) fn take_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         self.settle_deferred_ack(conn);
@@ -43,7 +43,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Looks at an acknowledgement that was put off.
+    /// Reads an acknowledgement that was deferred.
     #[inline]
     pub(crate) fn settle_deferred_ack(&mut self, conn: ConnIndex) {
         if let Some((at, ack)) = self.conns[conn].deferred_ack.take() {
@@ -88,7 +88,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.settle(now, path, ack, largest, base);
     }
 
-    /// Goes through the numbers that an acknowledgement speaks of.
+    /// Goes through the packet numbers that an acknowledgement covers.
     fn settle(&mut self, now: u64, path: PathIndex, ack: &Ack, largest: u64, base: u64) {
         let p = &mut self.paths[path];
         let conn = p.conn;
@@ -102,7 +102,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let from = p.lost_from.min(p.lowest).max(oldest.min(p.lowest));
         // A lower number's slot belongs to a later one by now.
         let from = from.max(p.next_number.saturating_sub(WINDOW_SPAN as u64));
-        // A receiver without room says what it refused: nothing is reordered.
+        // A receiver without room reports what it refused: nothing is reordered.
         let refuses = c.peer_full != [false; 2];
         let reorder = if refuses {
             0
@@ -131,14 +131,13 @@ impl<S: Seal> Endpoint<'_, S> {
                     sample.spurious_packets += 1;
                     self.spare_copies(now, path, number, &mut sample);
                 }
-                // Late, which tells nothing of the order of packets, but of
-                // how long the timer has to wait: those that are never given
-                // up are the quickest ones.
+                // Late: no sign of reordering, but of how long the timer has to
+                // wait, for packets that are never given up are the quickest.
                 (true, SLOT_LATE) => {
                     *p.slot(number) = SLOT_ACKED;
                     self.core.counters.spurious += 1;
                     let left = self.spare_copies(now, path, number, &mut sample);
-                    // Of the largest it is known how long the peer kept it.
+                    // The delay in the acknowledgement is that of the largest.
                     if let Some(left) = left.filter(|_| number == largest) {
                         let kept = u64::from(ack.delay) * DELAY_UNIT_NS;
                         let took = now.saturating_sub(left).saturating_sub(kept);
@@ -183,8 +182,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.after_ack(now, path, ack, largest, &mut sample, again);
     }
 
-    /// Draws the conclusions from what an acknowledgement told. `again`: a
-    /// packet sent again was among those acknowledged.
+    /// Updates the path after an acknowledgement. `again`: a resent packet was
+    /// among those acknowledged.
     fn after_ack(
         &mut self,
         now: u64,
@@ -222,7 +221,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let is_starved = now < self.core.starved_until;
         let p = &mut self.paths[path];
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
-            // Marks count with the next packets that are told of.
+            // Marks count with the next packets that are reported.
             p.ce_seen = p.ce_seen.wrapping_sub(sample.ce_packets);
             return;
         }
@@ -262,7 +261,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm_probe(now, path);
     }
 
-    /// Moves the window's lower edge over what is settled.
+    /// Moves the window's lower edge past settled numbers.
     pub(crate) fn advance_lowest(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         while p.lowest < p.next_number && *p.slot(p.lowest) >= SLOT_FRAMES {
@@ -321,8 +320,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Gives a packet up: its chunks will leave again under a new number.
-    /// False if that cannot be now: the link still reads it, and no frame is
-    /// left for a copy.
+    /// Returns false if the link still reads the frame, and none is left for a
+    /// copy.
     pub(crate) fn frame_lost(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> bool {
         let meta = &self.meta[frame];
         let (bytes, number) = (meta.packet_bytes(), meta.number);
@@ -353,9 +352,9 @@ impl<S: Seal> Endpoint<'_, S> {
         true
     }
 
-    /// A packet that was given up has arrived after all: what was sent again of
-    /// it, or waits for that, is done. A peer that has what it wants may be
-    /// gone before it acknowledges a copy. Gives when it left, if that is known.
+    /// A packet that was given up has arrived after all: settles its copies,
+    /// sent or queued. A peer that has what it wants may be gone before it
+    /// acknowledges one. Returns when the packet left, if known.
     #[cold]
     fn spare_copies(
         &mut self,
@@ -387,7 +386,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 .take_where(self.meta, |m| m.left_as(path, number).is_some());
             let Some(frame) = waits else { break left };
             left = self.meta[frame].left_as(path, number);
-            // As if it flew.
+            // As if in flight.
             let p = &mut self.paths[path];
             p.flying += 1;
             p.flying_bytes += self.meta[frame].packet_bytes() as u64;
@@ -395,7 +394,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Gives a packet up for which nothing but the time speaks.
+    /// Gives a packet up for no other reason than the time.
     pub(crate) fn frame_late(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> bool {
         let number = self.meta[frame].number;
         let lost = self.frame_lost(now, path, frame);
@@ -405,8 +404,9 @@ impl<S: Seal> Endpoint<'_, S> {
         lost
     }
 
-    /// Opens a sealed frame with the number that it was sent under. One that
-    /// the link still reads is left alone; its chunks go on in another.
+    /// Opens a sealed frame with the number that it was sent under. If the link
+    /// still reads the frame, its chunks go on in a copy. Returns the frame
+    /// that has them.
     fn unsealed(&mut self, conn: ConnIndex, frame: FrameIndex) -> Option<FrameIndex> {
         let size = self.core.config.frame_bytes as usize;
         let mut to = frame;
@@ -438,8 +438,8 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(to)
     }
 
-    /// The probe clock ran out: sends the oldest packet again; or a ping, where
-    /// nothing flies but something waits for credit, or that was in vain.
+    /// The probe timer fired: resends the oldest packet, or sends a ping if
+    /// nothing is in flight or resends were in vain.
     pub(crate) fn probe(&mut self, now: u64, path: PathIndex) {
         self.advance_lowest(path);
         let p = &mut self.paths[path];
@@ -475,7 +475,7 @@ impl<S: Seal> Endpoint<'_, S> {
         } else if lost && !self.has_more(conn) {
             self.path_mut(path).probe_owed = true;
         } else {
-            // Where there are several, what is lost leaves by any of them.
+            // With several paths, the resend leaves by any of them.
             self.path_mut(path).ping_owed = true;
         }
         if !confirmed {
@@ -485,8 +485,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.make_ready(conn);
     }
 
-    /// Frees a slot for a new number; what was there is given up. False if the
-    /// link still reads it: then the number cannot be used.
+    /// Frees a slot for a new number; its packet is given up. Returns false if
+    /// the link still reads that: then the number cannot be used.
     pub(crate) fn clear_slot(&mut self, now: u64, path: PathIndex, number: u64) -> bool {
         let old = *self.path_mut(path).slot(number);
         if old < SLOT_FRAMES && !self.frame_lost(now, path, old) {

@@ -8,8 +8,8 @@ use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, FrameMeta, Use};
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Splits a frame that has become too big for its path: what exceeds
-    /// `room` goes on in others, behind it, or where none is free in the same
+    /// Splits a frame that has become too big for its path: bytes beyond `room`
+    /// go on in other frames, behind it; or where none is free in the same
     /// frame, once the first part was acknowledged.
     pub(crate) fn fit(&mut self, conn: ConnIndex, frame: FrameIndex, room: usize) {
         while self.meta[frame].len as usize > room {
@@ -63,9 +63,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Splits a frame without another: it keeps what every path takes, and
-    /// the rest lies behind room for the tag until that is acknowledged. A
-    /// full pool must not keep the frames in it from leaving it.
+    /// Splits a frame without another: it keeps what every path takes, and the
+    /// rest lies behind room for the tag until that is acknowledged. A full
+    /// pool must not keep its own frames from leaving.
     #[cold]
     fn park_rest(&mut self, frame: FrameIndex) {
         let room = self.chunk_room(PACKET_BASE);
@@ -87,8 +87,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Chunk::Body(_) => len,
             _ => return,
         };
-        // What follows a chunk that is cut itself cannot share a packet with
-        // the rest of that chunk.
+        // Chunks behind one that is cut cannot share a packet with its rest.
         let (within, after) = if first > room {
             (first, len - first)
         } else {
@@ -120,8 +119,8 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.rest = [cut.moved as u16, last as u16];
     }
 
-    /// The first part of a frame was acknowledged; the next one leaves, once
-    /// the link has given the frame back.
+    /// The first part of a frame was acknowledged: the next one leaves, once
+    /// the link has returned the frame.
     #[cold]
     pub(crate) fn go_on_with_rest(&mut self, conn: ConnIndex, frame: FrameIndex) {
         let meta = self.meta[frame];
@@ -139,7 +138,7 @@ impl<S: Seal> Endpoint<'_, S> {
             len: next as u32,
             rest: [last as u16, 0],
             ack_len: 0,
-            // It may not have held this part yet.
+            // The frame may not have held this part yet.
             given_up: Default::default(),
             ..meta
         };
@@ -153,12 +152,12 @@ struct Cut {
     /// Bytes that each frame has now.
     kept: usize,
     moved: usize,
-    /// Chunks that stay in the old one.
+    /// Chunks that stay in the old frame.
     chunks: u16,
 }
 
 impl Cut {
-    /// How many chunks more the two frames have than the one of `len` bytes.
+    /// Number of chunks by which the two frames exceed the one of `len` bytes.
     fn parts(&self, len: usize) -> u64 {
         u64::from(self.kept + self.moved > len)
     }

@@ -1,16 +1,16 @@
-//! Several networks between two endpoints: telling, validating, giving up.
+//! Several networks between two endpoints: announcing and validating them,
+//! giving paths up.
 //!
-//! Each side tells the other, under the key, by which further addresses it is
+//! Each side sends the other, encrypted, the further addresses by which it is
 //! reached. Where one of them lies in the subnet of a network of ours, a path
-//! leads there; its number is that of our network. Path 0, to the address that
-//! the peer is known by, leaves by the network whose subnet that lies in, which
-//! need not be the first: hosts may list theirs in different orders. Then the
-//! path with that network's number is the first network's.
+//! leads there; its number is that of our network. Path 0, to the known address
+//! of the peer, leaves by the network whose subnet that lies in, which need not
+//! be the first: hosts may list theirs in different orders. Then the path with
+//! that network's number uses the first network.
 //!
-//! A further path carries messages once a
-//! packet went there and an answer came back, and no more once its probes stay
-//! without an answer while another path's do not: what it carried goes on
-//! elsewhere, and it is tried now and then.
+//! A further path carries messages once a packet went there and an answer came
+//! back. When its probes stay without an answer while another path's do not, it
+//! is given up: its packets go on elsewhere, and it is tried now and then.
 
 mod sizes;
 mod striping;
@@ -24,8 +24,8 @@ use crate::endpoint::Endpoint;
 use crate::path::{KeptPath, Owed, Path, SLOT_FRAMES};
 use crate::tables::{KeptFurther, LocalNetwork};
 
-/// A path whose probes have no answer is given up instead of this one in a row:
-/// after three times SRTT + 4 RTTVAR and the slack.
+/// At this many unanswered probes in a row a path is given up, in place of the
+/// last: after three times SRTT + 4 RTTVAR and the slack.
 const PROBES_DEAD: u8 = 3;
 /// First wait before a path is tried again, ns, doubled from try to try.
 const TRIAL_NS: u64 = 2_000_000;
@@ -33,13 +33,13 @@ const TRIAL_NS: u64 = 2_000_000;
 const TRIAL_NS_MAX: u64 = 100_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Tells the endpoint of a network of its own: the first, 0, whose address
-    /// peers know it by, and up to three more. Peers on no network that it was
-    /// told of are reached by the first. To be called before peers are added;
-    /// further networks do nothing without [`crate::Config::more_paths`].
+    /// Sets a network of this endpoint: the first, 0, whose address peers know
+    /// it by, and up to three more. Peers on none of these are reached by the
+    /// first. Call before peers are added; further networks do nothing without
+    /// [`crate::Config::more_paths`].
     ///
     /// # Panics
-    /// If there is no such number: the caller's own doing.
+    /// If there is no such number: an error of the caller.
     pub fn set_network(&mut self, number: usize, network: LocalNetwork) {
         assert!(number < PATHS_MAX, "networks 0 to 3");
         self.core.networks[number] = LocalNetwork {
@@ -48,13 +48,13 @@ impl<S: Seal> Endpoint<'_, S> {
         };
     }
 
-    /// By which of our networks an address is reached.
+    /// Our network by which an address is reached.
     pub(crate) fn network_to(&self, ip: [u8; 16]) -> u8 {
         let found = self.core.networks.iter().position(|n| n.has(ip));
         found.unwrap_or(0) as u8
     }
 
-    /// From now on path 0 to a peer leads to `to`.
+    /// Sets the destination of path 0 to a peer.
     pub(crate) fn lead(&mut self, peer: PeerId, to: NetAddress) {
         let network = self.network_to(to.ip);
         let p = &mut self.peers[peer];
@@ -62,7 +62,7 @@ impl<S: Seal> Endpoint<'_, S> {
         p.bits.set_network(network);
     }
 
-    /// By which of our networks a path to a peer leaves.
+    /// Our network by which a path to a peer leaves.
     #[inline]
     pub(crate) fn network_of(&self, peer: PeerId, path: u8) -> u8 {
         let lead = self.peers[peer].bits.network();
@@ -73,18 +73,18 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// A packet has come by a path: from where.
+    /// Notes from which address a packet has come by a path.
     #[inline]
     pub(crate) fn note_source(&mut self, conn: ConnIndex, path: PathIndex, from: NetAddress) {
         if self.has_more(conn) {
             let peer = self.conns[conn].peer;
-            // The same exchange of two numbers both ways.
+            // `network_of` swaps two numbers, so it is its own inverse.
             let mate = self.network_of(peer, self.network_to(from.ip));
             self.path_mut(path).mate = mate;
         }
     }
 
-    /// Queues what tells a peer of our networks, once there is a frame for it.
+    /// Queues a chunk with our networks, once there is a frame for it.
     pub(crate) fn tell_networks(&mut self, now: u64, conn: ConnIndex) {
         let mut entries = [[0; NETWORK_BYTES]; PATHS_MAX - 1];
         let further = &self.core.networks[1..];
@@ -106,7 +106,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.conns[conn].networks_owed = !told;
     }
 
-    /// A peer tells of its networks: those that we share with it become paths.
+    /// Handles a peer's networks: those that we share with it become paths.
     pub(crate) fn handle_networks(
         &mut self,
         now: u64,
@@ -146,13 +146,13 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The path of a number, made if there is none; `None` if all that there
-    /// may be are in use.
+    /// Returns the path of a number, made if there is none; `None` if all
+    /// entries are in use.
     pub(crate) fn open_path(&mut self, conn: ConnIndex, id: u8) -> Option<PathIndex> {
         if let Some(path) = self.path_of(conn, id) {
             return Some(path);
         }
-        // Behind the first paths of the connections that there are from the start.
+        // Further paths lie behind the first paths of the initial connections.
         let config = &self.core.config;
         let first = config.active as usize;
         let free = &self.paths[first..first + config.more_paths as usize];
@@ -190,13 +190,13 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(path)
     }
 
-    /// From now on the path's numbers are kept.
+    /// From now on the path's numbers are parked.
     pub(crate) fn keep_path(&mut self, conn: ConnIndex, id: u8) {
         self.conns[conn].kept.paths |= 1 << id;
     }
 
-    /// Makes ready the further paths of a connection that was parked.
-    /// All its packets of earlier key phases arrived or are no more.
+    /// Makes the further paths of a connection that was parked. All its packets
+    /// of earlier key phases arrived or are no more.
     pub(crate) fn resume_paths(&mut self, conn: ConnIndex) {
         let known = self.conns[conn].kept.paths;
         for id in (1..PATHS_MAX as u8).filter(|id| known >> id & 1 == 1) {
@@ -226,14 +226,14 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Frees a further path. What was to be kept of it has been.
+    /// Frees a further path. If its state was to be parked, it has been.
     pub(crate) fn release_path(&mut self, path: PathIndex) {
         let Path { conn, id, .. } = self.paths[path];
         self.conns[conn].more[usize::from(id) - 1] = PathIndex::NONE;
         self.paths[path] = Path::default();
     }
 
-    /// An answer to what was sent on a path has come, beyond those before.
+    /// Handles an acknowledgement of a path with a new largest number.
     #[cold]
     pub(crate) fn path_answered(&mut self, now: u64, path: PathIndex, largest: u64) {
         let p = self.path_mut(path);
@@ -245,7 +245,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.use_proven(path);
     }
 
-    /// A path that was validated, and whose packet size is known, is used.
+    /// Puts a path to use that was validated, and whose packet size is known.
     pub(crate) fn use_proven(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         if p.proven && !p.usable && !p.mtu.is_searching() {
@@ -257,9 +257,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Gives a path up if its probes have no answer and another path is there:
-    /// everything that it carries will leave by others. False if it is not to
-    /// be given up.
+    /// Gives a path up if its probes have no answer and another path's have:
+    /// everything that it carries will leave by others. Returns false if the
+    /// path stays.
     pub(crate) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
         let p = &self.paths[path];
         let conn = p.conn;
@@ -286,7 +286,7 @@ impl<S: Seal> Endpoint<'_, S> {
             p.proof_from = next;
             p.trials = 0;
             p.trial_at = now;
-            // What it will find when it comes back, nobody knows.
+            // The network may have changed when the path comes back.
             p.congestion = Congestion::new(mode, most, WINDOW_SPAN as u32);
             p.pacer = Pacer::new();
         }
@@ -305,8 +305,8 @@ impl<S: Seal> Endpoint<'_, S> {
         true
     }
 
-    /// Asks the other paths in use. Where nothing flies by a path that has not
-    /// answered once, nothing else would ever show that it is back.
+    /// Sends pings on the other paths in use that have nothing in flight:
+    /// nothing else would show that one which missed an answer is back.
     fn ask_doubtful(&mut self, conn: ConnIndex, path: PathIndex) {
         for other in self.paths_of(conn).filter(|&other| other != path) {
             let p = self.path_mut(other);
@@ -315,8 +315,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Tries a path that is not in use, if it is time, and something is to be
-    /// sent or messages come by it. Not because of a mere ping: two that have
-    /// little state must not wake each other again and again.
+    /// sent or messages come by it. A mere ping is no reason: two idle sides
+    /// must not wake each other again and again.
     pub(crate) fn try_path(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
         let c = &self.conns[p.conn];
@@ -334,7 +334,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm(at);
     }
 
-    /// When a path wants to be tried, if nothing changes until then.
+    /// When a path is to be tried, if nothing changes until then; `u64::MAX`: never.
     pub(crate) fn trial_at(&self, path: PathIndex) -> u64 {
         let p = &self.paths[path];
         let waits = || self.conns[p.conn].queued > 0 || self.is_stuck(p.conn);
@@ -345,14 +345,14 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Whether what flies by a path has no answer: should no other path be in use yet, it
-    /// would leave by none.
+    /// Whether packets in flight on some path have no answer: should no other
+    /// path be in use yet, they could leave by none.
     fn is_stuck(&self, conn: ConnIndex) -> bool {
         let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
         paths.any(|p| p.usable && p.quiet > 0 && p.flying > 0)
     }
 
-    /// Which acknowledgement is owed most urgently, on whatever path.
+    /// Most urgent acknowledgement that is owed on any path.
     #[inline]
     pub(crate) fn owed(&self, conn: ConnIndex) -> Owed {
         let mine = self.paths[conn.first_path()].owed;
@@ -376,7 +376,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 }
 
-/// Where the parked state of a further path of a peer lies.
+/// Index of the parked state of a further path of a peer.
 const fn further_at(place: u32, id: u8) -> usize {
     place as usize * (PATHS_MAX - 1) + id as usize - 1
 }

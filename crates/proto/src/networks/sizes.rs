@@ -1,4 +1,4 @@
-//! Packet sizes: what the links and interfaces say of them, and probes.
+//! Packet sizes: limits of links and interfaces, and probes.
 
 use portolan_seal::Seal;
 use portolan_wire::{HEADER_BYTES, TAG_BYTES};
@@ -8,8 +8,8 @@ use crate::endpoint::Endpoint;
 use crate::path::Path;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// The link could not send a packet of `bytes` by a path because it was too
-    /// big: from now on at most `max`, or if that is 0 what every path takes, until
+    /// The link refused a packet of `bytes` on a path as too big: from now on
+    /// packets have at most `max`, or if that is 0 what every path takes, until
     /// a search has found more.
     pub fn packet_too_big(&mut self, now: u64, peer: PeerId, path: u8, bytes: usize, max: usize) {
         let Some(p) = self.peers.get(peer.index()) else {
@@ -26,9 +26,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The interface of one of our networks takes packets of this size now (UDP
-    /// payload). What it took when the endpoint was
-    /// made bounds what is used: frames have room for no more.
+    /// Sets the size of packets (UDP payload) that the interface of one of our
+    /// networks takes now, at most [`crate::Config::packet_max`]: frames have
+    /// room for no more.
     pub fn set_packet_max(&mut self, now: u64, network: u8, size: usize) {
         let size = size.min(usize::from(self.core.config.packet_max)) as u16;
         if usize::from(network) >= PATHS_MAX || size == self.own_packet_max(network) {
@@ -53,7 +53,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// What our interface on one of our networks takes now.
+    /// Size of packets that our interface on a network takes now.
     pub(crate) fn own_packet_max(&self, network: u8) -> u16 {
         match usize::from(network) {
             0 => self.core.packet_max,

@@ -1,4 +1,4 @@
-//! By which of several paths the next packet leaves.
+//! Choice of the path by which the next packet leaves.
 
 use portolan_seal::Seal;
 
@@ -35,8 +35,8 @@ impl<S: Seal> Endpoint<'_, S> {
         path.is_some().then_some(path)
     }
 
-    /// The path by which the next packet of chunks is to leave. It may have to
-    /// wait for its window or its pacer; then all others have to.
+    /// Path by which the next packet of chunks is to leave. If it has to wait
+    /// for its window or its pacer, so do all others.
     #[inline]
     pub(crate) fn way(&mut self, now: u64, conn: ConnIndex) -> PathIndex {
         if !self.has_more(conn) {
@@ -59,9 +59,9 @@ impl<S: Seal> Endpoint<'_, S> {
         if let Some(probes) = all().find(|&path| self.paths[path].probe_owed) {
             return probes;
         }
-        // Those first that answer; of those that do not, the one that was asked
-        // least: where its last answer was lost nothing but this asks it again.
-        // Then by how much of the window is used.
+        // Paths that answer come first; then the one with the fewest unanswered
+        // probes, as nothing else asks it again where its last answer was lost.
+        // Then the one with the least of its window used.
         let load = |&path: &PathIndex| {
             let p = &self.paths[path];
             let used = (u64::from(p.flying) << 16) / u64::from(p.congestion.window().max(1));
@@ -86,9 +86,9 @@ impl<S: Seal> Endpoint<'_, S> {
         best
     }
 
-    /// The path by which an acknowledgement of a path's packets leaves: by the
-    /// network by which they come, if it is in use or no other answers: where those in
-    /// use have failed, nothing else would ever show that this one works.
+    /// Path by which an acknowledgement of a path's packets leaves: by the
+    /// network by which they come, if it is in use or no other answers. Where
+    /// those in use have failed, nothing else would show that this one works.
     pub(crate) fn ack_way(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
         let mate = self.path_of(conn, self.paths[path].mate);
         let is = |of: fn(&Path) -> bool| move |other: &PathIndex| of(&self.paths[*other]);
@@ -99,7 +99,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .unwrap_or(conn.first_path())
     }
 
-    /// The path of whose packets a packet that leaves by `path` tells.
+    /// Path whose packets are acknowledged by a packet that leaves by `path`.
     #[inline]
     pub(crate) fn told_by(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
         let tells = |other: PathIndex| {
@@ -116,8 +116,8 @@ impl<S: Seal> Endpoint<'_, S> {
         mates.next().or_else(all).unwrap_or(path)
     }
 
-    /// Nothing more may leave for now: of the other paths, too, those must be
-    /// acknowledged that have not been asked about.
+    /// Nothing more may leave for now: sends pings on other paths whose packets
+    /// were not asked about.
     #[inline]
     pub(crate) fn ask_others(&mut self, conn: ConnIndex, path: PathIndex) {
         if !self.has_more(conn) {

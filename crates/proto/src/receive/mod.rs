@@ -1,4 +1,4 @@
-//! Taking packets apart: which connection, which key, seen before, authentic?
+//! Packets from the network: finds connection and key, drops replays, opens the rest.
 
 mod reassembly;
 mod rx;
@@ -21,11 +21,10 @@ pub(crate) use reassembly::Took;
 pub use rx::{Rx, Spare};
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Takes a packet from the network, decrypting it in place. `ce`: it
-    /// carried the congestion mark. Nothing of it is believed before its tag
-    /// was checked, but what picks connection, key and replay window. What came
-    /// of it is handed out by [`Rx`]; of connect packets, and of those that
-    /// were not taken, nothing does.
+    /// Handles a packet from the network, decrypting it in place. `ce`: the
+    /// packet carried the congestion mark. Before the tag is checked, fields
+    /// only select connection, key and replay window. [`Rx`] hands out the
+    /// messages; `None` for connect packets, and for those that were dropped.
     #[inline]
     pub fn handle_packet<'p>(
         &mut self,
@@ -63,8 +62,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Tells of each packet of a peer whether it came by a detour. If several in
-    /// a row did, the peer hears it, which may know another way.
+    /// Notes for each packet of a peer whether it came by a detour. Several in
+    /// a row are reported to the peer, which may know another way.
     #[inline]
     pub fn note_detour(&mut self, peer: PeerId, detour: bool) {
         let conn = self
@@ -206,8 +205,8 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(Rx::of_packet(now, heard, place, wanted, chunks, spare))
     }
 
-    /// Takes in what an opened packet says beside its chunks, which begin at the
-    /// place that it gives; `None` if that contradicts itself.
+    /// Handles an opened packet's header and acknowledgement. Returns where its
+    /// chunks begin; `None` if it is malformed.
     #[inline]
     fn take_header(
         &mut self,
@@ -251,8 +250,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(bytes)
     }
 
-    /// Takes a chunk that is no part of a message, out of a packet of so many
-    /// bytes.
+    /// Handles a chunk that is no part of a message, out of a packet of `bytes`.
     pub(crate) fn handle_control(
         &mut self,
         now: u64,
@@ -282,8 +280,9 @@ impl<S: Seal> Endpoint<'_, S> {
         Took::Yes
     }
 
-    /// The peer closes: it is dead from now on, but its close is acknowledged.
-    /// `alive`: but its endpoint does not, it has only removed us.
+    /// Handles a close: the peer is dead from now on, but its close is
+    /// acknowledged. `alive`: the peer's endpoint does not close, it has only
+    /// removed us.
     fn handle_close(&mut self, path: PathIndex, alive: bool) {
         let conn = self.paths[path].conn;
         let peer = self.conns[conn].peer;
@@ -291,7 +290,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.owe_now(path);
             return;
         }
-        // What it acknowledged before has arrived.
+        // Whatever the peer acknowledged before has arrived.
         self.settle_deferred_ack(conn);
         self.drop_sending(conn);
         let why = if alive {

@@ -8,20 +8,20 @@ use crate::base::{ConnIndex, FrameIndex, PeerId, Verdict};
 use crate::endpoint::{Endpoint, Need};
 use crate::tables::{CHUNKS_AT, CHUNKS_MAX, FrameMeta, Use, bit, key};
 
-/// What became of a chunk.
+/// Outcome of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Took {
-    /// Handed over, held or seen before: the packet counts as received.
+    /// Delivered, held or seen before: the packet counts as received.
     Yes,
     /// No room for chunks of this priority now: the packet counts as missing.
     NoRoom(Priority),
-    /// It contradicts what is known.
+    /// The chunk contradicts what is known.
     Bad,
 }
 
-/// What a head of the packet is.
+/// What to do with a head of the packet.
 pub(crate) enum Meet<'p> {
-    /// The next of its flow: to be offered.
+    /// Offer it: the next of its flow.
     Offer,
     /// More of the active message.
     Place(Body<'p>, Placing),
@@ -29,19 +29,19 @@ pub(crate) enum Meet<'p> {
     Took(Took),
 }
 
-/// How far a part of the active message was handed out.
+/// Progress in handing out a part of the active message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placing {
     from: u64,
-    /// Something of it was new.
+    /// Some of the part was new.
     fresh: bool,
-    /// What is new gives credit.
+    /// New bytes return credit.
     credit: bool,
-    /// It has completed its message.
+    /// The part has completed its message.
     done: bool,
 }
 
-/// A range of a message that is new.
+/// A new range of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub from: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Of a first part, which says all by itself.
+    /// Placeholder for a first part, whose head has all of this.
     pub const FIRST: Self = Self {
         from: 0,
         to: 0,
@@ -65,7 +65,7 @@ impl Piece {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Looks at the head of a message from the network.
+    /// Examines the head of a message from the network.
     #[inline]
     pub(crate) fn meet_head<'p>(&mut self, conn: ConnIndex, head: &Head<'p>) -> Meet<'p> {
         if head.flow >= self.core.config.flows || head.total > Body::UNIT << 32 {
@@ -94,9 +94,9 @@ impl<S: Seal> Endpoint<'_, S> {
         Meet::Took(self.hold(conn, Chunk::Head(*head)))
     }
 
-    /// The head of the active message again, which may have been cut shorter
-    /// when it was sent the other time: all that it has counts as received. It
-    /// gives no credit: its first cut did.
+    /// Handles the head of the active message when it comes again. As it may
+    /// have been cut shorter the other time, all its bytes count as received.
+    /// No credit is returned: the first copy did that.
     #[cold]
     fn meet_longer_head<'p>(&self, conn: ConnIndex, head: &Head<'p>) -> Meet<'p> {
         let body = Body {
@@ -125,8 +125,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The answer to the first part of the next message of a flow; false: not
-    /// now.
+    /// Applies the answer to the first part of the next message of a flow;
+    /// returns false for not now.
     #[inline]
     pub(crate) fn answered(&mut self, conn: ConnIndex, head: &Head<'_>, verdict: Verdict) -> bool {
         let (p, f) = (head.priority.index(), head.flow as usize);
@@ -162,7 +162,7 @@ impl<S: Seal> Endpoint<'_, S> {
         true
     }
 
-    /// Looks at a further part of a message from the network.
+    /// Examines a further part of a message from the network.
     #[inline]
     pub(crate) fn meet_body(&mut self, conn: ConnIndex, body: &Body<'_>) -> Result<Placing, Took> {
         if body.flow >= self.core.config.flows {
@@ -203,7 +203,7 @@ impl<S: Seal> Endpoint<'_, S> {
         })
     }
 
-    /// The next range that is new of a part of the active message.
+    /// Returns the next new range of a part of the active message.
     #[inline]
     pub(crate) fn place(
         &mut self,
@@ -258,8 +258,8 @@ impl<S: Seal> Endpoint<'_, S> {
         Ok(None)
     }
 
-    /// A part of the active message was handed out. Only what is new gives
-    /// credit: a repeat used up none.
+    /// Ends the handing out of a part of the active message. Only new bytes
+    /// return credit: a repeat used up none.
     #[inline]
     pub(crate) fn placed(&mut self, conn: ConnIndex, body: &Body<'_>, at: &Placing) {
         if !at.fresh {
@@ -270,7 +270,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.advance(conn, body.priority, body.flow);
     }
 
-    /// Keeps a chunk that comes too early.
+    /// Holds a chunk that comes too early.
     pub(crate) fn hold(&mut self, conn: ConnIndex, chunk: Chunk<'_>) -> Took {
         let (priority, flow, message, part) = match chunk {
             Chunk::Head(h) => (h.priority, h.flow, h.message, 0),
@@ -278,7 +278,7 @@ impl<S: Seal> Endpoint<'_, S> {
             _ => return Took::Bad,
         };
         let (p, f) = (priority.index(), flow as usize);
-        // Where it belongs: behind the last that is earlier. Mostly the tail.
+        // Its place: behind the last that is earlier. Mostly the tail.
         let mut list = self.conns[conn].rx[p][f].held;
         let order = |m: &FrameMeta| (m.message.since(message), m.part);
         let mut before = FrameIndex::NONE;
@@ -324,8 +324,8 @@ impl<S: Seal> Endpoint<'_, S> {
         Took::Yes
     }
 
-    /// A chunk is held already, but may have been cut shorter when it was sent
-    /// the other time: the longer one has all of both.
+    /// Replaces a held chunk by a longer copy: one may have been cut shorter
+    /// when it was sent, and the longer has all of both.
     fn hold_longer(&mut self, frame: FrameIndex, chunk: Chunk<'_>) {
         let bytes = match chunk {
             Chunk::Head(h) => h.bytes(),
@@ -338,8 +338,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// A flow may have got as far as to its held chunks: the [`crate::Rx`] that
-    /// is at work on the connection takes them up, or else the next
+    /// Marks a flow whose held chunks may have their turn: the [`crate::Rx`]
+    /// that is at work on the connection takes them up, or else the next
     /// [`Endpoint::resume`].
     #[inline]
     pub(crate) fn advance(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
@@ -350,9 +350,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The held chunk of a flow whose turn has come, copied to `spare`: the
-    /// caller may use the frames meanwhile. Gives its frame, and of a further
-    /// part how to place it.
+    /// Copies the held chunk of a flow whose turn has come to `spare`: the
+    /// caller may use the frames meanwhile. Returns its frame, and for a
+    /// further part how to place it.
     pub(crate) fn next_held(
         &mut self,
         conn: ConnIndex,
@@ -394,7 +394,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// A held chunk is done with. False if it is no longer there.
+    /// Frees a held chunk. Returns false if it is no longer there.
     pub(crate) fn drop_held(
         &mut self,
         conn: ConnIndex,
@@ -412,8 +412,8 @@ impl<S: Seal> Endpoint<'_, S> {
         there
     }
 
-    /// Makes a connection's flows resumable if something of them was not wanted;
-    /// gives its peer if it has any such flow.
+    /// Makes a connection's flows resumable if one was answered "not now";
+    /// returns the peer if any flow is resumable.
     pub(crate) fn begin_resume(&mut self, now: u64, conn: ConnIndex) -> Option<PeerId> {
         let c = &mut self.conns[conn];
         let was_busy = core::mem::replace(&mut c.busy, true);

@@ -1,7 +1,7 @@
-//! What came of a packet, handed out part by part.
+//! Contents of a packet, handed out part by part.
 //!
-//! A [`Delivery`] borrows the packet, or [`Spare`] for a chunk that was held, and
-//! never the endpoint: who gets it may send meanwhile.
+//! A [`Delivery`] borrows the packet, or [`Spare`] for a chunk that was held,
+//! and never the endpoint: the caller may send meanwhile.
 
 use portolan_seal::Seal;
 use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES};
@@ -45,9 +45,9 @@ impl Spare {
     }
 }
 
-/// What came of one packet, or of held chunks. Until [`Rx::next`] has returned
+/// Contents of one packet, or of held chunks. Until [`Rx::next`] has returned
 /// `None` the packet is not counted, nor acknowledged, and its connection is
-/// kept for its peer; of one that is dropped before, the rest comes again.
+/// kept for its peer. If this is dropped before, the peer sends the rest again.
 #[derive(Debug)]
 #[must_use = "a packet counts once `next` has returned `None`"]
 pub struct Rx<'p> {
@@ -56,21 +56,22 @@ pub struct Rx<'p> {
     /// The connection whose turn it is.
     conn: ConnIndex,
     peer: PeerId,
-    /// Of a packet: its path, its number there, whether it asks for an answer.
+    /// If from a packet: its path, its number there, whether it asks for an
+    /// acknowledgement.
     path: PathIndex,
     number: u64,
     ack_wanted: bool,
-    /// Some chunk was in it.
+    /// The packet had some chunk.
     eliciting: bool,
     bytes: usize,
     chunks: Chunks<'p>,
-    /// Without a packet: the connection that is looked at next.
+    /// Without a packet: the connection that is examined next.
     next: u32,
     part: Part<'p>,
     spare: &'p mut Spare,
 }
 
-/// What was handed out last, and how far. A frame's chunk is in [`Spare`].
+/// Part handed out last, and how far. The chunk of a held frame is in [`Spare`].
 #[derive(Debug)]
 enum Part<'p> {
     Nothing,
@@ -78,11 +79,11 @@ enum Part<'p> {
     Body(Body<'p>, Placing),
     HeldHead(FrameIndex),
     HeldBody(FrameIndex, Placing),
-    /// There is no room for what was not wanted.
+    /// There is no room to hold a head that was answered "not now".
     NoRoom(Priority),
 }
 
-/// What is handed out next.
+/// Part to hand out next.
 enum Found<'p> {
     Head(Head<'p>),
     Body(Body<'p>, Piece),
@@ -125,7 +126,7 @@ fn further_part<'a>(peer: PeerId, body: &Body<'a>, piece: &Piece) -> Delivery<'a
 }
 
 impl<'p> Rx<'p> {
-    /// Of a packet that was opened, with the chunks in it.
+    /// Contents of an opened packet, with the chunks in it.
     #[inline]
     pub(crate) fn of_packet(
         now: u64,
@@ -152,19 +153,19 @@ impl<'p> Rx<'p> {
         }
     }
 
-    /// Whom the packet is from; `None` if there is none.
+    /// Sender of the packet; `None` if there is no packet.
     #[inline]
     #[must_use]
     pub const fn heard(&self) -> Option<Heard> {
         self.heard
     }
 
-    /// The next part of a message. One with `offset` 0 and no
+    /// Returns the next part of a message. One with `offset` 0 and no
     /// [cookie](Delivery::cookie) is the first of its message: an
     /// [answer](Rx::answer) to it is due before the next.
     ///
-    /// The endpoint may be used to send, and [`Endpoint::poll_event`] to hear
-    /// what happened before this part came.
+    /// The endpoint may be used to send, and [`Endpoint::poll_event`] for
+    /// events before this part.
     #[inline]
     pub fn next<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> Option<Delivery<'_>> {
         match self.find(proto)? {
@@ -274,9 +275,9 @@ impl<'p> Rx<'p> {
         }
     }
 
-    /// What became of a chunk of the packet; says whether it was the last: what
-    /// contradicts itself is not read on, and a packet of which a chunk found no
-    /// room counts as lost.
+    /// Applies the outcome of a chunk of the packet; returns whether reading
+    /// ends: a malformed chunk is the last that is read, and a packet of which
+    /// a chunk found no room counts as lost.
     #[inline]
     fn took<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, took: Took) -> bool {
         match took {
@@ -295,14 +296,14 @@ impl<'p> Rx<'p> {
         }
     }
 
-    /// The packet has been looked at: it counts, and is acknowledged in time.
+    /// Ends the reading of a packet: counts it, and schedules its acknowledgement.
     #[inline]
     fn settle<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, taken: bool) {
         let Self { now, path, .. } = *self;
         let p = proto.path_mut(path);
         let gap = p.note(now, self.number, taken);
         if !taken {
-            // Who asks must hear that somebody lives here.
+            // A peer that asks must learn that we live.
             if gap || self.ack_wanted {
                 proto.owe_now(path);
             }
@@ -318,15 +319,15 @@ impl<'p> Rx<'p> {
         self.leave(proto);
     }
 
-    /// Nothing more comes of the connection.
+    /// Ends the work on the connection.
     #[inline]
     fn leave<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) {
         proto.conns[self.conn].busy = false;
         self.conn = ConnIndex::NONE;
     }
 
-    /// Goes on to the next connection that holds what may be taken; says whether
-    /// there is any. Of a packet there is none.
+    /// Goes on to the next connection with resumable flows; returns false if
+    /// there is none, as always for a packet.
     #[cold]
     fn go_on<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> bool {
         self.part = Part::Nothing;
@@ -389,9 +390,9 @@ impl<'p> Rx<'p> {
         None
     }
 
-    /// Answers to the first part of a message. To be called before the next part
-    /// is asked for; [`Verdict::NotNow`] if it is not. No answer is due to other
-    /// parts, and one to them does nothing.
+    /// Answers the first part of a message. Call before the next part is asked
+    /// for; otherwise the answer is [`Verdict::NotNow`]. Other parts need no
+    /// answer, and one to them does nothing.
     #[inline]
     pub fn answer<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, verdict: Verdict) {
         match self.part {
@@ -433,8 +434,8 @@ impl<'p> Rx<'p> {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Hands out what is held and may be taken now, also what was not wanted
-    /// before. To be called when the caller has bound a port or freed memory, and
+    /// Hands out what is held and may be taken now, also what was answered with
+    /// [`Verdict::NotNow`]. Call after binding a port or freeing memory, and
     /// when [`Endpoint::is_resumable`].
     pub fn resume<'p>(&mut self, now: u64, spare: &'p mut Spare) -> Rx<'p> {
         self.core.resumable = false;
@@ -455,8 +456,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Whether something that is held may be taken now for which no packet
-    /// comes.
+    /// Whether held chunks may be taken now for which no packet comes.
     #[inline]
     #[must_use]
     pub const fn is_resumable(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Packets that came back, because nobody listens where they were sent to.
+//! Packets that came back, because the port that they were sent to is closed.
 
 use portolan_seal::Seal;
 use portolan_wire::{Header, PacketNo, PacketType};
@@ -8,11 +8,11 @@ use crate::endpoint::Endpoint;
 use crate::tables::{Listed, PeerState};
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// An ICMP error says that the port of a packet's receiver is closed, and quotes
-    /// the packet's beginning. Anybody can send such an error. Who does not see our
-    /// packets has to guess the connection's number, and that of a packet that was
-    /// not answered yet. So one error is a hint, which brings an early ping. A peer
-    /// is given up sooner only if errors keep coming and it is silent all that time.
+    /// Handles an ICMP error: the port of a packet's receiver is closed. `quote` is the packet's
+    /// beginning. Anyone can send such an error, but a sender that does not see our packets has to
+    /// guess the connection's number, and that of a packet that was not acknowledged yet. So one
+    /// error is a hint, which brings an early ping. A peer is given up sooner only if errors keep
+    /// coming and it is silent all that time.
     #[cold]
     pub fn port_unreachable(&mut self, now: u64, quote: &[u8]) {
         let Ok(header) = Header::parse(quote) else {
