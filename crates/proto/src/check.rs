@@ -1,4 +1,4 @@
-//! What must hold between any two calls, whatever happened. For tests.
+//! Invariants between any two calls. For tests.
 
 use core::hash::{Hash, Hasher};
 
@@ -17,16 +17,16 @@ pub struct Credit {
     pub life: Life,
     /// Sent to the peer.
     pub sent: [u32; 2],
-    /// How many the peer has allowed.
+    /// Allowed by the peer.
     pub allowed: [u32; 2],
     /// Taken from the peer for good.
     pub taken: [u32; 2],
-    /// How many more than that the peer may send.
+    /// How many beyond `taken` the peer may send.
     pub ahead: u32,
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// How credit stands with a peer that is up.
+    /// State of credit with a peer that is up.
     #[must_use]
     pub fn credit_with(&self, peer: PeerId) -> Option<Credit> {
         let p = self.peers.get(peer.index())?;
@@ -61,8 +61,8 @@ impl<S: Seal> Endpoint<'_, S> {
         n
     }
 
-    /// Feeds a hasher with everything that what follows may depend on: not
-    /// with counters of what was done, nor with what stands in free frames.
+    /// Feeds a hasher with all state that later behaviour may depend on:
+    /// without counters, and without the contents of free frames.
     pub fn hash_state(&self, state: &mut impl Hasher) {
         let core = Core {
             counters: Counters::default(),
@@ -71,7 +71,7 @@ impl<S: Seal> Endpoint<'_, S> {
         core.hash(state);
         self.parked[self.core.config.peers as usize..].hash(state);
         self.peers[..self.core.peer_count as usize].hash(state);
-        // What an active peer has there is out of date, and not looked at.
+        // Parked state of an active peer is out of date, and not read.
         let known = &self.peers[..self.core.peer_count as usize];
         for p in known.iter().filter(|p| p.conn.is_none()) {
             self.parked.get(p.place as usize).hash(state);
@@ -95,11 +95,11 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Asserts that every frame has exactly one owner and every counter says
-    /// what the lists say. Linear in all tables.
+    /// Asserts that every frame has exactly one owner and every counter agrees
+    /// with the lists. Linear in all tables.
     ///
     /// # Panics
-    /// If not.
+    /// If that does not hold.
     pub fn check(&self) {
         self.check_events();
         let known = &self.peers[..self.core.peer_count as usize];
@@ -178,7 +178,7 @@ impl<S: Seal> Endpoint<'_, S> {
             held_all += held[0] + held[1];
         }
         assert_eq!(held_all, self.core.held_count, "frames held of all peers");
-        // The rest is with the link, which tells when it is done.
+        // The link has the rest, and reports when it is done.
         let in_link = self
             .meta
             .iter()

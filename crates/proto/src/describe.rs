@@ -1,6 +1,6 @@
-//! Where in the tables the fields are that are read from outside: by whoever
-//! watches the process, also while it computes or is stopped. Nothing here
-//! runs while messages move.
+//! Places of the fields in tables that are read from outside: by a monitor of
+//! the process, also while that computes or is stopped. Nothing here runs while
+//! messages move.
 
 use core::mem::offset_of;
 
@@ -11,25 +11,25 @@ use crate::tables::{Conn, Core};
 /// A field of an entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// Where it begins in the entry, bytes.
+    /// Offset in the entry, bytes.
     pub offset: usize,
-    /// Its length: 1, 2, 4 or 8 bytes, an unsigned number.
+    /// Length: 1, 2, 4 or 8 bytes, an unsigned number.
     pub bytes: usize,
-    /// Its value in an entry in which nothing goes on, if that says so: an
-    /// entry with another value is worth looking at.
+    /// Value in an idle entry, if the field shows that: an entry with another
+    /// value is worth looking at.
     pub idle: Option<u64>,
 }
 
-/// Bytes of a field that a getter names.
+/// Bytes of the field that a getter returns.
 #[must_use]
 pub const fn width<T, U>(_: fn(&T) -> &U) -> usize {
     size_of::<U>()
 }
 
-/// A [`Field`]: its name, the entry's type, the path to it, and its value
-/// where nothing goes on, if it has one.
+/// A [`Field`] from its name, the entry's type, the path to it, and its value
+/// in an idle entry, if it has one.
 #[macro_export]
 macro_rules! field {
     ($name:literal, $entry:ty, $($path:ident).+) => {
@@ -45,7 +45,7 @@ macro_rules! field {
     };
 }
 
-/// One of a pair of numbers, by priority.
+/// Field of one of a pair of numbers, by priority.
 const fn of_pair(name: &'static str, pair: usize, priority: usize, idle: Option<u64>) -> Field {
     Field {
         name,
@@ -55,7 +55,7 @@ const fn of_pair(name: &'static str, pair: usize, priority: usize, idle: Option<
     }
 }
 
-/// What the protocol has done, in [`Core`].
+/// Counters of the protocol, in [`Core`].
 pub const COUNTER_FIELDS: &[Field] = &[
     field!("packets_sent", Core, counters.packets_sent),
     field!("packet_bytes_sent", Core, counters.bytes_sent),
@@ -84,7 +84,7 @@ pub const COUNTER_FIELDS: &[Field] = &[
     field!("held_frames", Core, held_count),
 ];
 
-/// State of a peer while messages move, in [`Conn`].
+/// Fields of an active peer, in [`Conn`].
 pub const CONN_FIELDS: &[Field] = &[
     field!("peer", Conn, peer),
     field!("queued", Conn, queued, Some(0)),
@@ -100,7 +100,7 @@ pub const CONN_FIELDS: &[Field] = &[
     field!("key_phase", Conn, kept.phase_tx),
 ];
 
-/// State of a path of such a peer, in [`Path`].
+/// Fields of a path of such a peer, in [`Path`].
 pub const PATH_FIELDS: &[Field] = &[
     field!("entry", Path, conn, Some(ConnIndex::NONE.index() as u64)),
     field!("path", Path, id),

@@ -1,5 +1,5 @@
-//! Time: deadlines are found by looking, not kept in a wheel. Active peers
-//! are few, and [`Endpoint::next_timeout`] is the earliest of them all.
+//! Timers: deadlines are found by a scan of the active peers, which are few,
+//! and not kept in a wheel. [`Endpoint::next_timeout`] is the earliest of all.
 
 use core::ops::RangeInclusive;
 
@@ -9,37 +9,37 @@ use crate::base::{ConnIndex, DeathReason, PathIndex, PeerEvent, PeerId};
 use crate::endpoint::Endpoint;
 use crate::tables::{Listed, PeerState};
 
-/// Probes before each waits twice as long as the one before: as many as the
-/// longest burst of losses that a link is to get over at its own pace.
+/// Probes before backoff doubles the wait for each: as many as the longest
+/// burst of losses that a link is to get over at its own pace.
 const PROMPT: u8 = 64;
-/// Probes of a peer that is waited for, in one silence, at least: so many must
-/// be lost in a row before one that lives is taken for dead, and one that was
-/// cut off is heard so soon after it is back.
+/// Minimum number of probes, in one silence, of a peer that is waited for. That
+/// many must be lost in a row before a live peer counts as dead, and one that
+/// was cut off is heard that soon after it is back.
 const PROBES: u64 = 100;
 
-/// The same of a peer that has no room: with each leaves all that it refused.
+/// `PROMPT` and `PROBES` for a peer that has no room: with each probe, all that
+/// it refused leaves.
 const PROMPT_ROUNDS: u8 = 8;
 const ROUNDS: u64 = 16;
 
-/// Where packets were lost a moment ago a burst of losses may still go on: so
-/// many pings leave between these probes in vain, for each takes one loss out
-/// of it.
+/// Pings between two probes, if the number of unanswered probes is in this
+/// range and packets were lost within this time: a burst of losses may still go
+/// on, and each ping takes one loss out of it.
 const ASKS: u8 = 7;
 const ASKED: RangeInclusive<u8> = 2..=16;
 const MOMENT_NS: u64 = 1_000_000_000;
 
-/// Who closes takes a peer for closed that has answered none of so many probes
-/// in this part of the silence.
+/// A side that closes takes a peer for closed that has answered none of this
+/// many probes in this part of the silence.
 const CLOSE_PROBES: u8 = 16;
 const CLOSE_PARTS: u64 = 8;
 
-/// Signs of life asked of a peer that owes the rest of a message, in one
-/// silence.
+/// Keepalives, in one silence, to a peer that owes the rest of a message.
 const KEEPALIVES: u64 = 16;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// When [`Endpoint::handle_timeouts`] wants to be called, ns. May be
-    /// earlier than anything is due, never later.
+    /// When [`Endpoint::handle_timeouts`] must be called, ns. May be earlier
+    /// than anything is due, never later.
     #[inline]
     #[must_use]
     pub const fn next_timeout(&self) -> Option<u64> {
@@ -49,7 +49,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Something is due at `at`.
+    /// Arms the timer for `at`.
     #[inline]
     pub(crate) const fn arm(&mut self, at: u64) {
         if at < self.core.next_deadline {
@@ -57,7 +57,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Arms the probe clock of a connection.
+    /// Arms the probe timer of a path.
     #[inline]
     pub(crate) fn arm_probe(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
@@ -68,8 +68,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm(at.max(now));
     }
 
-    /// Whether something waits to be sent, nothing flies, and this is the path
-    /// to ask on.
+    /// Whether something waits to be sent, nothing is in flight, and this is
+    /// the path to probe.
     #[inline]
     fn waits_on(&self, path: PathIndex) -> bool {
         let conn = self.paths[path].conn;
@@ -77,7 +77,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.has_queue() && c.way == path && self.flying(conn) == 0
     }
 
-    /// When the probe clock runs out; `u64::MAX` if it stands still.
+    /// When the probe timer fires, ns; `u64::MAX` if it does not run.
     #[inline]
     fn probe_at(&self, path: PathIndex) -> u64 {
         let p = &self.paths[path];
@@ -94,12 +94,12 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let slack = self.core.config.probe_slack_ns;
         let silence = self.core.config.silence_ns;
-        // Mostly.
+        // The usual case.
         if p.backoff == 0 && self.conns[p.conn].peer_full == [false; 2] {
             let wait = p.answer_after(slack, 0).min((silence / PROBES).max(1));
             return from.saturating_add(wait);
         }
-        // Several in a row get lost often enough where packets are lost in bursts.
+        // Where packets are lost in bursts, several probes in a row often are.
         let (prompt, probes) = if self.waits_for_room(p.conn) {
             (PROMPT_ROUNDS, ROUNDS)
         } else {
@@ -124,7 +124,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The probe clock ran out: a ping, if some are to leave before the probe.
+    /// The probe timer fired: sends a ping, if some are to leave before the
+    /// probe, or else the probe.
     fn ask_or_probe(&mut self, now: u64, path: PathIndex) {
         let p = self.path_mut(path);
         if p.asks == 0 {
@@ -139,11 +140,12 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Does what is due. `awaits`: whether the caller still waits for something
-    /// from a peer ([`Endpoint::await_peer`]) beside what is arriving; asked when
-    /// that has been silent for half of [`crate::Config::silence_ns`].
+    /// Handles what is due. `awaits`: whether the caller still waits for
+    /// something from a peer ([`Endpoint::await_peer`]) beside what is
+    /// arriving; called when that peer has been silent for half of
+    /// [`crate::Config::silence_ns`].
     ///
-    /// [`Endpoint::resume`] goes after it if [`Endpoint::is_resumable`].
+    /// Call [`Endpoint::resume`] afterwards if [`Endpoint::is_resumable`].
     pub fn handle_timeouts(&mut self, now: u64, awaits: impl Fn(PeerId) -> bool) {
         if now < self.core.next_deadline {
             return;
@@ -197,7 +199,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.tell_peer(peer, PeerEvent::Waiting);
             }
         } else if silent_for >= self.patience(conn) {
-            // One that is given up sooner may live: it is nobody's fault.
+            // A peer given up sooner because we close may live: it counts as closed.
             let why = if silent_for < config.silence_ns && self.is_closing(conn) {
                 DeathReason::Closed
             } else {
@@ -251,11 +253,10 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// How long a peer that is waited for may be silent, ns. A close that was
-    /// said often enough fails to be answered only by one that has gone: of two
-    /// that close at once, the one whose close is acknowledged first does not
-    /// wait to see its own acknowledgement arrive. Neither does one answer whose
-    /// port is closed.
+    /// Longest silence of a peer that is waited for, ns. Shorter if its port is
+    /// closed, or if we close and many probes had no answer, as it is then gone:
+    /// of two that close at once, the one whose close is acknowledged first does
+    /// not wait to see its own acknowledgement arrive.
     fn patience(&self, conn: ConnIndex) -> u64 {
         let silence = self.core.config.silence_ns;
         let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
@@ -268,13 +269,13 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.closing || self.is_parting(conn)
     }
 
-    /// Whether all that we send to the peer comes back.
+    /// Whether ICMP errors have long said that the peer's port is closed.
     fn is_closed(&self, conn: ConnIndex) -> bool {
         let c = &self.conns[conn];
         c.closed.is_lasting(c.heard_at, self.core.config.silence_ns)
     }
 
-    /// Part of a message is here, and the rest is to come from the peer.
+    /// Whether part of a message is here, and the rest is to come from the peer.
     fn is_incomplete(&self, conn: ConnIndex) -> bool {
         let c = &self.conns[conn];
         let next = &c.kept.next_in;
@@ -290,8 +291,8 @@ impl<S: Seal> Endpoint<'_, S> {
             })
     }
 
-    /// Part of a message has come: its receipt waits for the peer, which is
-    /// probed in time when it falls silent.
+    /// Arms the keepalive, as something is awaited of the peer: it is probed in
+    /// time when it falls silent.
     pub(crate) fn arm_keepalive(&mut self, conn: ConnIndex) {
         let half = self.core.config.silence_ns / 2;
         let c = &mut self.conns[conn];
@@ -302,12 +303,12 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The caller waits for something from a peer: that will be probed in time
-    /// when it falls silent, as long as the answer to
-    /// [`Endpoint::handle_timeouts`] is that it does. One that has
-    /// offered a connection is given [`crate::Config::connect_ns`]. A peer that
-    /// was never heard of is not probed; one whose connection makes room for
-    /// another's is not until it is heard of again.
+    /// Notes that the caller waits for something from a peer, which is then
+    /// probed in time when it falls silent, as long as `awaits` in
+    /// [`Endpoint::handle_timeouts`] returns true. A peer that has offered a
+    /// connection has [`crate::Config::connect_ns`]. One that was never heard
+    /// of is not probed; one whose connection makes room for another's is not
+    /// until it is heard of again.
     pub fn await_peer(&mut self, now: u64, peer: PeerId) {
         let conn = self
             .peers
@@ -318,15 +319,15 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let c = &mut self.conns[conn];
         if c.keepalive_at == u64::MAX {
-            // Nobody has waited until now: it may have had nothing to say.
+            // Nothing was awaited until now: the peer may have had nothing to send.
             let asked_at = now.saturating_sub(self.core.config.silence_ns / 2);
             c.heard_at = c.heard_at.max(asked_at);
         }
         self.arm_keepalive(conn);
     }
 
-    /// Asks a peer that owes the rest of a message for a sign of life. One
-    /// that gives none is dead; one that is dead anyway owes nothing more.
+    /// Pings a peer that owes the rest of a message. One that does not answer
+    /// is dead; one that is dead anyway owes nothing more.
     fn keepalive(&mut self, now: u64, conn: ConnIndex, awaits: &impl Fn(PeerId) -> bool) {
         let silence = self.core.config.silence_ns;
         let peer = self.conns[conn].peer;
@@ -340,7 +341,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if !incomplete {
             c.keepalive_at = u64::MAX;
         } else if connecting {
-            // It offers a connection, and nothing can be asked before there is one.
+            // The peer offers a connection, and no ping can leave before there is one.
             let patience = self.core.config.connect_ns;
             c.keepalive_at = c.heard_at.saturating_add(patience);
             if quiet >= patience {
@@ -351,7 +352,7 @@ impl<S: Seal> Endpoint<'_, S> {
             c.keepalive_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence && !closed {
             c.keepalive_at = now.saturating_add((silence / KEEPALIVES).max(1));
-            // By all paths: nothing flies that would show that one has failed.
+            // By all paths: nothing is in flight that would show that one has failed.
             for path in self.paths_of(conn) {
                 let p = self.path_mut(path);
                 p.ping_owed |= p.leads;
@@ -371,7 +372,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The earliest thing that a connection waits for.
+    /// Earliest deadline of a connection.
     fn deadline(&self, now: u64, conn: ConnIndex) -> u64 {
         let config = &self.core.config;
         let c = &self.conns[conn];
@@ -403,7 +404,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if c.refusals.repeats_until != 0 {
             at = at.min(c.refusals.repeats_until);
         }
-        // It may fall quiet until then without another timer's help.
+        // The connection may fall quiet until then without another timer's help.
         let idle_at = c.used_at.saturating_add(config.idle_ns);
         if idle_at > now || (c.keepalive_at == u64::MAX && self.is_quiet(conn)) {
             at = at.min(idle_at);

@@ -1,5 +1,5 @@
-//! Turning queues into packets. Everything that can change until then is
-//! written when the packet leaves: number, acknowledgement, key phase, tag.
+//! Turns queues into packets. Whatever can change while a frame waits is
+//! written when it leaves: number, acknowledgement, key phase, tag.
 
 mod ready;
 mod send;
@@ -22,19 +22,20 @@ use crate::tables::{CHUNKS_AT, DETOURS, Listed, Long, PeerState, Use};
 /// Packets in a row to one peer before another has its turn: one unit of
 /// segmentation offload.
 const BURST: u32 = 44;
-/// How often an acknowledgement is asked for in a window; where round trips are
-/// long, though packets come in order, so that half of it does not wait for an
-/// answer that takes its time; and where packets were lost lately.
+/// Acknowledgements asked for per window: usually; where round trips are long,
+/// though packets come in order, so that half a window does not wait for a slow
+/// answer; and where packets were lost lately.
 const ASKS: u32 = 2;
 const ASKS_LONG: u32 = 8;
 const ASKS_LOSSY: u32 = 16;
-/// Packets of replies that may fly beyond the window: requests that find no
-/// room at the peer must not keep them back.
+/// Packets of replies that may be in flight beyond the window: requests that
+/// find no room at the peer must not hold them back.
 const SPARE: u32 = 4;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// The next packet to leave, sealed in its frame; call until `None` after
-    /// sending and after receiving, and [`Endpoint::transmitted`] for each.
+    /// Returns the next packet to send, sealed in its frame. Call until `None`
+    /// after sending and after receiving, and [`Endpoint::transmitted`] for
+    /// each.
     ///
     /// `flush_delayed_acks`: acknowledgements that might ride on an answer of the
     /// application leave too. Pass false in a pass that delivered something,
@@ -99,7 +100,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     self.core.ready.push_back(self.conns, conn);
                     return found;
                 }
-                // Mostly it was all that there is: no call need find that out.
+                // Mostly nothing is left: this spares the caller a call.
                 if !self.has_nothing(now, conn, flush_delayed_acks) {
                     return found;
                 }
@@ -108,7 +109,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.ready.pop_front(self.conns);
             let c = &self.conns[conn];
             if c.has_queue() {
-                // What waits for credit is asked about.
+                // Credit that is waited for needs probes.
                 self.arm_probe(now, c.way);
             }
             let c = &self.conns[conn];
@@ -131,8 +132,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Whether [`Endpoint::poll_transmit`] may have a packet; what is false is
-    /// sure, and found at once.
+    /// Whether [`Endpoint::poll_transmit`] may have a packet; false is certain.
+    /// In constant time.
     #[inline]
     #[must_use]
     pub const fn may_transmit(&self, flush_delayed_acks: bool) -> bool {
@@ -274,7 +275,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.may_resend(conn) || !c.control.is_empty() || fresh(0) || fresh(1)
     }
 
-    /// Whether window and so many packets more, receive buffer and bitmap
+    /// Whether the window with `spare` more, the receive buffer and the bitmap
     /// allow one more packet.
     pub(crate) fn window_open(&self, path: PathIndex, spare: u32) -> bool {
         let p = &self.paths[path];
@@ -285,8 +286,8 @@ impl<S: Seal> Endpoint<'_, S> {
             && p.next_number - p.lowest.min(p.next_number) < WINDOW_SPAN as u64
     }
 
-    /// The frame that goes next by a path, with its chunks complete; of replies
-    /// only if so asked.
+    /// Takes the frame that leaves next by a path, with its chunks complete;
+    /// with `replies`, only one of replies.
     fn pick(
         &mut self,
         path: PathIndex,
@@ -337,8 +338,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Counts a frame's chunks against the receiver's credit as it leaves for
-    /// the first time: after it was cut, for then the receiver sees the parts
-    /// alone. What is cut later was counted as one, which may have arrived.
+    /// the first time: after a split, for then the receiver sees the parts
+    /// alone. A chunk split later was counted as one, which may have arrived.
     fn count_sent(&mut self, conn: ConnIndex, frame: FrameIndex) {
         let meta = &mut self.meta[frame];
         if !meta.counted && meta.chunks > 0 {
@@ -457,7 +458,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(frame)
     }
 
-    /// The last byte of a long message is in a frame.
+    /// Notes that the last byte of a long message is in a frame.
     fn cut_through(&mut self, long: LongIndex) {
         if self.longs[long].release == Release::Copied {
             self.release_long(long, Outcome::Done);
@@ -481,8 +482,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let granted = p.packet_limit.saturating_sub(p.acked_to);
         let granted = granted.min(u64::from(u32::MAX)) as u32;
         let window = p.congestion.window().min(granted).max(1);
-        // Where packets get lost, so do questions and answers, and a stall costs
-        // a probe: ask more often.
+        // Where packets get lost, acknowledgements do too, and a stall costs a
+        // probe: ask more often.
         let lossy = p.lost_from != u64::MAX;
         let parts = if lossy {
             ASKS_LOSSY
@@ -501,8 +502,9 @@ impl<S: Seal> Endpoint<'_, S> {
             c.chunks_since_ask = 0;
         }
         let first = p.flying == 0;
-        // It runs since the first that flies, or since the last answer. Where the peer
-        // has refused something, that this leaves may make it run faster.
+        // The probe timer runs since the first packet in flight, or since the
+        // last answer. Where the peer has refused something, this packet may
+        // shorten it.
         let runs = !first && p.backoff == 0 && c.peer_full == [false; 2];
         if first {
             p.probe_from = now;
@@ -527,9 +529,9 @@ impl<S: Seal> Endpoint<'_, S> {
         t
     }
 
-    /// Sends a packet without messages: an acknowledgement (`chunks` 0) of what
-    /// came by the path `about`, a ping (1), or a probe of packet size with so
-    /// many bytes of chunks.
+    /// Sends a packet without messages: an acknowledgement (`chunks` 0) of
+    /// packets on the path `about`, a ping (1), or a probe of packet size with
+    /// that many bytes of chunks.
     fn depart_bare(
         &mut self,
         now: u64,
@@ -559,8 +561,8 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(t)
     }
 
-    /// Gives a frame its number on a path, header, tag, and an acknowledgement
-    /// of what came by the path `about`, if one is owed there.
+    /// Seals a frame as a packet of a path: sets number, header, tag, and an
+    /// acknowledgement of packets on the path `about`, if one is owed there.
     fn depart(
         &mut self,
         now: u64,

@@ -1,4 +1,4 @@
-//! Which connections are looked at for something to send.
+//! Connections that may have something to send.
 
 use portolan_seal::Seal;
 
@@ -22,7 +22,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.ready.push_back(self.conns, conn);
     }
 
-    /// Whether a connection is sure to have no packet now. False says nothing.
+    /// Whether a connection certainly has no packet now; false leaves that open.
     #[inline(always)]
     pub(crate) fn has_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
         !self.conns[conn].has_queue() && self.owes_nothing(now, conn, flush_delayed_acks)
@@ -46,7 +46,7 @@ impl<S: Seal> Endpoint<'_, S> {
             && u64::from(c.kept.sealed_in_phase) < limit
     }
 
-    /// Something has come up on a connection that may wait for an answer of the
+    /// Defers a connection that owes what may wait for an answer of the
     /// application, or for the next pass that sends no answer.
     #[inline]
     pub(crate) fn make_deferred(&mut self, conn: ConnIndex) {
@@ -61,9 +61,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Gives connections that found no frame another try, in the order in which
-    /// they failed, once there are frames for one of them. Whoever freed them
-    /// is mostly another connection, or the link.
+    /// Makes connections ready that found no frame, in the order in which they
+    /// failed, once there are frames for one of them. Mostly another
+    /// connection, or the link, has freed these.
     #[inline]
     pub(crate) fn wake_starved(&mut self) {
         if self.core.free_count <= self.core.starved_above || self.core.starved.is_empty() {

@@ -28,7 +28,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.chunk_room(packet) - HEAD_BYTES - 8 * args.min(ARGS_MAX)
     }
 
-    /// What every send checks first; gives the peer's connection.
+    /// Checks that every send makes first; returns the peer's connection.
     #[inline]
     fn admit(&mut self, now: u64, peer: PeerId, m: &Message<'_>) -> Result<ConnIndex, SendError> {
         if peer.0 >= self.core.peer_count {
@@ -53,14 +53,14 @@ impl<S: Seal> Endpoint<'_, S> {
             conn => conn,
         };
         if state != PeerState::Up && self.saves_for_others() {
-            // It is sought all the same.
+            // Connecting begins all the same.
             self.begin_connect(now, conn);
             return Err(SendError::NoCredit);
         }
         let c = &mut self.conns[conn];
         c.used_at = now;
         let full = self.core.config.queue_frames;
-        // What waits in stopped flows keeps nothing else back.
+        // Frames in stopped flows hold nothing else back.
         let [_, stopped_replies] = c.stops.frames;
         let queued = c.queued - c.stops.frames[0] - stopped_replies;
         let room = match m.priority {
@@ -127,7 +127,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Queues a message of any length. Its bytes are read from `source` by
     /// [`crate::Sources::read`] as the window opens; [`crate::Event::Released`]
-    /// tells when the memory is the caller's again. `m.payload` is not used.
+    /// reports when the memory is the caller's again. `m.payload` is not used.
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued, nothing will be released.
@@ -190,7 +190,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     fn queue_frame(&mut self, conn: ConnIndex, need: Need, m: &Message<'_>) -> Option<FrameIndex> {
         let (priority, flow) = (m.priority.index(), m.flow as usize);
-        // No flow takes more than it leaves: should it be stopped, others go on.
+        // A flow takes no more frames than it leaves: should it be stopped,
+        // others go on.
         if self.conns[conn].tx[priority][flow].frames >= self.core.free_count {
             return None;
         }
@@ -244,7 +245,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(frame)
     }
 
-    /// One frame with parts of a long message is done with.
+    /// Notes that one frame with a part of a long message is done.
     pub(crate) fn long_frame_done(&mut self, long: LongIndex, outcome: Outcome) {
         let l = &mut self.longs[long];
         l.frames -= 1;
@@ -262,14 +263,14 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Nothing is left of a long message.
+    /// Frees the entry of a long message.
     pub(crate) fn free_long(&mut self, long: LongIndex) {
         self.longs[long].next = self.core.free_longs;
         self.core.free_longs = long;
         self.core.free_long_count += 1;
     }
 
-    /// Gives a long message's memory back, if that has not been done.
+    /// Releases a long message's memory to the caller, if that has not been done.
     pub(crate) fn release_long(&mut self, long: LongIndex, outcome: Outcome) {
         let l = &mut self.longs[long];
         if l.memory == Memory::Lent {
