@@ -1,15 +1,14 @@
 //! Delay-led control for a directly connected subnet.
 //!
 //! The window opens quickly to its maximum and stays there unless the network
-//! shows a queue. Time is cut into epochs of at least one round trip and half
-//! a millisecond; each is judged as a whole, by its *smallest* round trip, so
-//! that a late host slows nothing down. What an epoch seems to say is tested
-//! by doing: the window is cut, and the next epoch tells whether the network
-//! answers.
+//! shows a queue. Time is cut into epochs of at least one round trip and half a
+//! millisecond; each is judged as a whole, by its *smallest* round trip, so
+//! that a late host slows nothing down. A suspicion is tested: the window is
+//! cut, and the next epoch shows whether the network responds.
 //!
-//! - *Follow*: no standing queue above the target. On one, the window is cut
-//!   until it is gone, but not below what the best recent delivery rate needs.
-//!   Where the peer sends as much, the target is twice as long: there
+//! - *Follow*: no standing queue above the target. If there is one, the window
+//!   is cut until it is gone, but not below what the best recent delivery rate
+//!   needs. Where the peer sends as much, the target is twice as long: there
 //!   acknowledgements wait in the queue that the peer keeps in its direction.
 //! - *Check*: after a cut. Where the queue does not shrink with our flight, or
 //!   nothing is left to cut, others hold it (or a host is slow).
@@ -19,11 +18,11 @@
 //! - *Drain*: now and then in *Compete*, and when another flow seems to do so,
 //!   the window is cut to a quarter for some epochs. If the queue vanishes, it
 //!   was ours: back to *Follow*.
-//! - *Look*: now and then in *Follow*, the same for one epoch. A flow that
-//!   began beside a standing queue learns the base round trip.
+//! - *Look*: now and then in *Follow*, an eighth of the window for one epoch. A
+//!   flow that began beside a standing queue learns the base round trip.
 //! - *Trial*: in *Follow*, losses without delay may come from a buffer too
-//!   small to show a delay. The window is cut; only if that saves about as
-//!   many as an overflow would have cost was it congestion.
+//!   small to show a delay. The window is cut; the cause was congestion only if
+//!   that saves about as many packets as an overflow would have cost.
 
 mod losses;
 
@@ -32,9 +31,9 @@ use super::{AckSample, FRACTION, WINDOW_MIN, fixed};
 /// Packets at the start: a burst that the buffer of a small switch holds.
 const INITIAL: u32 = 64;
 
-/// A standing queue of less delay is not acted on, ns; a quarter of the base
-/// round trip comes on top. Far above what a host adds to its best of several
-/// round trips, below a millisecond that applications would notice.
+/// Delay of a standing queue that is tolerated, ns; a quarter of the base round
+/// trip comes on top. Far above what a host adds to its best of several round
+/// trips, below a millisecond that applications would notice.
 const TARGET_NS: u64 = 400_000;
 
 /// An epoch lasts one round trip and at least this, ns.
@@ -43,18 +42,19 @@ const EPOCH_NS: u64 = 500_000;
 /// The base round trip is the minimum of the last one to two of these, ns.
 const BASE_NS: u64 = 10_000_000_000;
 
-/// Epochs over which the best delivery rate is kept, once or twice.
+/// Epochs in a period; the best delivery rate is that of one to two periods.
 const RATE_EPOCHS: u8 = 8;
 
-/// The base round trip of a directly connected subnet is taken as this at
-/// most, ns: a flow that starts beside a standing queue must not believe it.
+/// Upper bound of the base round trip, ns, as the subnet is directly connected:
+/// a flow that starts beside a standing queue must not believe its samples.
 const BASE_MAX_NS: u64 = 300_000;
 
-/// A longer round trip is taken as this, ns, so that products stay in range.
+/// Longer round trips count as this, ns, so that products stay in range.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 
-/// Strikes until a queue counts as foreign. Flows like this one keep a queue
-/// near the target, so one above twice the target convinces at once.
+/// Strikes until a queue counts as foreign; above twice the target one adds
+/// more. Flows like this one keep a queue near the target, so a far one
+/// convinces sooner.
 const STRIKES: u8 = 32;
 const STRIKE_FAR: u8 = 16;
 const STRIKE_NEAR: u8 = 3;
@@ -71,8 +71,8 @@ const ALPHA: u64 = fixed(9) / 17;
 const BETA_LOSS: u64 = 717;
 const BETA_MARK: u64 = 870;
 
-/// Of a longer round trip, ns, growth does not depend: else a delay that is
-/// nobody's queue would leave it behind for seconds.
+/// From this round trip on, ns, growth over time does not depend on it: else a
+/// delay that is no queue would leave the window behind for seconds.
 const GROWTH_NS: u64 = 2_000_000;
 
 /// Epochs between two drains in Compete, at first and at most.
@@ -83,17 +83,17 @@ const DRAIN_LAST: u8 = 64;
 /// flow like this one to notice and join.
 const DRAIN_EPOCHS: u8 = 4;
 
-/// Packets that make a loss share worth comparing.
+/// Minimum number of packets for a share of losses.
 const TRIAL_PACKETS: u32 = 1024;
 
-/// Losses fewer than this of them are not looked into.
+/// Minimum number of losses among them for a trial.
 const TRIAL_LOSSES: u32 = 16;
 
-/// What a trial told about losses holds this long, ns.
+/// Time for which the result of a trial holds, ns.
 const BASELINE_NS: u64 = 500_000_000;
 
-/// Epochs with most packets lost and a queue, until the window is cut
-/// whatever the phase: a circuit breaker (RFC 8084).
+/// Epochs in a row with a queue, and more than two fifths of the packets lost,
+/// until the window is cut whatever the phase: a circuit breaker (RFC 8084).
 const BREAKER: u8 = 4;
 
 /// Probes without answer after which the window starts again.
@@ -121,7 +121,7 @@ enum Phase {
     },
 }
 
-/// What happened since the epoch began.
+/// Measurements since the epoch began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Epoch {
     start: u64,
@@ -130,7 +130,7 @@ struct Epoch {
     acked: u32,
     lost: u32,
     marked: u32,
-    /// Packets of the round that began with the epoch, not yet heard of.
+    /// Packets in flight when the epoch began, neither acknowledged nor lost yet.
     left: u32,
     /// The most packets in flight.
     flight: u32,
@@ -144,17 +144,17 @@ struct Epoch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lan {
     window: u64,
-    /// Where a cut in vain returns to.
+    /// Window to return to after a cut in vain.
     restore: u64,
     window_max: u64,
     epoch: Epoch,
     phase: Phase,
-    /// Delays up to this, ns, tell of no queue.
+    /// Delays up to this, ns, are no sign of a queue.
     late: u64,
-    /// The queue that the peer's own packets may keep on our acknowledgements' way, ns.
+    /// Delay by the queue that the peer's packets may keep in our
+    /// acknowledgements' direction, ns.
     opposite: u32,
-    /// The time that packets take on average, ns, if longer than round trips
-    /// show.
+    /// Mean round trip of all packets, ns, in reordering; otherwise 0.
     mean: u64,
     /// Base round trip, the minimum of the current period, and its end.
     base: u64,
@@ -165,18 +165,19 @@ pub(super) struct Lan {
     rate_last: u64,
     /// Largest round trip in Compete, decaying.
     peak: u64,
-    /// Smallest of the last epoch in Compete, and its smoothed course.
+    /// Smallest round trip of the last epoch in Compete, and its smoothed value.
     last_rtt: u64,
     usual: u64,
     paced_until: u64,
     pace: u64,
     loss_acked: u32,
     loss_lost: u32,
-    /// In Compete: packets still to be heard of since the last decrease.
+    /// In Compete: packets sent before the last decrease, neither acknowledged
+    /// nor lost yet.
     recovery: u32,
-    /// The window that last proved to lose less.
+    /// Window of the last trial that lost less.
     fitting: u64,
-    /// The share of 65,536 lost without congestion, if a trial told.
+    /// Share lost without congestion, of 65,536, if a trial has shown it.
     baseline: Option<u32>,
     baseline_until: u64,
     /// Share marked, smoothed, of 1024.
@@ -189,11 +190,11 @@ pub(super) struct Lan {
     look_in: u8,
     broken: u8,
     timeouts: u8,
-    /// No congestion was seen yet: double.
+    /// No congestion was seen yet: the window doubles.
     opening: bool,
-    /// A drain of another is joined: none was in vain since our own.
+    /// Drains of other flows are joined: none was in vain since our own.
     joins: bool,
-    /// The last window in Compete, for as long as a return is near.
+    /// Last window in Compete, for as long as a return is near; otherwise 0.
     competed: u64,
     /// A trial found a buffer that overflows before it shows a delay.
     tight: bool,
@@ -267,7 +268,7 @@ impl Lan {
             self.timeouts = 0;
         }
         if sample.mean_ns > 0 && self.mean == 0 {
-            // It was reordering that looked like a queue.
+            // Reordering looked like a queue.
             self.window = self.window.max(self.restore);
             self.phase = Phase::Follow;
             self.opening = true;
@@ -332,8 +333,8 @@ impl Lan {
         self.base_next = self.base_next.min(rtt);
         if now >= self.base_until {
             if self.base_until != 0 {
-                // It rises slowly: a foreign queue may stand for long without
-                // becoming the base.
+                // The base rises slowly: a foreign queue may stand for long
+                // without becoming the base.
                 let most = self.base + self.base / 16 + 1_000;
                 self.base = self.base_next.min(most).min(BASE_MAX_NS);
                 self.base_next = rtt;
@@ -346,13 +347,13 @@ impl Lan {
         TARGET_NS + u64::from(self.opposite) + self.base / 4 + self.late
     }
 
-    /// How much longer packets take than the epoch's round trip, ns.
+    /// Mean round trip of all packets beyond the smallest of the epoch, ns.
     const fn behind(&self) -> u64 {
         self.mean.saturating_sub(self.epoch.rtt)
     }
 
-    /// Never cut below by delay: the best recent rate over three quarters of
-    /// base round trip and target. Less than all of it, so that flows which
+    /// Lower bound of cuts for delay: the best recent rate over three quarters
+    /// of base round trip and target. Less than all of it, so that flows which
     /// share a queue all cut, and converge. Lost packets take room too, and so
     /// do those whose acknowledgement was lost.
     fn floor(&self, epoch: &Epoch) -> u64 {
@@ -492,7 +493,7 @@ impl Lan {
 
     fn follow_again(&mut self) {
         self.phase = Phase::Follow;
-        // A short look may have been wrong: little speaks for going back.
+        // A short look may have been wrong: little is needed to go back.
         self.strikes = STRIKES - STRIKE_FAR;
         self.competed = self.window.max(self.restore);
         self.look_in = LOOK_FIRST;
@@ -604,7 +605,7 @@ impl Lan {
 
     fn repace(&mut self, now: u64) {
         self.pace = 0;
-        // Acknowledgements out of order come in heaps.
+        // In reordering many acknowledgements come at once.
         let competes = self.phase == Phase::Compete;
         if now < self.paced_until || self.mean > 0 || competes {
             // At most the round trip aimed at: more than the window lets

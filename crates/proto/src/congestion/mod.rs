@@ -23,7 +23,7 @@ use shared::Shared;
 /// the receiver still finds a gap.
 const WINDOW_MIN: u32 = 2;
 
-/// Larger windows are taken as this; keeps products within 64 bits.
+/// Upper bound of windows, packets; keeps products within 64 bits.
 const WINDOW_LIMIT: u32 = 1 << 18;
 
 /// Windows are kept in units of 1/65,536 packet: finer than what one packet
@@ -44,7 +44,7 @@ pub enum Mode {
     Shared,
 }
 
-/// What one acknowledgement told, beyond the ones before it.
+/// News of one acknowledgement, beyond the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AckSample {
     /// Packets newly acknowledged.
@@ -52,24 +52,25 @@ pub struct AckSample {
     /// Round trip of the largest packet newly acknowledged, ns, the
     /// receiver's delay subtracted; `None` if that packet was known before.
     pub rtt_ns: Option<u64>,
-    /// How much later than those sent with it a packet may come, ns: no queue
-    /// does that, so delays that short tell of none.
+    /// Time by which a packet may come later than those sent with it, ns: no
+    /// queue does that, so delays up to it are no sign of one.
     pub late_ns: u64,
-    /// The time that packets take there and back on average, ns; 0 where they
-    /// come in order, and round trips tell it.
+    /// Mean round trip of all packets, ns; 0 where they come in order, and
+    /// samples show it.
     pub mean_ns: u64,
-    /// Packets newly known to have been given up in vain.
+    /// Packets newly known to have been given up needlessly.
     pub spurious_packets: u32,
     /// Packets newly reported as marked CE.
     pub ce_packets: u32,
     /// Packets newly known to be lost.
     pub lost_packets: u32,
-    /// Packets with messages that came from the peer since the last one: what stands
-    /// before them in a queue keeps our acknowledgements too.
+    /// Packets with messages that came from the peer since the last
+    /// acknowledgement: a queue in which they stand delays our acknowledgements
+    /// too.
     pub came_packets: u32,
     /// Packets in flight after this acknowledgement.
     pub in_flight_packets: u32,
-    /// The flight was limited by what there was to send, not by the window.
+    /// The flight was limited by the data to send, not by the window.
     pub app_limited: bool,
 }
 
@@ -86,8 +87,8 @@ enum Control {
 const _: () = assert!(size_of::<Congestion>() <= 256);
 
 impl Congestion {
-    /// A path that nothing is known about. `packet_bytes` is the size of a
-    /// full packet, `window_max` the most packets ever allowed in flight.
+    /// State of a path that nothing is known about. `packet_bytes` is the size
+    /// of a full packet, `window_max` the most packets ever allowed in flight.
     #[must_use]
     pub fn new(mode: Mode, packet_bytes: u16, window_max: u32) -> Self {
         let window_max = window_max.clamp(WINDOW_MIN, WINDOW_LIMIT);
@@ -136,7 +137,7 @@ impl Congestion {
         }
     }
 
-    /// An acknowledgement told something new.
+    /// An acknowledgement reported something new.
     #[inline]
     pub fn on_ack(&mut self, now: u64, sample: &AckSample) {
         match &mut self.0 {
@@ -145,7 +146,7 @@ impl Congestion {
         }
     }
 
-    /// A probe timer fired: nothing was heard for SRTT + 4 RTTVAR and slack.
+    /// A probe timer fired: no answer for SRTT + 4 RTTVAR and slack.
     #[inline]
     pub fn on_timeout(&mut self, _now: u64) {
         match &mut self.0 {

@@ -6,14 +6,14 @@
 //! segmentation offload and for a sender that the scheduler wakes late, and
 //! within what the buffer of a small switch holds for one port.
 
-/// Bytes that may leave at once, at least.
+/// Smallest burst, bytes.
 const BURST_BYTES: u64 = 64 * 1024;
 
-/// The same where acknowledgements come in heaps, as in reordering: each of them
-/// would let a burst go that fills the buffer of a small switch.
+/// Smallest burst where many acknowledgements come at once, as in reordering,
+/// bytes: a larger one each time would fill the buffer of a small switch.
 const SMALL_BURST_BYTES: u64 = 16 * 1024;
 
-/// The burst at high rates, as a part of a second.
+/// Divisor of the rate, bytes/s: the burst at high rates, bytes.
 const BURST_PER_SECOND: u64 = 4_000;
 
 /// The balance counts billionths of a byte: bytes/s times ns, without division.
@@ -59,7 +59,7 @@ impl Pacer {
         self.rate = bytes_per_s.min(RATE_MAX);
     }
 
-    /// Whether bursts are to be small.
+    /// Sets whether bursts are to be small.
     #[inline]
     pub fn set_smooth(&mut self, smooth: bool) {
         self.smooth = smooth;
@@ -112,8 +112,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    /// Sends packets of `bytes` as early as allowed until `end`; gives their
-    /// number.
+    /// Sends packets of `bytes` as early as allowed until `end`; returns their number.
     fn drive(pacer: &mut Pacer, mut now: u64, end: u64, bytes: u32) -> u64 {
         let mut packets = 0;
         loop {

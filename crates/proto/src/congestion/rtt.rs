@@ -10,7 +10,7 @@ const DEFAULT_NS: u64 = 500_000;
 /// The longest wait between two probes, ns.
 const CAP_NS: u64 = 500_000_000;
 
-/// A longer sample is taken as this, so that sums cannot overflow.
+/// Longer samples count as this, so that sums cannot overflow.
 const SAMPLE_MAX_NS: u64 = 60_000_000_000;
 
 /// Smoothed round-trip time, and its variation, in ns.
@@ -29,7 +29,7 @@ impl Default for Rtt {
 }
 
 impl Rtt {
-    /// Nothing measured yet.
+    /// State before the first sample.
     #[must_use]
     pub const fn new() -> Self {
         Self { srtt8: 0, var4: 0 }
@@ -60,7 +60,7 @@ impl Rtt {
         }
     }
 
-    /// Four times its mean deviation, ns.
+    /// Four times the mean deviation, ns.
     #[inline]
     #[must_use]
     pub const fn variation4(&self) -> u64 {

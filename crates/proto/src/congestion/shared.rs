@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438) in integers, with marks and losses as signals.
 //!
-//! What this protocol changes: losses come from the receiver's gaps, so a
-//! timer alone concludes nothing until it fired three times in a row; one
+//! Changes for this protocol: losses come from the receiver's gaps, so a timer
+//! alone concludes nothing until it fired three times in a row; one
 //! acknowledgement may cover half a window, so packets are paced.
 
 use super::{AckSample, FRACTION, Rtt, WINDOW_MIN, fixed};
@@ -12,7 +12,7 @@ const INITIAL: u32 = 10;
 /// Multiplicative decrease on loss, of 1024: 0.7 (RFC 9438, 4.6).
 const BETA_LOSS: u64 = 717;
 
-/// On a congestion mark, of 1024: 0.85 (RFC 8511, 3.1).
+/// Multiplicative decrease on a congestion mark, of 1024: 0.85 (RFC 8511, 3.1).
 const BETA_MARK: u64 = 870;
 
 /// Added for each window acknowledged while a Reno flow of the same decrease
@@ -37,18 +37,19 @@ pub(super) struct Shared {
     slow_start_until: u64,
     /// Window before the last reduction.
     peak: u64,
-    /// What a Reno flow of the same decrease would have.
+    /// Window that a Reno flow of the same decrease would have.
     reno: u64,
-    /// Window at which `reno` gives its full packet a window again.
+    /// Window from which `reno` grows by a full packet a window again.
     prior: u64,
-    /// Start of the cubic, ns; moved on by times in which nothing was to send.
+    /// Start of the cubic, ns; moved on by idle times.
     epoch: Option<u64>,
     /// Ticks from `epoch` to the plateau.
     plateau: u64,
     last: u64,
     rtt: Rtt,
     rate: u64,
-    /// Packets still to be heard of that left before the last reduction.
+    /// Packets sent before the last reduction that were neither acknowledged
+    /// nor lost yet.
     recovery: u32,
     packet_bytes: u16,
     timeouts: u8,
@@ -56,10 +57,10 @@ pub(super) struct Shared {
     regret: Option<Regret>,
 }
 
-/// What a reduction changed, until it is known whether it was right.
+/// State before a reduction, restored if all its losses were only late packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Regret {
-    /// Packets lost that are not known to be late.
+    /// Lost packets that are not known to be late.
     lost: u32,
     window: u64,
     slow_start_until: u64,
@@ -153,8 +154,8 @@ impl Shared {
         }
     }
 
-    /// Packets given up were only late. Once that is known of all for which
-    /// the window was reduced, it is as if it had not been (RFC 4015).
+    /// Counts given-up packets that were only late. Once all were for which the
+    /// window was reduced, the reduction is undone (RFC 4015).
     fn repent(&mut self, packets: u32) {
         let Some(regret) = &mut self.regret else {
             return;
@@ -335,7 +336,7 @@ mod tests {
         shared.on_ack(0, &sample(0, 1));
         let state = |s: &Shared| (s.window, s.slow_start_until, s.peak, s.prior);
         assert_eq!(state(&shared), state(&before));
-        // Those of an earlier reduction count no more.
+        // Late packets of an earlier reduction count no more.
         shared.on_ack(0, &sample(1, 0));
         shared.recovery = 0;
         shared.on_ack(0, &sample(2, 0));
@@ -364,7 +365,7 @@ mod tests {
             last: 2 * S,
             ..Shared::new(1_400, 512)
         };
-        // The first packet in flight ends it, further ones are not idle time.
+        // The first packet in flight ends the idle time; further ones do not count.
         shared.on_sent(7 * S, 1);
         assert_eq!(shared.epoch, Some(6 * S));
         shared.on_sent(8 * S, 2);

@@ -38,7 +38,7 @@ fn add(net: &mut Net, flow: Flow, start: u64, stop: u64) {
 const LAN: Flow = Flow::Ours(Mode::Lan);
 const SHARED: Flow = Flow::Ours(Mode::Shared);
 
-/// Bottlenecks from one quarter to four times of `narrow`'s buffer, in time.
+/// Bottlenecks with a fifth to all of `narrow`'s buffer, in time.
 fn bottlenecks() -> [Link; 6] {
     [
         narrow(),
@@ -83,7 +83,7 @@ fn lan_alone_fills_the_link_and_drops_little() {
         net.run(S);
         let percent = net.percent(0, S);
         assert!(percent >= 96, "{:?}: {percent}", name(&link));
-        // What the start drops included.
+        // Drops at the start included.
         let packets = net.flows[0].packets;
         assert!(net.drops * 50 < packets, "{:?}: {}", name(&link), net.drops);
         net.reset();
@@ -383,7 +383,7 @@ fn shared_reduces_once_a_round_trip() {
         congestion.on_ack(step * 100 * US, &sample);
         assert_eq!(congestion.window(), 70, "{step}");
     }
-    // 44 packets were heard of since: a new loss is a new round's.
+    // 44 packets were reported since: a new loss belongs to a new round.
     congestion.on_ack(500 * US, &sample);
     assert_eq!(congestion.window(), 70);
     congestion.on_ack(600 * US, &sample);

@@ -1,5 +1,5 @@
-//! What losses say: of a buffer that is too small to show a delay, of flows
-//! that are led by them, of a path that is broken.
+//! Losses as signs of a buffer that is too small to show a delay, of flows that
+//! are led by losses, and of a broken path.
 
 use super::super::{AckSample, WINDOW_MIN, fixed};
 use super::{
@@ -8,7 +8,7 @@ use super::{
 };
 
 impl Lan {
-    /// Losses without delay: whether cutting the window saves them.
+    /// Tests whether a smaller window avoids losses without delay.
     pub(super) fn look_at_losses(&mut self, now: u64, epoch: &Epoch) {
         if now >= self.baseline_until {
             self.baseline = None;
@@ -26,7 +26,7 @@ impl Lan {
                 self.window -= self.window * part / 8;
                 self.loss_acked = 0;
                 self.loss_lost = 0;
-                // Where cutting does not help, ask again.
+                // Where cutting does not help, test again.
                 self.baseline_until = if self.window >= self.fitting / 2 {
                     now.saturating_add(BASELINE_NS)
                 } else {
@@ -51,7 +51,7 @@ impl Lan {
             let least = self.window.max(fixed(WINDOW_MIN));
             let expected = 65_536 - ((arrives << 16) / least).min(65_536);
             let middle = (expected as u32).midpoint(share);
-            // Bursts overflow a small buffer even where the window fits; of
+            // Bursts overflow a small buffer even where the window fits; with
             // many losses a smaller difference is beyond chance.
             let below = if share > 65_536 / 8 {
                 middle.max(share / 16 * 13)
@@ -77,7 +77,7 @@ impl Lan {
         Some((lost, share as u32))
     }
 
-    /// What a trial's cut has saved.
+    /// Ends a trial: judges by the losses after the cut.
     pub(super) fn end_trial(&mut self, now: u64, epoch: &Epoch, below: u32) {
         let Some((lost, share)) = self.count_losses(epoch) else {
             return;
@@ -99,7 +99,7 @@ impl Lan {
         self.baseline = Some(share);
     }
 
-    /// Each acknowledgement beside a loss-led flow.
+    /// Handles an acknowledgement in Compete, beside a loss-led flow.
     pub(super) fn compete(&mut self, sample: &AckSample, settled: u32) {
         let recovering = self.recovery > 0;
         self.recovery = self.recovery.saturating_sub(settled);
@@ -126,7 +126,8 @@ impl Lan {
         self.recovery = sample.in_flight_packets;
     }
 
-    /// Whether most packets vanish while a queue stands, for several epochs.
+    /// Whether more than two fifths of the packets were lost while a queue
+    /// stood, for several epochs.
     pub(super) fn trips(&mut self, epoch: &Epoch, queue: u64) -> bool {
         let packets = u64::from(epoch.acked) + u64::from(epoch.lost);
         let most = u64::from(epoch.lost) * 5 > packets * 2;

@@ -14,7 +14,7 @@ fn path(base: u64, packets: u32) -> Lan {
     }
 }
 
-/// An epoch of that round trip in which all of the flight arrived.
+/// An epoch of a round trip in which all of the flight arrived.
 fn epoch(rtt: u64, flight: u32) -> Epoch {
     Epoch {
         rtt,
@@ -46,7 +46,7 @@ fn a_cut_leaves_a_quarter_of_the_target() {
         panic!("{:?}", lan.phase);
     };
     assert_eq!((rtt, flight), (780 * US, fixed(64)));
-    // At most by half.
+    // The cut is by half at most.
     let mut lan = path(300 * US, 64);
     lan.cut(0, &epoch(3_000 * US, 64), 2_700 * US);
     assert_eq!(lan.window(), 32);
@@ -74,8 +74,8 @@ fn a_queue_that_the_peer_keeps_in_its_direction_is_allowed_for() {
         assert_eq!(lan.window() < 64, cut, "{came}");
         assert_eq!(matches!(lan.phase, Phase::Check { .. }), cut, "{came}");
     }
-    // An epoch between two bursts of the peer's changes little; when the peer sends no
-    // more, it is forgotten.
+    // An epoch between two bursts of the peer's changes little; when the peer
+    // sends no more, its queue is forgotten.
     let mut lan = path(100 * US, 64);
     let mut target = |came| {
         lan.epoch = Epoch {
@@ -107,7 +107,7 @@ fn in_reordering_a_delay_tells_of_a_queue_only_beyond_the_lateness_seen() {
 
 #[test]
 fn in_reordering_a_window_is_for_the_mean_time_of_packets() {
-    // Of 2,000 us, 1,000 show as round trip: of 1,000 + 1,000, 300 + 475 /
+    // The mean is 2,000 us, the round trip 1,000: of 1,000 + 1,000, 300 + 475 /
     // 4 + 1,000 are to stay.
     let mut lan = Lan {
         mean: 2_000 * US,
@@ -116,7 +116,7 @@ fn in_reordering_a_window_is_for_the_mean_time_of_packets() {
     };
     lan.cut(0, &lan.epoch.clone(), 700 * US);
     assert_eq!(lan.window(), 90);
-    // And it is paced, a little faster than that.
+    // The window is paced, a little faster than that.
     lan.repace(PACED_NS);
     let rate = 90 * 1_400 * 17 / 16 * 1_000_000 / (775 + 1_000);
     assert!(lan.rate().abs_diff(rate) < rate / 50, "{}", lan.rate());
@@ -194,7 +194,7 @@ fn a_cut_tells_of_others_only_if_the_queue_should_have_shrunk() {
         lan.judge(500 * US);
         assert_eq!(lan.strikes, strikes, "{flight}");
     }
-    // It shrank as our flight did.
+    // The queue shrank as our flight did.
     let mut lan = Lan {
         phase: Phase::Check {
             rtt: 2_000 * US,
@@ -226,7 +226,7 @@ fn in_competition_losses_count_with_a_full_queue_once_a_round() {
     let mut full = lan;
     full.compete(&sample, 10);
     assert_eq!(full.window, (fixed(100) * BETA_LOSS) >> 10);
-    // What is left of that flight says nothing more.
+    // The rest of that flight has no further effect.
     for _ in 0..9 {
         full.compete(&sample, 10);
     }
@@ -317,7 +317,8 @@ fn a_drain_ends_when_the_queue_was_ours_or_in_vain() {
 
 #[test]
 fn losses_beyond_what_was_usual_cut() {
-    // Usual is one of a hundred: of 925 or so, 13 and a chance of 8.
+    // One loss in a hundred is usual: of 925 or so, 13 (half more than that)
+    // and a chance of 8.
     for (lost, until, window) in [(25, 9, 40), (21, 9, 64), (25, 5, 64)] {
         let mut lan = Lan {
             baseline: Some(655),

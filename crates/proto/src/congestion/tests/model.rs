@@ -12,7 +12,7 @@ use crate::congestion::{AckSample, Congestion, Mode, Pacer, Rtt};
 
 pub const PACKET: u32 = 1_400;
 pub const WINDOW_MAX: u32 = 512;
-/// What the receiver grants, packets.
+/// Packets that the receiver grants.
 pub const GRANT: u32 = 184;
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -21,12 +21,12 @@ pub const S: u64 = 1_000_000_000;
 /// The twin's receive window, packets.
 const TWIN_MAX: f64 = 1_024.0;
 
-/// What lies between sender and receiver.
+/// Path between sender and receiver.
 #[derive(Clone, Copy)]
 pub struct Link {
     /// Bytes/s of the bottleneck.
     pub rate: u64,
-    /// Bytes that it holds before it drops.
+    /// Buffer of the bottleneck, bytes.
     pub buffer: u64,
     /// Round trip without a queue, ns.
     pub base: u64,
@@ -34,18 +34,18 @@ pub struct Link {
     pub nic: u64,
     /// Random losses per thousand, in both directions.
     pub loss: u64,
-    /// Backlog from which packets are marked.
+    /// Backlog from which packets are marked, bytes.
     pub mark: u64,
     pub noise: Noise,
 }
 
-/// What the hosts add to the way back.
+/// Delay that the hosts add to acknowledgements.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Noise {
     None,
     /// Up to this many ns each time, and a pause of 1 ms each 7 ms.
     Spikes(u64),
-    /// The receiver runs only so many ns of each of so many.
+    /// The receiver runs only the first number of ns in each period of the second.
     Slices(u64, u64),
 }
 
@@ -152,7 +152,7 @@ pub struct Flow {
     expected: u64,
     heard: Vec<Heard>,
     heard_at: u64,
-    /// Bytes that arrived, and when counting began.
+    /// Bytes that arrived.
     pub arrived: u64,
     pub packets: u64,
     pub lost: u64,
@@ -210,7 +210,7 @@ pub struct Net {
     events: BinaryHeap<Reverse<Scheduled>>,
     /// Packets dropped for want of room.
     pub drops: u64,
-    /// The backlog that each packet met.
+    /// Sum of the backlogs that packets met, bytes, and their number.
     pub backlog_sum: u64,
     pub backlog_count: u64,
 }
@@ -463,7 +463,7 @@ impl Net {
             return;
         }
         if self.random() % 1_000 < self.link.loss {
-            // Acknowledgements are absolute: the next one tells it all.
+            // Acknowledgements are absolute: the next one reports it all.
             return;
         }
         let late = match self.link.noise {
