@@ -86,7 +86,7 @@ impl<S: Seal> Endpoint<'_, S> {
             if !self.waits_on(path) {
                 return u64::MAX;
             }
-            // What has just been queued has not waited since the last answer.
+            // A packet that has just been queued has not waited since the last answer.
             match self.conns[p.conn].waiting_since {
                 u64::MAX => {}
                 since => from = from.max(since),

@@ -310,8 +310,8 @@ impl Lan {
     }
 
     pub(super) fn on_timeout(&mut self) {
-        // One lost tail says nothing; a long silence means that all known
-        // about the path is old.
+        // One lost tail says nothing; after a long silence all that is known
+        // about the path is out of date.
         self.timeouts = self.timeouts.saturating_add(1);
         if self.timeouts == TIMEOUTS_MAX {
             if !matches!(self.phase, Phase::Follow | Phase::Compete) {

@@ -280,7 +280,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Answers a peer that seeks an earlier life of ours by an offer of this
-    /// one. The packet may be old, so nothing else comes of it.
+    /// one. The packet may be old, so it has no other effect.
     fn introduce(&mut self, peer: PeerId, life: Life) {
         let p = &self.peers[peer];
         if p.life != life {

@@ -190,7 +190,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(path)
     }
 
-    /// From now on the path's numbers are parked.
+    /// Marks a path whose numbers are parked from now on.
     pub(crate) fn keep_path(&mut self, conn: ConnIndex, id: u8) {
         self.conns[conn].kept.paths |= 1 << id;
     }

@@ -35,7 +35,7 @@ pub(crate) const REPLAY_BITS: u64 = 2 * WINDOW_SPAN as u64;
 /// Which acknowledgement is owed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Owed {
-    /// None.
+    /// No acknowledgement.
     #[default]
     Nothing,
     /// One that may ride on an answer of the application.
@@ -264,7 +264,7 @@ impl Path {
     }
 }
 
-/// What must outlive the active state of a path. Plain data.
+/// Parked state of a path, which outlives the active one. Plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct KeptPath {
     pub next_number: u64,

@@ -75,7 +75,7 @@ impl Mtu {
         self.own.min(self.theirs).max(PACKET_BASE)
     }
 
-    /// Whether a larger size than the one in use is being looked for.
+    /// Whether a search for a larger size than the one in use is running.
     pub const fn is_searching(&self) -> bool {
         self.probing != 0 && !self.verifying
     }

@@ -210,7 +210,7 @@ pub struct Core {
     pub(crate) burst: u32,
 }
 
-/// Handshakes with new lives that can be under way at once.
+/// Maximum number of pending handshakes with new lives.
 pub(crate) const PENDING: usize = 16;
 
 /// A peer's new life that has not echoed our nonce yet.

@@ -27,7 +27,7 @@ pub enum PeerState {
     /// The peer introduced itself: nothing of it is taken before
     /// [`crate::Endpoint::welcome`].
     Come,
-    /// The number was given back and names no peer; another may get it.
+    /// The number was freed and names no peer; another may get it.
     Free,
 }
 
