@@ -1,5 +1,5 @@
-//! What an exchange keeps: operations, messages, what waits to be done, credit, regions,
-//! the schedule of pulls.
+//! State of an exchange: operations, messages, pending tasks, credit, regions, the schedule of
+//! pulls.
 
 mod credit;
 mod lanes;

@@ -1,5 +1,5 @@
-//! Plain values: kinds of messages, memory as a trait, names, settings of lanes, errors,
-//! tasks, and how things end.
+//! Plain values: kinds of messages, memory as a trait, names, settings of lanes, errors, tasks,
+//! completions.
 
 mod atomic;
 mod copy;

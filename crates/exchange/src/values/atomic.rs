@@ -1,9 +1,9 @@
-//! Atomic operations: which there are on which types, and what each does.
+//! Atomic operations: which exist on which types, and what each does.
 
 use super::{FENCE, Rights};
 
-/// Bytes of the operands of one atomic operation and of what it compares with, at most:
-/// they fit one packet of any network.
+/// Largest size of the operands and comparands of one atomic operation, bytes: they fit one packet
+/// of any network.
 pub const ATOMIC_BYTES: usize = 1024;
 
 /// An enumeration whose values are numbered from 0.
@@ -17,10 +17,10 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// All, in the order of their numbers.
+            /// All values, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$value),*];
 
-            /// The one of a number.
+            /// Returns the value with this number, if there is one.
             #[must_use]
             pub const fn of(number: u8) -> Option<Self> {
                 let known = (number as usize) < Self::ALL.len();
@@ -31,8 +31,8 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What an atomic operation does with each element. An operand is `with`, what stands at
-    /// the target `there`.
+    /// What an atomic operation writes to each element: `there` is the old value at the target,
+    /// `with` the operand, `compare` the comparand.
     AtomicOp:
     /// `with`, if it is less.
     Min,
@@ -42,7 +42,7 @@ numbered! {
     Sum,
     /// `there * with`. Integers wrap around.
     Product,
-    /// 1 if one of them is not 0, else 0.
+    /// 1 if `there` or `with` is not 0, else 0.
     LogicalOr,
     /// 1 if neither is 0, else 0.
     LogicalAnd,
@@ -50,11 +50,11 @@ numbered! {
     BitOr,
     /// `there & with`.
     BitAnd,
-    /// 1 if just one of them is 0, else 0.
+    /// 1 if exactly one of both is 0, else 0.
     LogicalXor,
     /// `there ^ with`.
     BitXor,
-    /// It stays. There is no operand.
+    /// `there`: no change, and no operand.
     Read,
     /// `with`.
     Write,
@@ -70,7 +70,7 @@ numbered! {
     SwapIfGreaterOrEqual,
     /// `with`, if `compare > there`.
     SwapIfGreater,
-    /// Of the bits that are set in `compare` those of `with`, else those of `there`.
+    /// Masked swap: bits set in `compare` come from `with`, the others from `there`.
     SwapMasked,
 }
 
@@ -122,14 +122,14 @@ impl AtomicType {
 }
 
 impl AtomicOp {
-    /// Whether it compares with another value than its operand.
+    /// Whether the operation takes comparands beside its operands.
     #[must_use]
     pub const fn compares(self) -> bool {
         self as u8 >= Self::SwapIfEqual as u8
     }
 
-    /// Whether it is on elements of this type: bits are combined of integers only, and complex
-    /// numbers have no order.
+    /// Whether the operation is defined on this type: operations on bits need integers, and
+    /// complex numbers have no order.
     #[must_use]
     pub const fn is_on(self, of: AtomicType) -> bool {
         match self {
@@ -146,8 +146,8 @@ impl AtomicOp {
         }
     }
 
-    /// Elements of one operation, at most. `None`: there is no such operation on the type,
-    /// or none that is not `fetching`, for reads and swaps say what was there.
+    /// Largest number of elements of one operation. `None`: not defined on the type, or only with
+    /// `fetching`, as reads and swaps return the old values.
     #[must_use]
     pub const fn elements_max(self, of: AtomicType, fetching: bool) -> Option<usize> {
         let says = matches!(self, Self::Read) || self.compares();
@@ -159,29 +159,29 @@ impl AtomicOp {
     }
 }
 
-/// An atomic operation on one or several elements that lie in a row.
+/// An atomic operation on one or several consecutive elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Atomic<'a> {
-    /// What it does.
+    /// What is done with each element.
     pub op: AtomicOp,
-    /// The elements.
+    /// Type of the elements.
     pub of: AtomicType,
-    /// How many, 1 to [`AtomicOp::elements_max`].
+    /// Number of elements, 1 to [`AtomicOp::elements_max`].
     pub count: usize,
-    /// An operand for each; nothing for [`AtomicOp::Read`].
+    /// One operand for each element; empty for [`AtomicOp::Read`].
     pub operands: &'a [u8],
-    /// What each is compared with, if the operation [compares](AtomicOp::compares); else
-    /// nothing.
+    /// One comparand for each element, if the operation [compares](AtomicOp::compares); else
+    /// empty.
     pub compare: &'a [u8],
 }
 
-/// The same without the values, as it is kept and travels.
+/// An [`Atomic`] without its values, as it is kept and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtomicKind {
     pub op: AtomicOp,
     pub of: AtomicType,
     pub count: usize,
-    /// What was there is to be told.
+    /// The old values are returned.
     pub fetching: bool,
 }
 
@@ -189,7 +189,7 @@ const FETCHING: u64 = 1 << 16;
 const COUNT_SHIFT: u32 = 32;
 
 impl AtomicKind {
-    /// `None`: there is no such operation.
+    /// `None`: no such operation, or the values have other lengths.
     pub fn new(what: &Atomic<'_>, fetching: bool) -> Option<Self> {
         let Atomic { op, of, count, .. } = *what;
         let kind = Self {
@@ -208,7 +208,7 @@ impl AtomicKind {
         most.is_some_and(|most| (1..=most).contains(&self.count))
     }
 
-    /// As flags, and from them.
+    /// Encodes as flags, which [`Self::of_bits`] decodes.
     pub const fn to_bits(self) -> u64 {
         let fetching = if self.fetching { FETCHING } else { 0 };
         let numbers = self.op as u64 | (self.of as u64) << 8;
@@ -226,12 +226,12 @@ impl AtomicKind {
         (kind.is_possible() && kind.to_bits() == bits).then_some(kind)
     }
 
-    /// Bytes of its elements.
+    /// Bytes of all elements.
     pub const fn bytes(&self) -> usize {
         self.count * self.of.bytes()
     }
 
-    /// Bytes of the operands, and of what is compared with.
+    /// Bytes of the operands, and of the comparands.
     pub const fn lengths(&self) -> [usize; 2] {
         let all = self.bytes();
         let operands = if matches!(self.op, AtomicOp::Read) {
@@ -242,7 +242,7 @@ impl AtomicKind {
         [operands, if self.op.compares() { all } else { 0 }]
     }
 
-    /// Offsets are multiples of this.
+    /// Alignment of the offset, bytes.
     pub const fn alignment(&self) -> u64 {
         let parts = if self.of.is_complex() { 2 } else { 1 };
         (self.of.bytes() / parts) as u64
@@ -256,7 +256,7 @@ impl AtomicKind {
         }
     }
 
-    /// Changes the elements `there`; `values` are the operands and what is compared with.
+    /// Changes the elements `there`; `values` are the operands, then the comparands.
     pub fn apply(&self, there: &mut [u8], values: &[u8]) {
         let change = match self.of {
             AtomicType::I8 => change::<i8>,
@@ -282,7 +282,7 @@ trait Element: Copy + PartialEq {
     const BYTES: usize = size_of::<Self>();
     const ZERO: Self;
     const ONE: Self;
-    /// From so many bytes; from none it is 0.
+    /// Decodes `BYTES` bytes, little-endian.
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
     fn new(op: AtomicOp, there: Self, with: Self, compare: Self) -> Self;
@@ -298,7 +298,7 @@ fn change<E: Element>(op: AtomicOp, there: &mut [u8], operands: &[u8], compare: 
     }
 }
 
-/// What there is of all numbers.
+/// Operations on all types.
 fn of_any<E: Element>(op: AtomicOp, there: E, with: E, compare: E) -> E {
     let [a, b] = [there, with].map(|it| it != E::ZERO);
     let truth = |is| if is { E::ONE } else { E::ZERO };
@@ -313,7 +313,7 @@ fn of_any<E: Element>(op: AtomicOp, there: E, with: E, compare: E) -> E {
     }
 }
 
-/// What there is of numbers that have an order.
+/// Operations on types that have an order.
 fn of_ordered<E: Element + PartialOrd>(op: AtomicOp, there: E, with: E, compare: E) -> E {
     let swaps = match op {
         AtomicOp::Min => with < there,
@@ -447,8 +447,9 @@ mod tests {
                 }
             }
         }
-        // Of 12 types all operations without order and bits are on complex ones, of which 8
-        // are, all but 4 on floating-point ones; reads and 7 swaps are fetching only.
+        // All 19 operations are on the 8 integer types. The 2 floating-point types lack the 4 on
+        // bits, the 2 complex types also the 6 that need an order. Reads and 7 swaps are fetching
+        // only.
         assert!(AtomicOp::of(19).is_none() && AtomicType::of(12).is_none());
         let (plain, fetching) = (8 * 11 + 2 * 8 + 2 * 6, 8 * 19 + 2 * 15 + 2 * 9);
         assert_eq!(kinds, plain + fetching);

@@ -6,8 +6,8 @@ use super::{Sink, Source};
 /// bytes.
 const PIECE: u64 = 4096;
 
-/// Fills `bytes` bytes of `into` from `at` on with the first of a source. False: some of the
-/// places are missing.
+/// Copies the first `bytes` bytes of a source to `into`, at `at`. False: part of the destination
+/// is missing.
 pub(crate) fn copy_source(from: &impl Source, into: &mut impl Sink, at: u64, bytes: u64) -> bool {
     let read = |at, piece: &mut [u8]| {
         from.read(at, piece);
@@ -16,8 +16,8 @@ pub(crate) fn copy_source(from: &impl Source, into: &mut impl Sink, at: u64, byt
     copy(read, into, at, bytes)
 }
 
-/// Fills `bytes` bytes of `into` from `at` on; `read` gives those from an offset
-/// of the source on. False: some of the source, or of the places, are missing.
+/// Copies `bytes` bytes to `into`, at `at`; `read` fills a slice from an offset of the source.
+/// False: part of the source or the destination is missing.
 pub(crate) fn copy(
     read: impl Fn(u64, &mut [u8]) -> bool,
     into: &mut impl Sink,

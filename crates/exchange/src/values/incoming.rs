@@ -1,19 +1,19 @@
-//! What comes from other ranks, and what becomes of it.
+//! Messages from other ranks, and how they were taken.
 
 use super::Kind;
 
-/// The first part of a message of another exchange's, or all of it.
+/// A message from another exchange: its first part, or all of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
-    /// Rank that sent it.
+    /// Rank of the sender.
     pub from: u32,
-    /// What it is.
+    /// Kind of the message.
     pub kind: Kind,
     /// Argument words, 8 bytes each, little-endian.
     pub args: &'a [u8],
-    /// Bytes of its whole payload.
+    /// Length of the whole payload, bytes.
     pub total: u64,
-    /// The first of them.
+    /// First bytes of the payload.
     pub payload: &'a [u8],
 }
 
@@ -23,18 +23,19 @@ impl Incoming<'_> {
     }
 }
 
-/// What became of it.
+/// How [`crate::Exchange::arrive`] took a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Took {
-    /// All of it was taken.
+    /// The whole message was taken.
     Whole,
-    /// The rest of its payload goes where [`crate::Exchange::room`] says, or by
-    /// [`crate::Exchange::write_part`]; then [`crate::Exchange::arrived`]. The number is never 0.
+    /// The rest of the payload goes where [`crate::Exchange::room`] says, or by
+    /// [`crate::Exchange::write_part`]; then call [`crate::Exchange::arrived`]. The number is
+    /// never 0.
     Part(u64),
-    /// Not now: offer it again when [`crate::Exchange::take_freed`] says so. Replies, and
-    /// parts of what was taken before it, must go on arriving meanwhile: it may
-    /// wait for those.
+    /// Not now: offer the message again when [`crate::Exchange::take_freed`] returns true.
+    /// Replies, and parts of messages taken before, must go on arriving meanwhile: this one may
+    /// wait for them.
     NotNow,
-    /// It makes no sense, or comes from somebody dead.
+    /// Invalid, or the sender is dead.
     Refused,
 }

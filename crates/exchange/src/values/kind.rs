@@ -10,21 +10,21 @@
 //! | 5 | done | sender's operation, 1 if the message is not wanted | |
 //! | 6 | credit | bytes that may be pushed since connect | |
 //! | 7 | put | key, salt, offset, initiator's operation or 0, flags, port and word of the signal if there is one | the bytes |
-//! | 8 | get | key, salt, offset, length of the whole get, initiator's operation, where in the get, flags and bytes of this request | |
-//! | 9 | got | initiator's operation, where in the get | the bytes |
-//! | 10 | atomic | key, salt, offset, initiator's operation, flags | operands, what is compared with |
+//! | 8 | get | key, salt, offset, length of the whole get, initiator's operation, offset in the get, flags and bytes of this request | |
+//! | 9 | got | initiator's operation, offset in the get | the bytes |
+//! | 10 | atomic | key, salt, offset, initiator's operation, flags | operands, comparands |
 //! | 11 | flush | initiator's operation | |
 //! | 12 | result | initiator's operation or 0, status | what a fetching atomic operation found |
 //!
-//! Eager, offer and push go as requests, in one flow, so that messages of a
-//! pair are matched in the order of sending; put, get, atomic and flush as
-//! requests too, in one flow, so that they are executed and flushed in order:
-//! the same or one of their own. The others are replies, in another. Pulls are replies
-//! in a third, so that none waits behind the bytes that the other side has asked for.
+//! Eager, offer and push are requests, in one flow, so that messages of a pair are matched
+//! in the order of sending. Put, get, atomic and flush are requests too, in the same flow or
+//! one of their own, so that they are executed and flushed in order. Pulls are replies in a
+//! flow of their own, so that none waits behind bytes that the other side has asked for. All
+//! other kinds are replies, in a third.
 //!
 //! An offset counts from the beginning of a region, which is named by its key
-//! and salt; salt 0 is whatever region has the key. An access whose flags say
-//! "fence" waits at the target until all of the earlier puts is there.
+//! and salt; salt 0 is whatever region has the key. An access with the flag "fence" waits at
+//! the target until earlier puts have arrived in full and their signals were delivered.
 //! Statuses: 0 done; refused because of 1 key, 2 rights, 3 bounds, 4 alignment,
 //! 5 the signal's port, 6 forbidden. A put whose initiator's operation is 0 is answered only
 //! if it is refused.
@@ -35,27 +35,27 @@
 pub enum Kind {
     /// A whole message.
     Eager = 0,
-    /// A message, and the first bytes of it.
+    /// Announces a message, with its first push.
     Offer = 1,
-    /// The bytes of an offered message that follow those.
+    /// Second push of an offered message.
     Push = 2,
     /// Asks for a part of an offered message.
     Pull = 3,
-    /// The part.
+    /// Answers a pull.
     Pulled = 4,
-    /// The receiver has what is missing of an offer, or does not want it.
+    /// The receiver has all that it needs of an offered message, or does not want it.
     Done = 5,
-    /// More may be pushed.
+    /// Reports the credit limit for pushed bytes.
     Credit = 6,
     /// Bytes for a region.
     Put = 7,
     /// Asks for bytes of a region.
     Get = 8,
-    /// Those.
+    /// Answers a get.
     Got = 9,
-    /// Changes numbers in a region.
+    /// Atomic operation on numbers in a region.
     Atomic = 10,
-    /// Asks for a word when all puts before it are visible.
+    /// Asks for an answer when all earlier puts are visible.
     Flush = 11,
     /// How an access ended.
     Result = 12,
@@ -64,20 +64,20 @@ pub enum Kind {
 /// Messages from one exchange to another that keep their order among themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stream {
-    /// Those that may wait for the receiver's program.
+    /// Messages that may wait for the receiver's program.
     Requests,
-    /// Answers, which never do.
+    /// Answers, which never wait for it.
     Replies,
     /// Requests for bytes of offered messages. They wait neither for a program nor behind
     /// the bytes that replies carry.
     Pulls,
 }
 
-/// How many there are.
+/// Number of kinds.
 pub const KINDS: u16 = 13;
 
 impl Kind {
-    /// The kind of a number.
+    /// Returns the kind with this number, if there is one.
     #[must_use]
     pub const fn of(number: u16) -> Option<Self> {
         Some(match number {
@@ -98,7 +98,7 @@ impl Kind {
         })
     }
 
-    /// The stream that it is said in.
+    /// Stream in which messages of this kind travel.
     #[must_use]
     pub const fn stream(self) -> Stream {
         match self {
@@ -114,15 +114,14 @@ impl Kind {
         }
     }
 
-    /// Whether it is of one-sided memory, not of matched messages.
+    /// Whether the kind belongs to one-sided memory, not to matched messages.
     #[must_use]
     pub const fn is_one_sided(self) -> bool {
         self as u16 >= Self::Put as u16
     }
 }
 
-/// The argument words of a message, as they travel: 8 bytes each,
-/// little-endian. Those that are missing count as 0.
+/// The argument words of a message, as they travel: 8 bytes each, little-endian.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words<'a>(pub &'a [u8]);
 
@@ -139,20 +138,20 @@ impl Words<'_> {
     }
 }
 
-/// Of an offer's fifth word: the request is to leave at once.
+/// Bit of an offer's fifth word: the receiver's request does not wait for the pushes.
 pub(crate) const OVERLAP: u64 = 1 << 63;
-/// Likewise: the sender waits, and can write to the receiver's memory.
+/// Bit of an offer's fifth word: the sender waits, and can write to the receiver's memory.
 pub(crate) const SHARES: u64 = 1 << 62;
-/// A bit of the same word: the send is synchronous. It ends when a receive has met the message,
-/// so nothing of that is pulled before.
+/// Bit of an offer's fifth word: the send is synchronous. It ends when a receive has met the
+/// message, so nothing is pulled ahead of that, unless the sender closes.
 pub(crate) const SYNC: u64 = 1 << 61;
-/// The bytes of its second push.
+/// Mask in an offer's fifth word: bytes of the second push.
 pub(crate) const SECOND: u64 = (1 << 48) - 1;
 
 /// Second word of *done*: the receiver closes, and has not received the message.
 pub(crate) const UNWANTED: u64 = 1;
 
-/// Of an access: it waits until the initiator's puts before it are there.
+/// Flag of an access: it waits until the initiator's earlier puts have arrived.
 pub(crate) const FENCE: u64 = 1 << 63;
-/// Of a put's flags: the target's program is told.
+/// Flag of a put: the target's program gets a signal.
 pub(crate) const SIGNAL: u64 = 1;

@@ -1,28 +1,28 @@
-//! What the caller says of the ways to other ranks.
+//! Lanes to other ranks, as the caller describes them.
 
 /// Bytes that every sender may push at first, and always has room for.
 pub const PUSHED_MIN: u64 = 4096;
 
-/// What a pushed message counts beside its bytes.
+/// Bytes charged for a pushed message beside its payload.
 pub(crate) const OVERHEAD: u64 = 128;
 
-/// How much of a message leaves before it is asked for, bytes (Push-Pull
-/// Messaging, section 2). Messages up to `whole` are pushed whole while the
-/// receiver's credit lasts. Of a longer one `first` bytes leave with the offer,
-/// BTP(1), and up to `second` more right behind, BTP(2); the receiver pulls the rest.
+/// How much of a message leaves before the receiver asks for it, bytes (Push-Pull Messaging,
+/// section 2). Messages up to `whole` are pushed whole while the receiver's credit lasts. Of a
+/// longer one `first` bytes leave with the offer, BTP(1), and up to `second` more right behind,
+/// BTP(2); the receiver pulls the rest.
 ///
 /// Push-zero is all zeros; push-all is `whole` at its largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Push {
     /// Longest message that is pushed whole.
     pub whole: u64,
-    /// Bytes of a longer one that its offer carries.
+    /// Bytes of a longer message that its offer carries.
     pub first: u64,
     /// Bytes that follow the offer at once, while the receiver's request is on
     /// its way.
     pub second: u64,
-    /// The request leaves when the offer arrives (push-and-acknowledge
-    /// overlapping), not when all that was pushed has.
+    /// The receiver's request leaves when the offer arrives (push-and-acknowledge overlapping),
+    /// not when all pushes have arrived.
     pub overlap: bool,
     /// Memory is made ready after the first packet of a message or the request has left
     /// (address translation overhead masking), not before.
@@ -30,7 +30,7 @@ pub struct Push {
 }
 
 impl Push {
-    /// What suits a network.
+    /// Values for a network.
     pub const DEFAULT: Self = Self {
         whole: 64 << 10,
         first: 1 << 10,
@@ -39,9 +39,9 @@ impl Push {
         masking: true,
     };
 
-    /// What one message counts at most of what is pushed, bytes: whole, or the
-    /// two pushes of a longer one, max(BTP(1), BTP(2)) of Push-Pull Messaging where
-    /// the receiver's request comes between them. Here both are kept if it is late.
+    /// Largest charge of one message, bytes: pushed whole, or both pushes of a longer one.
+    /// Push-Pull Messaging counts max(BTP(1), BTP(2)), as the receiver's request comes between
+    /// them. Here both are kept if the request is late.
     #[must_use]
     pub const fn most(&self) -> u64 {
         let two = self.first.saturating_add(self.second);
@@ -66,17 +66,17 @@ pub enum Lane {
     Network,
 }
 
-/// How messages travel by a kind of lane.
+/// Terms of one kind of lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LaneTerms {
-    /// How they are pushed.
+    /// How messages are pushed.
     pub push: Push,
-    /// They meet others' bytes in queues on their way. Default no.
+    /// Messages share queues on their path with other senders' bytes. Default false.
     pub queues: bool,
-    /// Bytes that one request asks for at least, of a matched message. Default 0:
-    /// [`crate::Config::pull_chunk`] alone says how many.
+    /// Least bytes of one request for a matched message. Default 0: [`crate::Config::pull_chunk`]
+    /// alone decides.
     pub pull_min: u64,
-    /// Its ranks may reach into each other's memory: [`crate::Task::CopyFrom`] and
-    /// [`crate::Task::CopyTo`] are worth a try. Default no.
+    /// Ranks on this lane may reach into each other's memory: [`crate::Task::CopyFrom`] and
+    /// [`crate::Task::CopyTo`] are worth a try. Default false.
     pub direct: bool,
 }

@@ -2,8 +2,7 @@
 
 use portolan_matching::Envelope;
 
-/// Names a message that was claimed; no receive sees it but the one that is
-/// given it.
+/// Names a claimed message; only the receive that is given it takes the message.
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[must_use = "receive it or discard it: its sender may wait for that"]
 pub struct MessageId(pub u64);
@@ -12,18 +11,18 @@ pub struct MessageId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Probed {
-    /// Rank of its sender.
+    /// Rank of the sender.
     pub from: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: u64,
-    /// Its length, bytes.
+    /// Length of the message, bytes.
     pub total: u64,
-    /// What the sender sent beside the tag.
+    /// Word that the sender sent beside the tag.
     pub data: Option<u64>,
 }
 
 impl Probed {
-    /// What it is matched by.
+    /// Source and tag, by which it is matched.
     pub(crate) const fn envelope(&self) -> Envelope {
         Envelope {
             source: self.from,

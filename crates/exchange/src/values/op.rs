@@ -1,6 +1,6 @@
 //! Operations as the program knows them: their names, and how they end.
 
-/// Names an operation until its end was taken; never another's.
+/// Names an operation until its completion was taken; not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(pub u64);
 
@@ -8,33 +8,33 @@ pub struct OpId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueId(pub u32);
 
-/// Who has no rank.
+/// Stands for no rank.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
-/// A queue that there never is: what ends there is forgotten.
+/// A queue that never exists: completions for it are dropped.
 pub(crate) const NOWHERE: QueueId = QueueId(u32::MAX);
 
 /// Names a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterId(pub u32);
 
-/// How the end of an operation is told.
+/// How the end of an operation is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Notify {
-    /// Comes back with the completion. Default 0.
+    /// Returned with the completion. Default 0.
     pub context: u64,
-    /// The queue that its completion is put in; `None`, the default: it waits
-    /// until it is taken by its number.
+    /// Queue of the completion. `None`, the default: the completion waits until it is taken by the
+    /// operation's number.
     pub queue: Option<QueueId>,
-    /// The counter that counts it. Default none.
+    /// Counter that counts the end. Default none.
     pub counter: Option<CounterId>,
-    /// Only a bad end is put in the queue: of a good one nobody hears but the counter.
-    /// Default off; nothing without a queue.
+    /// Only failures enter the queue; successes reach the counter alone. Default off; no effect
+    /// without a queue.
     pub only_errors: bool,
 }
 
 impl Notify {
-    /// The default: it waits until it is taken by its number.
+    /// The default: the completion waits until it is taken by the operation's number.
     pub const NONE: Self = Self {
         context: 0,
         queue: None,
@@ -49,21 +49,21 @@ impl Notify {
 pub enum Action {
     /// Sends a message that is matched by a tag.
     Send,
-    /// Receives one.
+    /// Receives a message that is matched by a tag.
     Receive,
-    /// Has received many, each of which has ended before: its memory is free.
+    /// Receives many messages, each reported before: the memory is free again.
     ReceiveMany,
     /// Writes another rank's memory.
     Put,
-    /// Reads it.
+    /// Reads another rank's memory.
     Get,
-    /// Adds to 8 bytes of it.
+    /// Adds to 8 bytes of another rank's memory.
     FetchAdd,
-    /// Replaces 8 bytes of it that are as expected.
+    /// Replaces 8 bytes of another rank's memory if they are as expected.
     CompareSwap,
-    /// Another atomic operation on it.
+    /// Another atomic operation on another rank's memory.
     Atomic,
-    /// Waits until what was put there is visible.
+    /// Waits until earlier puts are visible at the target.
     Flush,
     /// Sends a message to a port.
     Message,
@@ -73,35 +73,36 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {
-    /// The other side died first; of what was received some may be missing.
+    /// The peer died first; part of the bytes may be missing.
     #[error("the other side died")]
     PeerDead,
-    /// The message was longer than the memory for it; that is full.
+    /// The message was longer than its memory, which is full.
     #[error("the message was longer than the memory for it: only its beginning is there")]
     Truncated,
     /// The receiver refused the message: it had closed the port or its endpoint, or the
     /// message was too long for it.
     #[error("the receiver has closed the port")]
     Refused,
-    /// It was cancelled.
+    /// The operation was cancelled.
     #[error("the operation was cancelled")]
     Cancelled,
     /// The endpoint was closed.
     #[error("the endpoint was closed")]
     Closed,
-    /// The target has no such region, or no longer. Like the errors that
-    /// follow, the target said it of the access: nothing there was touched.
+    /// The target has no such region, or no longer. The target reports this and the errors that
+    /// follow before it touches its memory.
     #[error("the other side has no region under this key")]
     BadKey,
-    /// The region's rights do not allow it.
+    /// The region's rights do not allow the access, or the target does not know this rank
+    /// ([`crate::Config::regions_for_known`]).
     #[error("the other side does not permit this access to its memory")]
     NotPermitted,
-    /// It does not lie in the region; or, of a whole address space, nothing is mapped there,
-    /// or it cannot be written: of a put a part may have been written then.
+    /// The access does not lie in the region. Or, in a whole address space, nothing is mapped
+    /// there or it cannot be written: part of a put may have been written then.
     #[error("the access does not lie in the other side's region, or nothing is mapped there")]
     OutOfBounds,
-    /// The offset of an atomic operation is no multiple of its element's size, of a complex
-    /// number of half that.
+    /// The offset of an atomic operation is no multiple of its element's size, or of half that for
+    /// a complex number.
     #[error("the offset of an atomic operation must be a multiple of its element's size")]
     Unaligned,
     /// The target has no such port for the signal.
@@ -117,46 +118,45 @@ pub enum OpError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Completion {
-    /// Which. Of one message of a receive of many it is that receive.
+    /// The operation. For one message of a receive of many: that receive.
     pub op: OpId,
-    /// What it did.
+    /// What the operation did.
     pub action: Action,
-    /// The other side. Of a receive from anybody that was cancelled:
-    /// `u32::MAX`.
+    /// Rank of the peer. `u32::MAX`: a receive from any source that met no message, or that took
+    /// many.
     pub peer: u32,
-    /// Tag of the message; of a receive that got none, its own; of one-sided
-    /// operations 0.
+    /// Tag of the message; for a receive that met none, its own; 0 for one-sided operations.
     pub tag: u64,
     /// Bytes that were sent, or written to the memory of receive, put or get.
     pub bytes: u64,
     /// Bytes of the message, or of the access.
     pub total: u64,
-    /// Of one message of a receive of many: where in the memory it begins. Else 0.
+    /// Offset in the memory of one message of a receive of many, bytes. Else 0.
     pub at: u64,
-    /// What the sender sent beside the tag. Of an atomic operation that fetches one element
-    /// of at most 8 bytes: what that held before it. Of a message to a port: its number.
+    /// Word that the sender sent beside the tag. For an atomic operation that fetches one element
+    /// of at most 8 bytes: the old value. For a message to a port: its number.
     pub data: Option<u64>,
     /// See [`Notify::context`].
     pub context: u64,
-    /// Whether all went well.
+    /// Success, or why it failed.
     pub result: Result<(), OpError>,
 }
 
-/// Memory of an operation, given back with its end.
+/// Memory of an operation, returned with its completion.
 #[derive(Debug)]
 pub enum Memory<S, K> {
-    /// Of a send or a put.
+    /// Memory of a send or a put.
     Source(S),
-    /// Of a receive or a get.
+    /// Memory of a receive or a get.
     Sink(K),
 }
 
-/// What has ended, counted.
+/// Value of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Count {
-    /// Operations that ended well.
+    /// Operations that succeeded, and counted accesses of others.
     pub done: u64,
-    /// Others.
+    /// Operations that failed.
     pub failed: u64,
 }

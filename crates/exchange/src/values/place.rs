@@ -1,4 +1,4 @@
-//! Places in others' memory, and how they are written to.
+//! Places in other ranks' memory, and options of puts.
 
 use super::{Notify, RemoteKey};
 
@@ -7,16 +7,16 @@ use super::{Notify, RemoteKey};
 pub struct Place {
     /// The region.
     pub key: RemoteKey,
-    /// Bytes from its beginning.
+    /// Offset in the region, bytes.
     pub offset: u64,
 }
 
-/// What the target's program is told of a put once its bytes are visible.
+/// Notifies the target's program of a put once its bytes are visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Signal {
-    /// The port there.
+    /// Port at the target.
     pub port: u32,
-    /// Any word.
+    /// Word of the program's choice.
     pub word: u64,
 }
 
@@ -26,18 +26,18 @@ pub enum PutEnd {
     /// When its bytes are visible at the target, or were refused there.
     #[default]
     Visible,
-    /// When its memory is the program's again; the target does not answer.
-    /// Whether all went well, the next [`flush`](crate::Exchange::flush) tells.
+    /// When its memory belongs to the program again; the target does not answer. The next
+    /// [`flush`](crate::Exchange::flush) reports a failure.
     Local,
 }
 
-/// How a put is done beside where to.
+/// Options of a put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PutOptions {
-    /// When it ends.
+    /// When the put ends.
     pub end: PutEnd,
-    /// What the target's program is told. Default nothing.
+    /// Signal for the target's program. Default none.
     pub signal: Option<Signal>,
-    /// How its end is told.
+    /// How its end is reported.
     pub notify: Notify,
 }

@@ -1,22 +1,22 @@
-//! Memory that others may reach into, as the program and others name it.
+//! Registered memory: rights, names, errors.
 
-/// What others may do with a region; nothing by default. Of atomic operations those that
-/// fetch need [`Rights::Both`], those that do not [`Rights::Put`], and reads [`Rights::Get`].
+/// Rights of other ranks to a region; none by default. Atomic operations need [`Rights::Both`] if
+/// they fetch, else [`Rights::Put`]; reads need [`Rights::Get`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rights {
-    /// Nothing.
+    /// No access.
     #[default]
     None,
-    /// Read it.
+    /// Read access.
     Get,
-    /// Write it.
+    /// Write access.
     Put,
-    /// Read and write it.
+    /// Read and write access.
     Both,
 }
 
 impl Rights {
-    /// To read, to write, both or none.
+    /// Rights to read, to write, both or none.
     #[must_use]
     pub const fn of(get: bool, put: bool) -> Self {
         match (get, put) {
@@ -39,18 +39,18 @@ impl Rights {
         matches!(self, Self::Put | Self::Both)
     }
 
-    /// These rights, for those who show the salt or not, as it says.
+    /// These rights, on the terms of `salt`.
     #[must_use]
     pub const fn with(self, salt: Salt) -> Admission {
         Admission { rights: self, salt }
     }
 
-    /// Whether both have one in common.
+    /// Whether both have a right in common.
     pub(crate) const fn meet(self, other: Self) -> bool {
         (self.allow_get() && other.allow_get()) || (self.allow_put() && other.allow_put())
     }
 
-    /// All of both.
+    /// Rights of either.
     pub(crate) const fn or(self, other: Self) -> Self {
         let get = self.allow_get() || other.allow_get();
         Self::of(get, self.allow_put() || other.allow_put())
@@ -65,24 +65,23 @@ impl Rights {
 /// random.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Salt {
-    /// As the endpoint has it: [`Self::Demanded`] outside of a job, where strangers may come,
-    /// and [`Self::Any`] within.
+    /// The endpoint's default: [`Self::Demanded`] outside of a job, where strangers may come, and
+    /// [`Self::Any`] within.
     #[default]
     Default,
-    /// They must: only who was given the remote key reaches the region.
+    /// The salt is required: only peers that were given the remote key reach the region.
     Demanded,
-    /// The key alone will do ([`RemoteKey::any`]): whoever can reach this endpoint may guess
-    /// it, if the program chose it.
+    /// The key alone suffices ([`RemoteKey::any`]): if the program chose it, any peer of this
+    /// endpoint may guess it.
     Any,
 }
 
-/// On what terms others reach a region: what they may do, and what they must know.
-/// [`Rights`] alone stand for these and [`Salt::Default`].
+/// Terms on which others reach a region. [`Rights`] alone convert to these with [`Salt::Default`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Admission {
-    /// What they may do.
+    /// Rights of other ranks.
     pub rights: Rights,
-    /// Whether they must show the salt.
+    /// Whether accesses must show the salt.
     pub salt: Salt,
 }
 
@@ -92,25 +91,23 @@ impl From<Rights> for Admission {
     }
 }
 
-/// Names a region of this rank until it is deregistered; never another's.
+/// Names a region of this rank until it is deregistered; not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u64);
 
-/// Names a region to other ranks: its key, and a word that no other region
-/// under that key has, neither before nor after it. Programs tell it each other
-/// as 16 opaque bytes.
+/// Names a region to other ranks: its key, and a salt that no other region under that key has,
+/// neither before nor after it. Programs exchange it as 16 opaque bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RemoteKey {
     pub(crate) key: u64,
-    /// 0: whatever region has the key.
+    /// 0: any region under the key that does not demand its salt.
     pub(crate) salt: u64,
 }
 
 impl RemoteKey {
-    /// Whatever region is registered under a key at the moment of the access:
-    /// for programs that agree on keys beforehand and tell each other none. A
-    /// region that took the key over from another is reached by it too, one that
-    /// [demands its salt](Salt::Demanded) is not.
+    /// Names whatever region is registered under a key at the time of the access: for programs
+    /// that agree on keys beforehand and exchange none. A region that took the key over from
+    /// another is reached too, one that [demands its salt](Salt::Demanded) is not.
     #[must_use]
     pub const fn any(key: u64) -> Self {
         Self { key, salt: 0 }
@@ -122,20 +119,20 @@ impl RemoteKey {
         self.key
     }
 
-    /// By what a table in shared memory may name the region: a word for the key, with all
-    /// bits mixed, and one that is 0 for [`RemoteKey::any`].
+    /// Names the region in a table in shared memory: the key with all bits mixed, and the salt, 0
+    /// for [`RemoteKey::any`].
     #[must_use]
     pub const fn in_table(&self) -> [u64; 2] {
         [mixed(self.key), self.salt]
     }
 
-    /// As it is told to others.
+    /// The bytes to pass to other ranks.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 16] {
         (u128::from(self.salt) << 64 | u128::from(self.key)).to_le_bytes()
     }
 
-    /// From [`RemoteKey::to_bytes`]. Any bytes give a key, perhaps of no region.
+    /// Decodes [`RemoteKey::to_bytes`]. Any bytes make a key, perhaps of no region.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         let both = u128::from_le_bytes(bytes);
@@ -155,39 +152,37 @@ pub enum RegisterRefused {
     KeyTaken,
     /// As many regions are open as the configuration allows: deregister one.
     Full,
-    /// The part does not lie in the memory.
+    /// The part does not lie in the region.
     OutOfBounds,
-    /// The region whose memory was meant is not open.
+    /// The region to register again is not open.
     NoSuchRegion,
 }
 
 /// Why a region was not deregistered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeregisterRefused {
-    /// So many accesses are under way. No new one is admitted: call again when
-    /// progress was made.
+    /// Number of accesses in flight. No new one is admitted: call again after progress.
     InUse(u32),
-    /// There is none, or no longer.
+    /// No such region, or no longer.
     NoSuchRegion,
 }
 
-/// A region that is open, as it was registered.
+/// An open region, as it was registered.
 #[derive(Debug)]
 pub struct Opened<'a, K> {
-    /// What others name it by.
+    /// Its name to other ranks.
     pub key: RemoteKey,
-    /// What they may do.
+    /// Rights of other ranks.
     pub rights: Rights,
-    /// Whether they must show its salt.
+    /// Whether accesses must show its salt.
     pub demands_salt: bool,
-    /// The memory that it lies in...
+    /// Memory that the region lies in.
     pub memory: &'a mut K,
-    /// ...where it begins there...
+    /// Offset of the region in `memory`, bytes.
     pub start: u64,
-    /// ...and how many bytes it has.
+    /// Length of the region, bytes.
     pub bytes: u64,
-    /// How often it is registered: by so many calls of
-    /// [`crate::Exchange::deregister`] it is closed.
+    /// Number of registrations; as many calls of [`crate::Exchange::deregister`] close it.
     pub count: u32,
 }
 

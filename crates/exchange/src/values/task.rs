@@ -1,8 +1,8 @@
-//! What the caller is to do for the exchange.
+//! Tasks that the caller executes for the exchange.
 
 use super::{Kind, Located, OpError, OpId, Place, Signal};
 
-/// Argument words of a message, at most.
+/// Largest number of argument words of a message.
 const ARGS: usize = 7;
 
 /// Argument words of a message.
@@ -20,13 +20,13 @@ impl Args {
         Self { words, used }
     }
 
-    /// Without zeros at the end, which need not travel.
+    /// Drops zeros at the end, which need not travel.
     pub fn trimmed(args: &[u64]) -> Self {
         let last = args.iter().rposition(|word| *word != 0);
         Self::new(&args[..last.map_or(0, |last| last + 1)])
     }
 
-    /// With what goes with a matched message, if anything does.
+    /// Appends the word beside a matched message's tag, if it has one.
     pub fn with_data(args: &[u64], data: Option<u64>) -> Self {
         let mut all = Self::new(args);
         if let Some(data) = data {
@@ -40,26 +40,26 @@ impl Args {
 /// What the payload of a message is read from.
 #[derive(Debug)]
 pub enum Payload<'a, S, K> {
-    /// There is none.
+    /// No payload.
     Nothing,
-    /// A send's or a put's memory.
+    /// Memory of a send or a put.
     Source(Range<&'a S>),
-    /// A region's.
+    /// Memory of a region.
     Region(Range<&'a K>),
-    /// These bytes, which stay until then.
+    /// Bytes, kept until the message was sent or released.
     Bytes(&'a [u8]),
 }
 
-/// A message to another rank's exchange. On [`Did::Lent`] its memory is read until
-/// [`crate::Exchange::released`] says otherwise.
+/// A message to another rank's exchange. After [`Did::Lent`] its memory is read until
+/// [`crate::Exchange::released`] is called.
 #[derive(Debug)]
 pub struct Outgoing<'a, S, K> {
-    /// What it is; says priority and flow too.
+    /// Kind of the message, which implies priority and flow.
     pub kind: Kind,
     args: Args,
-    /// Its payload.
+    /// Payload of the message.
     pub payload: Payload<'a, S, K>,
-    /// What [`crate::Exchange::released`] names the memory by.
+    /// Number to pass to [`crate::Exchange::released`].
     pub op: OpId,
 }
 
@@ -81,14 +81,14 @@ impl<'a, S, K> Outgoing<'a, S, K> {
     }
 }
 
-/// Where another process's memory is reached into.
+/// A place in another process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Where {
-    /// At this address, which the process has told.
+    /// Address, as the process reported it.
     Address(u64),
-    /// From the beginning of what it publishes under this key.
+    /// Start of the memory that the process publishes under this key.
     Published(u64),
-    /// In a region, if that permits it.
+    /// Place in a region, if its rights permit.
     Region(Place),
 }
 
@@ -97,9 +97,9 @@ pub enum Where {
 pub struct Range<M> {
     /// The memory.
     pub of: M,
-    /// Where in it the range begins.
+    /// Offset of the range, bytes.
     pub at: u64,
-    /// Its bytes.
+    /// Length of the range, bytes.
     pub bytes: u64,
 }
 
@@ -109,25 +109,24 @@ impl<M> Range<M> {
     }
 }
 
-/// What the caller is to do, and then to say by [`crate::Exchange::did`] what came of it.
-/// Of a copy that fails a part may be there.
+/// A task for the caller, which reports the outcome by [`crate::Exchange::did`]. A copy that fails
+/// may be done in part.
 #[derive(Debug)]
 pub enum Task<'a, S, K> {
-    /// Say where a source lies in this process's memory, if this rank may copy it from
-    /// there: [`Did::Located`].
+    /// Report where a source lies in this process's memory, if this rank may copy it from there:
+    /// [`Did::Located`].
     Locate(u32, &'a S),
     /// Send a message to a rank.
     Send(u32, Outgoing<'a, S, K>),
-    /// Tell our program of a rank's signal: so many bytes of its put are visible.
+    /// Deliver a rank's signal to our program, with the number of bytes of its put.
     Signal(u32, Signal, u64),
-    /// Make memory ready that is about to be written: whoever maps memory lazily
-    /// does it now.
+    /// Prepare memory that is about to be written: lazily mapped memory is mapped now.
     Prepare(Range<&'a mut K>),
-    /// Let a rank write to memory by itself, if it knows this key, which is not 0,
-    /// until it is withdrawn.
+    /// Publish memory: the rank may write to it directly, with this key, which is not 0, until it
+    /// is withdrawn.
     Publish(u32, u64, Range<&'a mut K>),
-    /// End that, of this key and memory: from the first try on nobody begins to
-    /// write there. [`Did::NoRoom`]: somebody still writes.
+    /// Withdraw memory published under this key: from the first try on no write begins.
+    /// [`Did::NoRoom`]: a write is still in progress.
     Withdraw(u64, &'a mut K),
     /// Fill memory from a rank's.
     CopyFrom(u32, Where, Range<&'a mut K>),
@@ -135,12 +134,12 @@ pub enum Task<'a, S, K> {
     CopyTo(u32, Where, Range<&'a S>),
 }
 
-/// What came of a task.
+/// Outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Did {
-    /// It is done; bytes that were sent are copied.
+    /// Done; bytes that were sent are copied.
     Done,
-    /// The source lies there.
+    /// Location of the source.
     Located(Located),
     /// The message was sent, and its memory is read later: [`crate::Exchange::released`]
     /// follows.
