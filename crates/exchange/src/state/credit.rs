@@ -1,5 +1,5 @@
-//! Who may push how much before anybody asks for it. Counts are absolute, of
-//! bytes since connect, so a count that is told twice does no harm.
+//! Credit: how many bytes a sender may push before the receiver asks for them. Counts are
+//! absolute, bytes since connect, so a repeated report does no harm.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -8,31 +8,31 @@ use alloc::vec::Vec;
 use super::{Lines, Outbox};
 use crate::values::PUSHED_MIN;
 
-/// What is known of a rank that messages were exchanged with.
+/// State of a rank that messages were exchanged with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     /// Bytes that we have pushed.
     pub pushed: u64,
-    /// Bytes that we may have pushed.
+    /// Credit limit: bound of `pushed`.
     pub limit: u64,
     /// Bytes that it has pushed.
     pub taken: u64,
-    /// Those of them that are no longer kept.
+    /// Bytes of `taken` that are no longer kept.
     pub freed: u64,
-    /// What it was told that it may have pushed.
+    /// Credit limit last reported to it.
     pub told: u64,
-    /// Offers of its that are kept.
+    /// Number of its offers that are kept.
     pub offers: u32,
-    /// Its gets whose answers have not left, or whose memory is still read.
+    /// Number of answers with bytes to it that have not left, or whose memory is still read.
     pub serving: u32,
-    /// Its puts that have arrived in part.
+    /// Number of its puts that have arrived in part.
     pub putting: u32,
-    /// Its signals that our program has not been told.
+    /// Number of its signals that were not delivered to our program yet.
     pub telling: u32,
-    /// What is to be done with it.
+    /// Pending tasks for it.
     pub lines: Lines,
     pub dead: bool,
-    /// Messages that were lost when it died.
+    /// Number of messages that were lost when it died.
     pub lost: u64,
 }
 
@@ -56,17 +56,17 @@ impl Peer {
         Box::new(Self::NEW)
     }
 
-    /// What we may push now.
+    /// Bytes that we may push now.
     pub const fn may_push(&self) -> u64 {
         self.limit.saturating_sub(self.pushed)
     }
 
-    /// Bytes of its that are kept.
+    /// Bytes that it has pushed and that are kept.
     pub const fn kept(&self) -> u64 {
         self.taken - self.freed
     }
 
-    /// What it is to be told, if that is worth a message.
+    /// Returns the credit limit to report to it, if the increase is worth a message.
     pub fn limit_update(&mut self, room: Room) -> Option<u64> {
         let limit = self.freed.saturating_add(room.bytes);
         if limit < self.told.saturating_add(room.slack.max(1)) {
@@ -77,16 +77,16 @@ impl Peer {
     }
 }
 
-/// What a sender may have kept here.
+/// Room for the pushed bytes of a sender that are kept here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub bytes: u64,
-    /// It is told of free room when it does not know of so much.
+    /// Least increase of its credit limit that is reported, bytes.
     pub slack: u64,
 }
 
 impl Room {
-    /// So many bytes, of which it need not know the half.
+    /// Room for `bytes` bytes, of which up to half may be unreported.
     pub const fn of(bytes: u64) -> Self {
         Self {
             bytes,
@@ -94,7 +94,7 @@ impl Room {
         }
     }
 
-    /// Enough for a push of so many bytes, however many short ones came before it.
+    /// Room for one push of `bytes` bytes, however many short ones came before it.
     pub const fn for_push(bytes: u64) -> Self {
         let slack = bytes / 8;
         Self {
@@ -104,7 +104,7 @@ impl Room {
     }
 }
 
-/// All of them, by rank; those that were never met take a pointer.
+/// All peers, by rank; a rank that was never met takes one pointer.
 #[derive(Debug)]
 pub(crate) struct Peers {
     pub all: Vec<Option<Box<Peer>>>,
@@ -119,20 +119,20 @@ impl Peers {
         peers
     }
 
-    /// There are so many from now on.
+    /// Grows to `size` ranks.
     pub fn grow(&mut self, size: u32) {
         self.all.resize_with(size as usize, || None);
     }
 
-    /// `None`: there is no such rank.
+    /// `None`: no such rank.
     #[inline]
     pub fn get(&mut self, rank: u32) -> Option<&mut Peer> {
         let slot = self.all.get_mut(rank as usize)?;
         Some(slot.get_or_insert_with(Peer::new))
     }
 
-    /// It begins anew: nothing was pushed in its new life. What its life before has
-    /// told our program stays told.
+    /// Resets a rank for its new life, in which nothing was pushed yet. Queued tasks, and signals
+    /// not yet delivered, stay.
     pub fn renew(&mut self, rank: u32) {
         if let Some(peer) = self.get(rank) {
             let Peer { telling, lines, .. } = *peer;
@@ -150,10 +150,10 @@ impl Peers {
     }
 }
 
-/// Long messages that it looks back on.
+/// Number of last messages that [`IncastDetector`] remembers.
 const LAST: usize = 16;
 
-/// Who has sent the last long messages that met queues.
+/// Counts the senders of the last long messages that came through queues.
 #[derive(Debug)]
 pub(crate) struct IncastDetector {
     last: VecDeque<u32>,
@@ -176,7 +176,7 @@ impl IncastDetector {
         self.count();
     }
 
-    /// Nothing of a rank is under way any more.
+    /// Forgets a rank of which nothing is in flight any more.
     pub fn forget(&mut self, rank: u32) {
         self.last.retain(|it| *it != rank);
         self.count();
@@ -187,7 +187,7 @@ impl IncastDetector {
         self.senders = self.last.iter().enumerate().filter(first).count() as u64;
     }
 
-    /// How many they are.
+    /// Number of different senders.
     pub const fn senders(&self) -> u64 {
         self.senders
     }

@@ -1,4 +1,4 @@
-//! The ways to other ranks, and of which of them something is awaited.
+//! Lanes to other ranks, and which ranks are awaited.
 
 use alloc::vec::Vec;
 
@@ -7,20 +7,20 @@ use crate::values::{Lane, LaneTerms, Push};
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
     lane: Lane,
-    /// Operations and messages that depend on what it does next, by the network.
+    /// Number of operations and messages that wait for the rank, by the network.
     awaited: u32,
-    /// In `news`.
+    /// Whether the rank is in `news`.
     listed: bool,
-    /// The program knows it.
+    /// Whether the program knows the rank.
     known: bool,
 }
 
-/// All of them, by rank.
+/// Lanes of all ranks, by rank.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     terms: [LaneTerms; 2],
     ranks: Vec<Rank>,
-    /// Ranks of which something is awaited that was not.
+    /// Ranks that something new waits for, until [`Lanes::next_news`] returns them.
     news: Vec<u32>,
 }
 
@@ -35,7 +35,7 @@ impl Lanes {
         lanes
     }
 
-    /// There are so many from now on.
+    /// Grows to `size` ranks.
     pub fn grow(&mut self, size: u32) {
         self.ranks.resize(size as usize, Rank::default());
     }
@@ -43,7 +43,7 @@ impl Lanes {
     pub fn set(&mut self, rank: u32, lane: Lane) {
         if let Some(it) = self.ranks.get_mut(rank as usize) {
             if it.lane != lane {
-                // It is counted by the network only.
+                // Only network lanes are counted.
                 it.awaited = 0;
             }
             it.lane = lane;
@@ -69,15 +69,15 @@ impl Lanes {
         self.terms[Lane::Network as usize].push = network;
     }
 
-    /// How messages to and from a rank travel.
+    /// Terms of the lane to a rank.
     #[inline]
     pub fn of(&self, rank: u32) -> &LaneTerms {
         let rank = self.ranks.get(rank as usize);
         &self.terms[rank.map_or(0, |it| it.lane as usize)]
     }
 
-    /// So much more (or less) is awaited of a rank; 0: by a receive that is counted
-    /// nowhere. Only of the network somebody wants to know it.
+    /// Adds `more` to the number of operations that wait for a rank; 0 only lists the rank, for a
+    /// receive that is not counted. No effect unless the rank's lane is the network.
     #[inline]
     pub fn expect(&mut self, rank: u32, more: i32) {
         if let Some(it) = self.ranks.get_mut(rank as usize)

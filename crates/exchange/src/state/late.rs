@@ -1,28 +1,28 @@
-//! Memory for messages that are pulled before a receive asks for them, of senders that close and
-//! of others: taken when used, and bounded for each sender.
+//! Memory for messages that are pulled before a receive asks for them, of closing senders and of
+//! others: allocated when used, and bounded for each sender.
 
 use alloc::collections::BTreeMap;
 
-/// One sender may have this part of it, and so may all together that nobody has added: of those
-/// one may have this part of that.
+/// Divisor of the bounds: one sender may hold an eighth of the memory, and so may all strangers
+/// together, of which one may hold an eighth of that eighth.
 pub(crate) const LATE_SHARE: u64 = 8;
 
-/// What one sender has of it.
+/// Memory held for one sender.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     bytes: u64,
     stranger: bool,
 }
 
-/// One for all exchanges of an endpoint; it goes with the schedule of pulls.
+/// One for all exchanges of an endpoint; passed on with the schedule of pulls.
 #[derive(Debug)]
 pub(crate) struct Late {
     max: u64,
     held: BTreeMap<u32, Held>,
-    /// Bytes that all of them have, and those that nobody has added.
+    /// Bytes held for all senders, and for strangers among them.
     all: u64,
     strangers: u64,
-    /// Exchanges in which messages wait for room: a bit for each.
+    /// Exchanges whose messages wait for room: one bit each.
     waiting: u16,
 }
 
@@ -37,7 +37,7 @@ impl Late {
         }
     }
 
-    /// Takes room for so many bytes of a sender's, if there is any.
+    /// Takes `bytes` bytes for a sender; false: no room.
     pub fn take(&mut self, from: u32, stranger: bool, bytes: u64) -> bool {
         let own = self.held(from);
         let fits = own.saturating_add(bytes) <= self.share(stranger)
@@ -52,24 +52,23 @@ impl Late {
         fits
     }
 
-    /// Bytes of a sender's.
+    /// Bytes held for a sender.
     pub fn held(&self, from: u32) -> u64 {
         self.held.get(&from).map_or(0, |held| held.bytes)
     }
 
-    /// How many senders have some.
+    /// Number of senders with bytes held.
     pub fn senders(&self) -> usize {
         self.held.len()
     }
 
-    /// What one sender may have at most.
+    /// Bytes that one sender may hold at most.
     pub const fn share(&self, stranger: bool) -> u64 {
         let share = self.max / LATE_SHARE;
         if stranger { share / LATE_SHARE } else { share }
     }
 
-    /// Gives room back; returns the exchange that waits for some, if it is another than
-    /// `exchange`.
+    /// Frees bytes of a sender; returns an exchange other than `exchange` that waits for room.
     pub fn give_back(&mut self, exchange: u8, from: u32, bytes: u64) -> Option<u8> {
         if let Some(held) = self.held.get_mut(&from) {
             let bytes = bytes.min(held.bytes);
@@ -84,7 +83,7 @@ impl Late {
         (others != 0).then(|| others.trailing_zeros() as u8)
     }
 
-    /// Whether messages of an exchange wait for room.
+    /// Sets whether messages of an exchange wait for room.
     pub const fn set_waiting(&mut self, exchange: u8, waits: bool) {
         let bit = 1 << exchange;
         self.waiting = if waits {
@@ -104,7 +103,7 @@ mod tests {
         let mut late = Late::new(800);
         assert!(late.take(1, false, 100));
         assert!(!late.take(1, false, 1));
-        // One stranger has an eighth of that.
+        // One stranger may hold an eighth of that.
         assert!(!late.take(2, true, 13));
         for stranger in 20..28 {
             assert!(late.take(stranger, true, 12));

@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 use super::Arriving;
 use crate::values::{OpId, Probed};
 
-/// Where what is missing of a message is.
+/// Where the missing bytes of a message are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Nothing is missing.
     Eager,
-    /// At its sender, who waits for an answer: its operation, and the address
-    /// of the memory where that can be copied from, or 0; whether it helps to copy; whether it
-    /// is told when a receive has met it.
+    /// At the sender, which waits for an answer. `op`: the sender's operation; `address`: where
+    /// its memory can be copied from, or 0; `shares`: it helps to copy; `sync`: it waits for a
+    /// receive.
     Offer {
         op: u64,
         address: u64,
@@ -27,26 +27,26 @@ pub(crate) enum Origin {
 pub(crate) struct Message {
     pub what: Probed,
     pub origin: Origin,
-    /// The request need not wait for the pushes.
+    /// The request for the rest need not wait for the pushes.
     pub overlap: bool,
-    /// Its first bytes, as they come.
+    /// Pushed bytes, as they arrive.
     pub body: Vec<u8>,
-    /// Pushes that have not arrived in full.
+    /// Number of pushes that have not arrived in full.
     pub pushes: u32,
-    /// Pushed bytes that are charged to its sender.
+    /// Pushed bytes that are charged to the sender.
     pub charge: u64,
     /// The receive that it has met, while pushes are missing.
     pub met: Option<OpId>,
-    /// It was taken out of the matcher by a claim.
+    /// Taken out of the matcher by a claim.
     pub claimed: bool,
-    /// Its sender died before it was complete.
+    /// The sender died before the message was complete.
     pub lost: bool,
-    /// Bytes of the memory for messages of closing senders that it takes.
+    /// Bytes of [`Late`](super::Late) memory held.
     pub late: u64,
 }
 
 impl Message {
-    /// The sender's operation of a message of this rank, if it waits for an answer.
+    /// Operation of the sender `rank`, if it waits for an answer to this message.
     pub fn offer_of(&self, rank: u32) -> Option<u64> {
         match self.origin {
             Origin::Offer { op, .. } if self.what.from == rank => Some(op),
@@ -66,19 +66,19 @@ pub(crate) enum Dest {
     Put(Arriving),
     /// To a get's memory.
     Get(OpId),
-    /// Nowhere: they were refused.
+    /// Nowhere: the put was refused.
     Nowhere,
 }
 
-/// A message of the exchange's that arrives in several parts.
+/// A payload that arrives in several parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub from: u32,
     pub dest: Dest,
-    /// Where its bytes begin in the matched message, or in the get.
+    /// Offset of its bytes in the matched message or the get.
     pub at: u64,
-    /// It answers a request for so many bytes.
+    /// Bytes of the request that it answers, if it does.
     pub pulled: Option<u64>,
-    /// Of some bytes the places are missing.
+    /// Some bytes had no memory to be written to.
     pub lacks: bool,
 }

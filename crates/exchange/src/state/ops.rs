@@ -1,4 +1,4 @@
-//! Operations: what the program has asked for, until it has heard how it ended.
+//! Operations of the program, from their begin until their completion is taken.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,103 +11,103 @@ use crate::values::{
     Range, Sink,
 };
 
-/// How far a send has come.
+/// Progress of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendStage {
     /// Nothing has left.
     Waiting,
     /// All of it has left; no answer is due.
     Eager,
-    /// It was offered: an answer ends it.
+    /// Offered: an answer ends it.
     Offered,
-    /// The receiver closes and does not want it: its end as a peer is to follow.
+    /// The receiver closes and does not want it; the send ends with the receiver.
     Unwanted,
     /// The receiver is done with it.
     Answered,
-    /// The receiver is dead, or all is over.
+    /// The receiver is dead, or this exchange is closed.
     Lost(OpError),
 }
 
 #[derive(Debug)]
 pub(crate) struct Send<S> {
-    /// Taken out only while it is read for a copy.
+    /// `None` only while it is copied to a local receive.
     pub source: Option<S>,
     pub to: u32,
     pub total: u64,
     pub sync: bool,
     pub stage: SendStage,
-    /// Messages under way that read the memory.
+    /// Number of messages in flight that read the memory.
     pub lent: u32,
-    /// Its first message was made as one that pushes it whole.
+    /// The first message pushes all of it.
     pub whole: bool,
-    /// Where the receiver may copy it from; `None` until somebody had to know.
+    /// Where the receiver may copy it from; `None` until that was asked.
     pub located: Option<Located>,
-    /// Of an offered one: up to where it has been pushed or pulled.
+    /// Offered send: offset up to which it has been pushed or pulled.
     pub gone: u64,
-    /// Of these, the last so many bytes were asked for and have not left.
+    /// Last bytes below `gone`, which were requested and have not left.
     pub due: u64,
-    /// Of an offered one: bytes of its first and second push.
+    /// Offered send: bytes of its first and second push.
     pub first: u64,
     pub second: u64,
 }
 
 impl<S> Send<S> {
-    /// The receiver knows where the memory lies, and has not said that it is done with it.
+    /// Whether the receiver knows the memory's address, and has not reported that it is done.
     pub fn may_be_copied(&self) -> bool {
         self.stage == SendStage::Offered && self.located.is_some_and(|it| it.address != 0)
     }
 
-    /// What was asked for and has not left.
+    /// Range that was requested and has not left.
     pub fn range_due(&self) -> Option<Range<&S>> {
         let at = self.gone - self.due;
         Some(Range::new(self.source.as_ref()?, at, self.due))
     }
 }
 
-/// Where both sides copy, the halves meet at a multiple of this, bytes: no cache line is of both.
+/// Where both sides copy, their parts meet at a multiple of this, bytes: they share no cache line.
 pub(crate) const UNIT: u64 = 64;
 
-/// Two of those are there to be shared.
+/// Shortest rest of a message that both sides copy, bytes: one unit each.
 pub(crate) const LEAST: u64 = 2 * UNIT;
 
-/// What a matched receive still waits for.
+/// Progress of a matched receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meeting {
     pub from: u32,
     pub total: u64,
-    /// Bytes that there is room for.
+    /// Bytes of the message that fit the memory.
     pub want: u64,
-    /// Pushes that have not arrived in full.
+    /// Number of pushes that have not arrived in full.
     pub pushes: u32,
     /// The sender's operation, if it waits for an answer.
     pub offer: Option<u64>,
-    /// Where the sender's memory can be copied from, or 0.
+    /// Address where the sender's memory can be copied from, or 0.
     pub address: u64,
-    /// The sender waits, and copies a part of it if it is asked to.
+    /// The sender waits, and copies a part if it is asked to.
     pub shares: bool,
-    /// The key under which the sender is published memory of ours to write to, or 0.
+    /// Key under which our memory is published for the sender to write, or 0.
     pub published: u64,
-    /// Up to here that memory goes.
+    /// Offset at which the published memory ends.
     pub published_end: u64,
-    /// All is over but that somebody may still write there: how it ended.
+    /// Result of a receive that is over, but whose published memory may still be written.
     pub ending: Option<Result<(), OpError>>,
-    /// The request need not wait for the pushes.
+    /// The request for the rest need not wait for the pushes.
     pub overlap: bool,
-    /// What is not pushed has been copied or is being pulled.
+    /// The rest that is not pushed has been copied, or is being pulled.
     pub begun: bool,
-    /// Pulled from here on...
+    /// Offset up to which bytes were pushed or requested.
     pub asked: u64,
-    /// ...begun to arrive up to here...
+    /// Offset up to which they have begun to arrive.
     pub came: u64,
-    /// ...and arrived so far.
+    /// Offset up to which they have arrived.
     pub answered: u64,
-    /// Up to here: what is behind we have copied ourselves.
+    /// Offset up to which bytes are pulled; those behind it were copied by us.
     pub end: u64,
 }
 
 impl Meeting {
-    /// A message of which so many bytes are pushed, and so many pushes missing, meets a
-    /// receive with so much room. Nothing else is missing.
+    /// A message meets a receive with memory of `room` bytes: `pushed` bytes of it are pushed, of
+    /// which `pushes` pushes are missing; nothing else is.
     pub fn new(what: &Probed, room: u64, pushed: u64, pushes: u32) -> Self {
         let want = what.total.min(room);
         let pushed = pushed.min(want);
@@ -131,8 +131,7 @@ impl Meeting {
         }
     }
 
-    /// Of what has not been asked for, the bytes that the sender writes where both
-    /// sides copy.
+    /// Bytes that the sender writes where both sides copy: half of those not requested.
     pub fn half(&self) -> u64 {
         ((self.want - self.asked) / 2).next_multiple_of(UNIT)
     }
@@ -143,26 +142,26 @@ pub(crate) enum ReceiveStage {
     /// No message yet. `None` while it is being posted.
     Posted(Option<ReceiveTicket>),
     Met(Meeting),
-    /// It takes many messages, each of which is an operation of its own.
+    /// Takes many messages, each of which is an operation of its own.
     Many(Many),
 }
 
-/// How far a receive of many messages has come.
+/// Progress of a receive of many messages.
 #[derive(Debug)]
 pub(crate) struct Many {
-    /// While it takes more of them.
+    /// Place in the matcher, while more messages are taken.
     pub ticket: Option<ReceiveTicket>,
-    /// It takes none where less room is left, bytes.
+    /// Least room for another message, bytes.
     pub room_min: u64,
-    /// Bytes that they have taken.
+    /// Bytes of the memory that messages have taken.
     pub used: u64,
-    /// How many of them have not ended.
+    /// Number of messages that have not ended.
     pub open: u32,
-    /// It takes no more: how it ends when all of them have.
+    /// Set when no more are taken: the result, once all messages have ended.
     pub ending: Option<Result<(), OpError>>,
 }
 
-/// Where in a receive of many messages one of them goes.
+/// Place of one message in the memory of a receive of many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slice {
     pub whole: OpId,
@@ -173,17 +172,17 @@ pub(crate) struct Slice {
 #[derive(Debug)]
 pub(crate) struct Receive<K> {
     pub sink: Option<K>,
-    /// In its place, of one of many messages.
+    /// Takes the place of `sink` for one message of a receive of many.
     pub slice: Option<Slice>,
-    /// What it is for.
+    /// Which messages fit.
     pub selector: Selector,
-    /// Where it stands among others.
+    /// Place in the order of posted receives.
     pub place: ReceivePlace,
     pub stage: ReceiveStage,
 }
 
 impl<K: Sink> Receive<K> {
-    /// Bytes that there is room for.
+    /// Length of the memory for the message, bytes.
     pub fn room(&self) -> u64 {
         match (&self.sink, &self.slice) {
             (Some(sink), _) => sink.len(),
@@ -192,7 +191,7 @@ impl<K: Sink> Receive<K> {
     }
 }
 
-/// A message to a port: whoever runs the exchange sends it.
+/// A message to a port, which the caller of the exchange sends.
 #[derive(Debug)]
 pub(crate) struct Posted<S> {
     pub source: Option<S>,
@@ -214,14 +213,13 @@ pub(crate) struct Op<S, K> {
     pub notify: Notify,
     pub tag: u64,
     pub data: Option<u64>,
-    /// The rank on whom it depends what comes next, or [`NOBODY`].
+    /// Rank that the operation waits for, or [`NOBODY`].
     awaits: u32,
     pub ended: Option<Result<(), OpError>>,
 }
 
 impl<S, K> Op<S, K> {
-    /// The rank that a message or an access goes to which has not ended, and of whose good end
-    /// nobody would hear.
+    /// Target of a message or access that has not ended, and whose success is not reported.
     pub fn unreported_to(&self) -> Option<u32> {
         let heard = self.notify.queue != Some(NOWHERE) && !self.notify.only_errors;
         if heard || self.ended.is_some() {
@@ -234,8 +232,8 @@ impl<S, K> Op<S, K> {
         }
     }
 
-    /// The sender's operation of a message of this rank that is being received, if it waits
-    /// for an answer.
+    /// Operation of the sender `rank`, if it waits for an answer and its message is being received
+    /// here.
     pub fn offer_of(&self, rank: u32) -> Option<u64> {
         match &self.body {
             Body::Receive(Receive {
@@ -247,19 +245,19 @@ impl<S, K> Op<S, K> {
     }
 }
 
-/// All of them.
+/// All operations.
 #[derive(Debug)]
 pub(crate) struct Ops<S, K> {
     pub slab: Slab<Op<S, K>>,
-    /// Of whom something is awaited.
+    /// Lanes to other ranks, and which ranks are awaited.
     pub lanes: Lanes,
     pub queues: Vec<Option<VecDeque<OpId>>>,
     pub counters: Vec<Option<Count>>,
-    /// Receives of many messages that take more.
+    /// Number of receives of many messages that take more.
     pub many: usize,
-    /// Operations that have not ended.
+    /// Number of operations that have not ended.
     live: usize,
-    /// Operations that have.
+    /// Number of operations that have ended.
     pub ends: u64,
 }
 
@@ -294,7 +292,7 @@ impl<S, K> Ops<S, K> {
         }))
     }
 
-    /// What comes next of an operation depends on this rank, or on nobody else.
+    /// Sets the rank that an operation waits for; [`NOBODY`]: none.
     #[inline]
     pub fn set_awaits(&mut self, id: OpId, rank: u32) {
         if let Some(op) = self.slab.get_mut(id.0) {
@@ -363,7 +361,7 @@ impl<S, K> Ops<S, K> {
         }
     }
 
-    /// The same, with its memory, and where in that its message begins.
+    /// A receive whose message is arriving, with its memory and the offset of the message there.
     pub fn met(&mut self, id: OpId) -> Option<(Meeting, &mut K, u64)> {
         let meeting = *self.meeting(id)?;
         let (sink, start) = self.memory(id)?;
@@ -378,7 +376,7 @@ impl<S, K> Ops<S, K> {
         }
     }
 
-    /// The memory of a receive that has not ended, and where in it its message begins.
+    /// Memory of a receive that has not ended, and the offset of its message there.
     pub fn memory(&mut self, id: OpId) -> Option<(&mut K, u64)> {
         let (of, at) = match self.receive(id)?.slice {
             Some(slice) => (slice.whole, slice.at),
@@ -399,7 +397,8 @@ impl<S, K> Ops<S, K> {
         matches!(&receive.stage, ReceiveStage::Many(it) if room - it.used >= it.room_min)
     }
 
-    /// A receive of many messages takes one of so many bytes: gives the operation of that.
+    /// Has a receive of many messages take one of `total` bytes; returns the operation of that
+    /// message.
     pub fn begin_slice(&mut self, whole: OpId, total: u64) -> Option<OpId>
     where
         K: Sink,
@@ -421,8 +420,7 @@ impl<S, K> Ops<S, K> {
         Some(self.insert(Body::Receive(one), notify, tag, None))
     }
 
-    /// A receive takes no message any more: it ends so, one of many when those that it has
-    /// taken have ended.
+    /// Ends a receive that takes no more messages; one of many ends when its messages have ended.
     pub fn end_posted(&mut self, id: OpId, result: Result<(), OpError>) {
         let Some(many) = self.many(id) else {
             return self.end(id, result);
@@ -435,7 +433,7 @@ impl<S, K> Ops<S, K> {
         }
     }
 
-    /// One of its messages has ended.
+    /// One message of a receive of many has ended.
     fn slice_ended(&mut self, whole: OpId) {
         if let Some(many) = self.many(whole) {
             many.open -= 1;
@@ -445,7 +443,7 @@ impl<S, K> Ops<S, K> {
         }
     }
 
-    /// The memory of a receive or a get that has not ended, and where in it its bytes begin.
+    /// Memory of a receive or a get that has not ended, and the offset of its bytes there.
     pub fn sink(&mut self, id: OpId) -> Option<(&mut K, u64)> {
         if self.receive(id).is_some() {
             return self.memory(id);
@@ -453,7 +451,7 @@ impl<S, K> Ops<S, K> {
         Some((self.remote(id)?.sink.as_mut()?, 0))
     }
 
-    /// A receive has met a message that is all here: the short way to its end.
+    /// Ends a receive with a message that is here whole: the fast path.
     #[inline]
     pub fn receive_whole(&mut self, id: OpId, what: &Probed, payload: &[u8])
     where
@@ -489,7 +487,7 @@ impl<S, K> Ops<S, K> {
         self.end(id, result);
     }
 
-    /// The rank that a receive or a get asks for bytes.
+    /// Rank that a receive or a get asks for bytes.
     pub fn asks(&self, id: OpId) -> Option<u32> {
         match &self.slab.get(id.0)?.body {
             Body::Receive(Receive {
@@ -513,7 +511,7 @@ impl<S, K> Ops<S, K> {
         }
     }
 
-    /// An operation is over.
+    /// Ends an operation; its counter and queue are updated.
     pub fn end(&mut self, id: OpId, result: Result<(), OpError>) {
         let Some(op) = self.slab.get_mut(id.0).filter(|op| op.ended.is_none()) else {
             return;
@@ -540,7 +538,7 @@ impl<S, K> Ops<S, K> {
             let is_told = result.is_err() || !op.notify.only_errors;
             match self.queues.get_mut(at as usize) {
                 Some(Some(queue)) if is_told => queue.push_back(id),
-                // Nobody asks for it, or no more.
+                // Forgotten: not to be reported, or the queue is closed.
                 _ => drop(self.slab.remove(id.0)),
             }
         }
@@ -549,14 +547,14 @@ impl<S, K> Ops<S, K> {
         }
     }
 
-    /// Forgets one that was never begun; gives back what it was made of.
+    /// Removes an operation that was never begun; returns its body.
     pub fn undo(&mut self, id: OpId) -> Option<Body<S, K>> {
         let op = self.slab.remove(id.0)?;
         self.live -= 1;
         Some(op.body)
     }
 
-    /// Numbers of those that have not ended.
+    /// Numbers of operations that have not ended.
     pub fn all_live(&self) -> Vec<OpId> {
         let live = self.slab.iter().filter(|(_, op)| op.ended.is_none());
         live.map(|(id, _)| OpId(id)).collect()

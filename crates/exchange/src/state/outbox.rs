@@ -1,6 +1,5 @@
-//! What is to be done, until the caller has done it: in lines, five for each rank.
-//! In a line the order is kept; where the first of one finds no room the others go
-//! on.
+//! Tasks that wait for the caller, in five lines for each rank. A line keeps its order; if its
+//! first entry finds no room, the other lines go on.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,37 +7,37 @@ use alloc::vec::Vec;
 use super::{Peer, Peers};
 use crate::values::{Kind, OpId, Signal};
 
-/// Words of a message without payload, at most.
+/// Largest number of words of a message without payload.
 const SAID_MAX: usize = 5;
 
-/// One thing to do, with or for a rank.
+/// A task that concerns one rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waiting {
     /// A send's first message.
     Start(OpId),
-    /// Its second push.
+    /// A send's second push.
     Second(OpId),
     /// A message without payload.
     Say(Kind, [u64; SAID_MAX]),
-    /// What was asked for of an offered message, for this receive: one of each.
+    /// Requested bytes of an offered message, for this receive; one entry for each send.
     Answer { op: OpId, receive: u64 },
-    /// The same, written to memory that is published under a key.
+    /// Requested bytes, written to memory that is published under a key.
     Write { op: OpId, receive: u64, key: u64 },
-    /// The message of a one-sided operation, or the access by the caller's own hand.
+    /// The message of a one-sided operation, or direct access by the caller.
     Remote(OpId),
     /// A request of a get.
     Ask { op: OpId, at: u64, bytes: u64 },
-    /// The answer to one.
+    /// An answer with bytes to another rank's access.
     Served(u64),
-    /// A put's signal for our program, and whose operation it was, or 0.
+    /// A put's signal for our program; `op`: the initiator's operation, or 0.
     Signal { signal: Signal, bytes: u64, op: u64 },
-    /// A receive's memory is to be made ready before it asks for anything.
+    /// Prepares a receive's memory before anything is requested for it.
     Prepare(OpId),
-    /// It is shown to the sender, who is to write there.
+    /// Publishes a receive's memory for the sender to write.
     Publish { receive: OpId, key: u64 },
-    /// It is shown no more.
+    /// Withdraws a receive's published memory.
     Withdraw(OpId),
-    /// It is filled out of the sender's memory.
+    /// Fills a receive's memory from the sender's.
     Fetch(OpId),
 }
 
@@ -72,7 +71,7 @@ impl Waiting {
     }
 }
 
-/// A line: its ends in [`Outbox::entries`], and how long it is.
+/// A line: its first and last index in [`Outbox::entries`], and its length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     first: u32,
@@ -80,7 +79,7 @@ struct Line {
     len: u32,
 }
 
-/// Those of a rank.
+/// Lines of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lines([Line; LINES]);
 
@@ -102,23 +101,23 @@ impl Lines {
     }
 }
 
-/// What the lines consist of, and which of them have something to do. What is done at
-/// once passes none of them: it is at hand.
+/// Entries of all lines, and which lines are ready. A task that is done at once enters no line,
+/// but is at hand.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// What is being done, and with whom.
+    /// The task at hand, and its rank.
     hand: Option<(u32, Waiting)>,
-    /// Each with the one behind it in its line.
+    /// Tasks, each with the index of the next one in its line.
     entries: Vec<(Waiting, u32)>,
     free: Vec<u32>,
-    /// Lines by rank that are to be gone on with.
+    /// Lines with something to do: rank and number.
     ready: VecDeque<(u32, usize)>,
-    /// Lines whose first found no room.
+    /// Lines whose first entry found no room.
     stuck: Vec<(u32, usize)>,
 }
 
 impl Outbox {
-    /// Nothing is to be done now.
+    /// Whether no task can be done now.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.hand.is_none() && self.ready.is_empty()
@@ -138,19 +137,19 @@ impl Outbox {
         (self.entries.len() - 1) as u32
     }
 
-    /// What is at hand, to be done with.
+    /// Takes the task at hand.
     #[inline]
     pub fn take(&mut self) -> Option<(u32, Waiting)> {
         self.hand.take()
     }
 
-    /// This is to be done next.
+    /// Puts a task at hand: it is the next.
     #[inline]
     pub fn put(&mut self, rank: u32, what: Waiting) {
         self.hand = Some((rank, what));
     }
 
-    /// There may be room again: replies and pulls go before the rest.
+    /// Makes lines ready again that found no room: replies and pulls before the rest.
     pub fn retry(&mut self) {
         for line in self.stuck.drain(..) {
             if matches!(line.1, REPLIES | PULLS) {
@@ -169,7 +168,7 @@ impl Peers {
         Some((&mut peer.lines.0[number], out))
     }
 
-    /// Something is to be done after what is before it in its line.
+    /// Adds a task at the end of its line.
     #[inline]
     pub fn push(&mut self, rank: u32, what: Waiting) {
         if self.out.is_empty() {
@@ -195,7 +194,7 @@ impl Peers {
         line.len += 1;
     }
 
-    /// What is to be done next, and with whom: then it is at hand.
+    /// Returns the next task and its rank, and keeps it at hand.
     #[inline]
     pub fn first(&mut self) -> Option<(u32, Waiting)> {
         if self.out.hand.is_none() {
@@ -219,7 +218,8 @@ impl Peers {
         Some(())
     }
 
-    /// That found no room: it is the first of its line, which is not gone on with.
+    /// Puts a task that found no room back at the head of its line, which waits for
+    /// [`Outbox::retry`].
     pub fn put_off(&mut self, rank: u32, what: Waiting) {
         let number = what.line();
         let Some((line, out)) = self.line(rank, number) else {
@@ -234,7 +234,7 @@ impl Peers {
         out.stuck.push((rank, number));
     }
 
-    /// Nothing more is sent to a rank.
+    /// Drops all messages to a rank.
     pub fn drop_messages(&mut self, rank: u32) {
         let dropped = |(to, what): &(u32, Waiting)| *to == rank && what.line() <= PULLS;
         self.out.hand.take_if(|it| dropped(it));

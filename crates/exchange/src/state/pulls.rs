@@ -1,31 +1,29 @@
-//! The schedule of pulls: of all messages that are being received and all gets the one
-//! that lacks least is next, and only so much at once as the way to us can hold.
-//! Several exchanges of an endpoint share one: what they asked for meets in the same
-//! queue before us.
+//! The schedule of pulls: of all receives and gets the one that lacks least is next, and no more
+//! is requested at once than the path to us can hold. Exchanges of an endpoint share one schedule,
+//! since what they request meets in the same queue before us.
 
 use alloc::collections::BTreeMap;
 
 use super::{Late, Meeting};
 use crate::values::OpId;
 
-/// Where several ranks are asked at once, this part of the window is for all of
-/// them: what one sends its own congestion control sees in time, but what many
-/// send at once meets in one queue before us.
+/// Divisor of the window if several ranks are asked at once: congestion control of one sender sees
+/// its own bytes in time, but those of many meet in one queue before us.
 const CROWD: u64 = 8;
 
-/// What is asked of the ranks that the program knows, or of those that it does not: a stranger
-/// that answers nothing for as long as it likes keeps only strangers waiting.
+/// Requests to ranks that the program knows, or to those that it does not: a stranger that never
+/// answers keeps only strangers waiting.
 #[derive(Debug, Default)]
 struct Schedule {
-    /// Receives and gets by the bytes that have not been asked for, with the number of
-    /// their exchange; and whom they ask.
+    /// Receives and gets by bytes not yet requested and number of their exchange, with the rank
+    /// they ask.
     waiting: BTreeMap<(u64, u8, OpId), u32>,
-    /// Bytes that were asked for and have not arrived, by rank.
+    /// Bytes requested and not arrived, by rank.
     outstanding: BTreeMap<u32, u64>,
 }
 
 impl Schedule {
-    /// The operation that is served next, of those towards ranks that may be asked.
+    /// Returns the operation that is served next, of those towards ranks that may be asked.
     fn next(&self, window: u64) -> Option<(u64, u8, OpId)> {
         let window = match self.outstanding.len() {
             0 | 1 => window,
@@ -47,7 +45,8 @@ impl Schedule {
             .map(|(first, _)| *first)
     }
 
-    /// Bytes that a rank was asked for are here. Gives how many of them another schedule asked for.
+    /// Bytes requested from a rank are here. Returns how many of them this schedule did not
+    /// request.
     fn came(&mut self, rank: u32, bytes: u64) -> u64 {
         let Some(due) = self.outstanding.get_mut(&rank) else {
             return bytes;
@@ -65,17 +64,17 @@ fn crowded(window: u64) -> u64 {
     (window / CROWD).max(2)
 }
 
-/// The receiver's side. Of several exchanges one at a time has it: whoever calls them
-/// hands it on, by [`crate::Exchange::swap_pulls`].
+/// The receiver's side. One exchange of an endpoint has it at a time: the caller passes it on by
+/// [`crate::Exchange::swap_pulls`].
 #[derive(Debug)]
 pub(crate) struct Pulls {
-    /// The schedule of ranks that are not known, then of known ones. A rank may become known
-    /// while requests are outstanding.
+    /// Schedule of unknown ranks, then of known ones. A rank may become known while requests are
+    /// in flight.
     of: [Schedule; 2],
     window: u64,
-    /// Whose turn it is, if it is another's than that of the exchange that has it.
+    /// Exchange whose turn it is, if not the one that has this.
     pub turn: Option<u8>,
-    /// Where messages go that are pulled before a receive asks for them.
+    /// Memory for messages that are pulled before a receive asks for them.
     pub late: Late,
 }
 
@@ -89,7 +88,7 @@ impl Pulls {
         }
     }
 
-    /// From now on so much may be under way.
+    /// Sets how many requested bytes may be in flight.
     pub const fn set_window(&mut self, window: u64) {
         self.window = window;
     }
@@ -99,20 +98,20 @@ impl Pulls {
         each.sum()
     }
 
-    /// An operation of an exchange lacks so many bytes that a rank is to be asked for.
+    /// Adds an operation that lacks `left` bytes, to be requested from a rank.
     pub fn wait(&mut self, exchange: u8, left: u64, id: OpId, (rank, known): (u32, bool)) {
         let of = &mut self.of[usize::from(known)];
         of.waiting.insert((left, exchange, id), rank);
     }
 
-    /// They are not to be asked for.
+    /// Removes an operation that [`Self::wait`] added with the same arguments.
     pub fn wait_no_more(&mut self, exchange: u8, left: u64, id: OpId) {
         for of in &mut self.of {
             of.waiting.remove(&(left, exchange, id));
         }
     }
 
-    /// The operation that is served next, if it is one of this exchange.
+    /// Returns the operation that is served next, if it belongs to this exchange.
     pub fn next(&mut self, exchange: u8) -> Option<OpId> {
         for of in &mut self.of {
             let Some(first) = of.next(self.window) else {
@@ -128,7 +127,7 @@ impl Pulls {
         None
     }
 
-    /// What one request to this rank may ask for, of a `chunk`.
+    /// Bytes that one request to this rank may ask for, at most `chunk`.
     pub fn share(&self, rank: u32, chunk: u64) -> u64 {
         let mut asked = self.of.iter().flat_map(|of| of.outstanding.keys());
         if asked.any(|other| *other != rank) {
@@ -145,13 +144,13 @@ impl Pulls {
         }
     }
 
-    /// Bytes that a rank was asked for are here, or will not come.
+    /// Bytes requested from a rank are here, or will not come.
     pub fn came(&mut self, rank: u32, bytes: u64) {
         let others = (self.of.iter_mut()).fold(bytes, |bytes, of| of.came(rank, bytes));
         debug_assert_eq!(others, 0, "nothing comes that was not asked for");
     }
 
-    /// A receive that is being pulled is given up.
+    /// Gives up a receive that is being pulled.
     pub fn forget(&mut self, exchange: u8, id: OpId, meeting: &Meeting) {
         self.wait_no_more(exchange, meeting.end - meeting.asked, id);
         self.came(meeting.from, meeting.due());
@@ -159,9 +158,8 @@ impl Pulls {
 }
 
 impl Meeting {
-    /// Bytes that were asked for and have not arrived, but for those that the
-    /// sender writes to memory of ours: they take room in no queue, so a sender
-    /// that does not come to it keeps none from the others.
+    /// Bytes requested and not arrived, but for those that the sender writes to our memory: they
+    /// take no room in a queue, so a slow sender keeps none from others.
     pub fn due(&self) -> u64 {
         let not_due = self.answered.max(self.published_end);
         self.asked.saturating_sub(not_due)

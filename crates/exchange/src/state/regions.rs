@@ -11,7 +11,7 @@ use crate::values::{
 #[derive(Debug)]
 pub(crate) struct Shared<K> {
     pub memory: K,
-    /// Regions that lie in it.
+    /// Number of regions that lie in the memory.
     pub regions: u32,
 }
 
@@ -19,42 +19,42 @@ pub(crate) struct Shared<K> {
 pub(crate) struct Region {
     pub key: RemoteKey,
     pub rights: Rights,
-    /// Salt 0 does not name it.
+    /// Salt 0 does not match.
     pub demands_salt: bool,
     pub memory: u64,
-    /// Where it begins in the memory, and its bytes.
+    /// Offset in the memory, and length, bytes.
     pub start: u64,
     pub bytes: u64,
-    /// Registrations of just this.
+    /// Number of registrations.
     pub count: u32,
-    /// Accesses under way.
+    /// Number of accesses in flight.
     pub uses: u32,
     /// Deregistered: nothing new is admitted.
     pub closing: bool,
 }
 
-/// Memory of a region where an access may go on.
+/// Checked place of an access in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub region: u64,
-    /// Where in the memory.
+    /// Offset in the memory, bytes.
     pub at: u64,
 }
 
-/// All of them.
+/// All regions of this rank.
 #[derive(Debug)]
 pub(crate) struct Regions<K> {
     pub memories: Slab<Shared<K>>,
     pub regions: Slab<Region>,
-    /// Those that admit accesses, by key.
+    /// Numbers of regions that admit accesses, by key.
     pub keys: BTreeMap<u64, u64>,
     pub max: usize,
-    /// Keys and salts come from it.
+    /// Source of keys and salts.
     pub words: Words,
     pub forbidden: bool,
-    /// What [`Salt::Default`] stands for.
+    /// Whether [`Salt::Default`] demands the salt.
     pub demand_salt: bool,
-    /// What counts accesses of others, by region: which of them.
+    /// Counters of others' accesses by region, and which accesses they count.
     pub counted: BTreeMap<u64, Vec<(CounterId, Rights)>>,
 }
 
@@ -81,7 +81,7 @@ impl<K> Regions<K> {
         all.map(|(_, region)| u64::from(region.uses)).sum()
     }
 
-    /// A region's key and salt, or why there is none.
+    /// Returns key and salt for a new region.
     pub fn new_key(&mut self, key: Option<u64>) -> Result<RemoteKey, RegisterRefused> {
         if self.forbidden {
             return Err(RegisterRefused::Forbidden);
@@ -127,7 +127,7 @@ impl<K> Regions<K> {
         RegionId(number)
     }
 
-    /// Whether regions that are registered so demand their salt.
+    /// Whether a region registered with `salt` demands its salt.
     pub const fn demands(&self, salt: Salt) -> bool {
         match salt {
             Salt::Default => self.demand_salt,
@@ -140,7 +140,7 @@ impl<K> Regions<K> {
         self.regions.get(number).filter(|region| !region.closing)
     }
 
-    /// Admits nothing any more.
+    /// Closes all regions: no new access is admitted.
     pub fn close_all(&mut self) {
         self.keys.clear();
         for region in self.regions.iter_mut() {
@@ -149,7 +149,7 @@ impl<K> Regions<K> {
         }
     }
 
-    /// Where an access to `bytes` bytes goes that asks for these rights.
+    /// Checks an access to `bytes` bytes that needs `rights`; returns where it goes.
     pub fn check(
         &self,
         key: RemoteKey,
@@ -181,14 +181,14 @@ impl<K> Regions<K> {
         }
     }
 
-    /// An access begins that ends later.
+    /// Counts an access that ends later, by [`Self::leave`].
     pub fn enter(&mut self, region: u64) {
         if let Some(region) = self.regions.get_mut(region) {
             region.uses += 1;
         }
     }
 
-    /// It is over.
+    /// Ends an access that [`Self::enter`] counted.
     pub fn leave(&mut self, region: u64) {
         if let Some(region) = self.regions.get_mut(region) {
             region.uses -= 1;

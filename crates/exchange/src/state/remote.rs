@@ -1,12 +1,11 @@
-//! Operations on the memory of other ranks: what they are, and how far those
-//! towards a rank have come.
+//! Operations on the memory of other ranks, and the state of each target.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::values::{Action, AtomicKind, OpError, OpId, Place, PutEnd, Signal};
 
-/// What an operation does there.
+/// Kind of an operation on another rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RmaOp {
     Put {
@@ -14,9 +13,9 @@ pub(crate) enum RmaOp {
         signal: Option<Signal>,
     },
     Get,
-    /// With what its program calls it.
+    /// The operation, and how the program calls it.
     Atomic(AtomicKind, Action),
-    /// With how many puts that end locally were before it.
+    /// Number of puts before it that end locally.
     Flush(u64),
 }
 
@@ -31,14 +30,14 @@ impl RmaOp {
     }
 }
 
-/// How far it has come.
+/// Progress of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemoteStage {
     /// Nothing has left.
     Waiting,
     /// An answer is due.
     Left,
-    /// The target's word, or the last that was needed.
+    /// The result is known: the target's answer, or the last that was needed.
     Answered(Result<(), OpError>),
 }
 
@@ -46,83 +45,82 @@ pub(crate) enum RemoteStage {
 #[derive(Debug)]
 pub(crate) struct Remote<S, K> {
     pub rma: RmaOp,
-    /// Of a put.
+    /// Memory of a put.
     pub source: Option<S>,
-    /// Of a get, or an atomic operation.
+    /// Memory of a get, or of an atomic operation.
     pub sink: Option<K>,
-    /// Of an atomic operation that has not left: operands, and what is compared with.
+    /// Operands and comparands of an atomic operation that has not left.
     pub values: Vec<u8>,
     pub to: u32,
     pub place: Place,
     pub total: u64,
     pub stage: RemoteStage,
-    /// It is among those that [`TargetState`] counts.
+    /// Whether [`TargetState`] counts it.
     pub counted: bool,
-    /// Fences towards the target before it.
+    /// Number of fences towards the target before it.
     pub epoch: u64,
-    /// The caller is to try it by its own hand.
+    /// The caller is to access the target's memory directly.
     pub direct: bool,
-    /// Messages under way that read the memory.
+    /// Number of messages in flight that read the memory.
     pub lent: u32,
-    /// Of a get: bytes of each request but the last.
+    /// Get: bytes of each request but the last.
     pub chunk: u64,
-    /// Asked for up to here...
+    /// Get: offset up to which bytes were requested.
     pub asked: u64,
-    /// ...begun to arrive...
+    /// Get: offset up to which they have begun to arrive.
     pub came: u64,
-    /// ...and arrived.
+    /// Get: offset up to which they have arrived.
     pub answered: u64,
-    /// Requests of a get that nothing has begun to answer.
+    /// Get: number of requests whose answers have not begun.
     pub asks: u32,
-    /// What a request of a get was refused for.
+    /// Get: why a request was refused.
     pub fault: Option<OpError>,
-    /// What an atomic operation found, if that fits.
+    /// Old value that an atomic operation found, if it fits 8 bytes.
     pub found: Option<u64>,
 }
 
-/// What has been begun towards a rank and may not be there.
+/// Operations towards a rank that may not have been executed there.
 #[derive(Debug, Default)]
 pub(crate) struct TargetState {
-    /// Operations that have not ended.
+    /// Number of operations that have not ended.
     pub open: u64,
-    /// Gets of those that were launched.
+    /// Number of gets among them that were launched.
     pub gets: u64,
-    /// Puts that end locally: how many were begun...
+    /// Number of puts begun that end locally.
     pub silent: u64,
-    /// ...and of how many the end is known.
+    /// Number of those whose outcome is known, by a flush.
     pub flushed: u64,
-    /// Why the first of those failed that no flush has told of.
+    /// Error of the first of those that failed, until a flush reports it.
     pub fault: Option<OpError>,
-    /// Fences so far...
+    /// Number of fences so far.
     pub epoch: u64,
-    /// ...before the last operation that was launched...
+    /// Number of fences before the last operation that was launched.
     pub launched: u64,
-    /// ...and before the last message that has left.
+    /// Number of fences before the last message that has left.
     pub sent: u64,
-    /// Operations behind a fence that gets have not passed.
+    /// Operations that wait behind a fence for earlier gets.
     pub held: VecDeque<OpId>,
 }
 
 impl TargetState {
-    /// Whether fences hold up no operation behind so many of them. A get's answer may
-    /// be read from the target's memory late: only that it is here lets others past a
-    /// fence.
+    /// Whether an operation behind `epoch` fences may be launched. A target may read the bytes of
+    /// a get late, so earlier gets must have been answered first.
     pub const fn passes(&self, epoch: u64) -> bool {
         epoch <= self.launched || self.gets == 0
     }
 
-    /// All but one operation that has not ended is known to be done.
+    /// Whether one operation has not ended, and all others are known to be done.
     pub const fn has_one(&self) -> bool {
         self.open == 1 && self.silent == self.flushed
     }
 
-    /// All that was begun is known to be done.
+    /// Whether all operations are known to be done.
     pub const fn is_quiet(&self) -> bool {
         self.open == 0 && self.silent == self.flushed
     }
 }
 
-/// What the target of an access says: nothing went wrong, or a word for an error.
+/// Errors by status word of an answer, from 1 on; 0 is success.
 const STATUS: [OpError; 6] = [
     OpError::BadKey,
     OpError::NotPermitted,
@@ -142,7 +140,7 @@ pub(crate) fn to_status(result: Result<(), OpError>) -> u64 {
     }
 }
 
-/// `None`: there is no such word.
+/// `None`: unknown status word.
 pub(crate) fn of_status(word: u64) -> Option<Result<(), OpError>> {
     match word.checked_sub(1) {
         None => Some(Ok(())),

@@ -1,4 +1,4 @@
-//! Others' accesses that are under way.
+//! Accesses of other ranks that are in flight.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use crate::values::{Kind, Signal};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arriving {
     pub from: u32,
-    /// Where its bytes go, and how many.
+    /// Place and number of its bytes.
     pub spot: Spot,
     pub bytes: u64,
     /// The initiator's operation; 0: no answer.
@@ -23,19 +23,19 @@ pub(crate) struct Served {
     pub from: u32,
     pub kind: Kind,
     pub bytes: Told,
-    /// The initiator's operation, and where in it.
+    /// The initiator's operation, and the offset in it.
     pub op: u64,
     pub at: u64,
     pub lent: bool,
-    /// The region that was read when this has left, if it is the last of a get's answers.
+    /// Set in the last answer of a get: region whose read is counted when this has left.
     pub reads: Option<u64>,
 }
 
 /// The bytes of an answer.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// So many of a region, as they are when it leaves.
+    /// This number of bytes of a region, as they are when the answer leaves.
     Region(Spot, u64),
-    /// These.
+    /// Bytes that were read before.
     Bytes(Vec<u8>),
 }

@@ -1,10 +1,10 @@
-//! Entries by number. A number is not given to another entry before the one
-//! that had it is gone, and then differs in its upper half. Of that the highest 4 bits
-//! are never set: whoever has several slabs can say there which it is of.
+//! Entries by number: the slot's index in the lower half, its generation in the upper. The next
+//! entry of a slot has another generation. The highest 4 bits are never set: an owner of several
+//! slabs can mark there which one a number is of.
 
 use alloc::vec::Vec;
 
-/// Numbers that an entry's place has had, before they begin anew.
+/// Highest generation of a slot; then they begin anew with 1.
 const GENERATIONS: u32 = (1 << 28) - 1;
 
 const fn next_generation(generation: u32) -> u32 {
@@ -21,7 +21,7 @@ struct Slot<T> {
     entry: Option<T>,
 }
 
-/// The entries.
+/// Entries by number.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -51,7 +51,7 @@ impl<T> Slab<T> {
     pub fn insert(&mut self, entry: T) -> u64 {
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
-                // So that no number is 0.
+                // From 1 on, so that no number is 0.
                 generation: 1,
                 entry: None,
             });
@@ -79,7 +79,7 @@ impl<T> Slab<T> {
             .filter(|_| generation == (number >> 32) as u32)
     }
 
-    /// Drops an entry where it is.
+    /// Drops an entry in place.
     pub fn discard(&mut self, number: u64) {
         if let Some(slot) = self.slots.get_mut(number as u32 as usize)
             && slot.generation == (number >> 32) as u32
@@ -102,7 +102,7 @@ impl<T> Slab<T> {
         Some(entry)
     }
 
-    /// Takes out those of which `of` says so.
+    /// Removes and returns the entries that `of` selects.
     pub fn take_where(&mut self, of: impl Fn(&T) -> bool) -> Vec<T> {
         let all = self.iter().filter(|(_, entry)| of(entry));
         let numbers: Vec<u64> = all.map(|(number, _)| number).collect();
@@ -115,7 +115,7 @@ impl<T> Slab<T> {
         self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut())
     }
 
-    /// The number of an entry of which `of` says so, looked for from the place of `number` on.
+    /// Number of an entry that `of` selects, searched from the slot of `number` on.
     pub fn find_from(&self, number: u64, of: impl Fn(&T) -> bool) -> Option<u64> {
         let start = (number as u32 as usize).min(self.slots.len());
         let places = (start..self.slots.len()).chain(0..start);
@@ -126,7 +126,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// Numbers and entries, in no order.
+    /// Numbers and entries, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         (0_u64..).zip(&self.slots).filter_map(|(at, slot)| {
             let entry = slot.entry.as_ref()?;

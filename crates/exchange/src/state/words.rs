@@ -1,24 +1,24 @@
-//! Words that nobody guesses, for keys and salts.
+//! Unpredictable words, for keys and salts.
 
 use blake2::Blake2sMac;
 use blake2::digest::consts::U32;
 use blake2::digest::{FixedOutput, KeyInit, Update};
 
-/// Four at a time from BLAKE2s (RFC 7693), keyed with a secret, over the number of the exchange
-/// and a counter. Whoever was told some of them computes none of the others.
+/// Draws words, four at a time, from BLAKE2s (RFC 7693), keyed with a secret, over the number of
+/// the exchange and a counter. Known words do not reveal the others.
 #[derive(Debug)]
 pub(crate) struct Words {
-    /// Behind the number.
+    /// State behind the exchange's number.
     hash: Blake2sMac<U32>,
-    /// How many hashes were made.
+    /// Number of hashes made.
     hashes: u64,
-    /// The last of them, and what was drawn of it.
+    /// The last hash, and the number of words drawn of it.
     block: [u64; 4],
     drawn: usize,
 }
 
 impl Words {
-    /// Exchanges of the same secret and other numbers draw other words.
+    /// With one secret, exchanges of different numbers draw different words.
     pub fn new(secret: &[u8; 32], number: u8) -> Self {
         let mut hash: Blake2sMac<U32> = KeyInit::new(secret.into());
         hash.update(&[number]);
@@ -30,7 +30,7 @@ impl Words {
         }
     }
 
-    /// The next one, never 0.
+    /// Returns the next word, never 0.
     pub fn draw(&mut self) -> u64 {
         loop {
             let Some(word) = self.block.get(self.drawn) else {
