@@ -1,4 +1,4 @@
-//! The state, and what it is told.
+//! The state of an exchange, its settings and statistics.
 
 mod answers;
 mod arrive;
@@ -38,51 +38,49 @@ pub struct Config {
     pub rank: u32,
     /// Ranks of the job.
     pub size: u32,
-    /// Which of several exchanges of an endpoint that share a schedule of pulls this is.
-    /// Default 0.
+    /// Index of this exchange among those of an endpoint that share a schedule of pulls. Default
+    /// 0.
     pub number: u8,
     /// Keys the hash of tags: random, unknown to peers.
     pub secret: [u64; 2],
-    /// Keys and salts of regions come from it, and those of memory that senders write to:
-    /// random, and used for nothing else but exchanges of other numbers. Whoever guesses it
+    /// Secret from which keys and salts of regions come, and keys of memory that senders write to:
+    /// random, and used for nothing else but exchanges of other numbers. A peer that guesses it
     /// reaches all regions.
     pub region_secret: [u8; 32],
     /// Pushed bytes that are kept until a receive asks for them, in all. Each
     /// sender has [`PUSHED_MIN`] of its own, whatever this says. Default 4 MiB.
     pub pushed_bytes: u64,
-    /// What one sender may have of it, the pushed buffer. `None`: what one message
-    /// pushes at most, as the terms of its lane say; all that sent the last
-    /// long messages by lanes with queues share that. Default `None`.
+    /// Share of one sender, the pushed buffer. `None`: the largest charge of one message on its
+    /// lane; on lanes with queues all senders of the last long messages share that. Default
+    /// `None`.
     pub pushed_share: Option<u64>,
     /// Offers of one sender that are kept. Default 1,048,576.
     pub offers_max: u32,
-    /// Bytes that are asked for and have not come, of all senders together; of
-    /// each only the first half is counted. At least 2. Default 512 KiB.
+    /// Bytes requested and not arrived, of all senders together; one sender counts for half the
+    /// window at most. At least 2. Default 512 KiB.
     pub pull_window: u64,
     /// Bytes that one request asks for. Default 128 KiB.
     pub pull_chunk: u64,
-    /// How messages travel within the host and by the network, in this order.
+    /// Terms of the lanes: within the host, and by the network.
     pub lanes: [LaneTerms; 2],
-    /// Ports from this number on are none that a signal may name. Default 65,536.
+    /// Signals may name ports below this number. Default 65,536.
     pub ports: u32,
-    /// Where sender and receiver can reach into each other's memory and the
-    /// sender waits: both copy if so many bytes are missing, 128 at least.
-    /// Default [`SHARE_MIN`].
+    /// Shortest rest of a message that both sides copy, bytes, if they can reach into each other's
+    /// memory and the sender waits; 128 at least. Default [`SHARE_MIN`].
     pub share_min: u64,
-    /// Whether regions demand their salt whose registration leaves that open
-    /// ([`Salt::Default`](crate::Salt::Default)). Default false.
+    /// Whether regions registered with [`Salt::Default`](crate::Salt::Default) demand their salt.
+    /// Default false.
     pub demand_salt: bool,
     /// Regions that may be registered at once. Default 65,536.
     pub regions_max: u32,
     /// Only ranks that are [known](Exchange::set_known) reach regions. Default false.
     pub regions_for_known: bool,
-    /// One-sided accesses of one rank to this one's memory that may be under
-    /// way: puts that arrive in parts, answers that have not left. At least
-    /// 1. Default 1,024.
+    /// One-sided accesses of one rank to this one's memory that may be in flight: puts that arrive
+    /// in parts, answers that have not left. At least 1. Default 1,024.
     pub accesses_max: u32,
-    /// Memory for messages that closing senders hand over before a receive asks for them,
-    /// bytes, of all exchanges of the endpoint together: taken when used. One sender may
-    /// have an eighth of it, and so may all that nobody has added. Default 64 MiB.
+    /// Memory for messages that are pulled before a receive asks for them, bytes, of all exchanges
+    /// of the endpoint together: allocated when used. One sender may hold an eighth of it, and so
+    /// may all strangers together. Default 64 MiB.
     pub late_bytes: u64,
 }
 
@@ -112,13 +110,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What one sender may have of [`Config::late_bytes`].
+    /// Bytes of [`Config::late_bytes`] that one sender may hold.
     #[must_use]
     pub const fn late_share(&self) -> usize {
         (self.late_bytes / LATE_SHARE) as usize
     }
 
-    /// What each sender may have kept here, if nothing else limits it.
+    /// Pushed bytes that each sender may have kept here, if nothing else limits them.
     const fn part(&self) -> u64 {
         let others = if self.size > 2 { self.size - 1 } else { 1 };
         self.pushed_bytes / others as u64
@@ -133,14 +131,13 @@ pub struct Statistics {
     pub operations: usize,
     /// Messages that no receive has met, or whose pushes are still coming.
     pub messages: usize,
-    /// Bytes of theirs that are charged to their senders.
+    /// Bytes of these messages that are charged to their senders.
     pub pushed_bytes: u64,
     /// Payloads that have arrived in part.
     pub parts: usize,
     /// Second pushes that have not begun to arrive.
     pub second_pushes: usize,
-    /// Bytes that were asked for and have not arrived, but for those that their
-    /// sender writes itself.
+    /// Bytes requested and not arrived, but for those that the sender writes itself.
     pub pulled_bytes: u64,
     /// Ranks for which something waits for room to be sent.
     pub backlogs: usize,
@@ -149,7 +146,7 @@ pub struct Statistics {
     pub unflushed: usize,
     /// Regions that are registered, or are still in use.
     pub regions: usize,
-    /// Accesses to them that are under way.
+    /// Accesses to regions that are in flight.
     pub accesses: u64,
 }
 
@@ -166,47 +163,47 @@ pub struct Exchange<S, K> {
     pub(crate) parts: Slab<Part>,
     pub(crate) peers: Peers,
     pub(crate) incast: IncastDetector,
-    /// Second pushes that have not begun to arrive: where they go, from where on, how
-    /// many bytes.
+    /// Second pushes that have not begun to arrive, by sender and its operation: destination,
+    /// offset, length.
     pub(crate) second_pushes: BTreeMap<(u32, u64), (Dest, u64, u64)>,
     pub(crate) pulls: Pulls,
     pub(crate) regions: Regions<K>,
-    /// Answers to others' gets.
+    /// Answers with bytes to others' accesses.
     pub(crate) served: Slab<Served>,
-    /// Ranks towards which one-sided operations are under way.
+    /// State of one-sided operations in flight, by target.
     pub(crate) targets: BTreeMap<u32, TargetState>,
-    /// An access was not taken up.
+    /// Whether an access was not admitted.
     pub(crate) held_up: bool,
     /// Ports that signals may not name any more.
     closed: BTreeSet<u32>,
-    /// Whoever had it is done with it.
+    /// Closed by its owner.
     pub(crate) is_over: bool,
-    /// It begins to close: offers that no receive meets are not wanted.
+    /// Closing has begun: offers that no receive meets are refused.
     pub(crate) is_refusing: bool,
-    /// Senders that close while they hold messages.
+    /// Senders whose messages are pulled before a receive asks for them.
     pub(crate) early: BTreeMap<u32, Early>,
-    /// Those of them whose first message waits for room, and whose turn is next.
+    /// Senders in `early` whose first message waits for room, and the rank whose turn is next.
     pub(crate) waiting: BTreeSet<u32>,
     pub(crate) next_waiting: u32,
-    /// Messages that are pulled before a receive asks for them, by the operation that does.
+    /// Messages that are being pulled before a receive asks for them, by the operation that pulls.
     pub(crate) handovers: BTreeMap<OpId, u64>,
-    /// Receives from anybody whose message was lost with its sender: they stand again.
+    /// Receives from any source whose message was lost with its sender: they are to be posted
+    /// again.
     pub(crate) again: Vec<OpId>,
     /// See [`Exchange::holds_any`].
     pub(crate) held: Option<OpId>,
-    /// Vectors for messages that are kept, to be used again.
+    /// Spare vectors for messages that are kept.
     pub(crate) spare: Vec<Vec<u8>>,
-    /// Something that was not taken may be taken now.
+    /// A message that was not taken may be taken now.
     pub(crate) freed: bool,
-    /// Receives that end once nobody writes to their memory any more.
+    /// Receives that end once their published memory can be withdrawn.
     pub(crate) hiding: Vec<OpId>,
-    /// Ranges of receives and gets that were asked for, and that are to be made
-    /// ready once the requests have left.
+    /// Requested ranges of receives and gets, to be prepared once the requests have left.
     pub(crate) unready: VecDeque<(OpId, u64, u64)>,
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Nothing is under way.
+    /// Makes an exchange without operations.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -252,14 +249,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         !self.unready.is_empty()
     }
 
-    /// Requests have left: memory to be made ready that one of them is about
-    /// (address translation overhead masking), and the range of it, while its bytes
-    /// are on their way. One at a time, since others' bytes may come meanwhile.
+    /// Returns memory to be prepared for one request that has left, and its range, while the bytes
+    /// are on their way (address translation overhead masking). One at a time, since others' bytes
+    /// may come meanwhile.
     pub fn next_unready(&mut self) -> Option<(&mut K, u64, u64)> {
         let (id, at, bytes) = loop {
             let (id, at, bytes) = self.unready.pop_front()?;
             let here = (self.ops.meeting(id)).is_some_and(|it| it.came >= at + bytes);
-            // What is here, or has ended, needs nothing.
+            // Bytes that are here, or whose operation has ended, need nothing.
             if !here && self.ops.sink(id).is_some() {
                 break (id, at, bytes);
             }
@@ -268,7 +265,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Some((memory, start + at, bytes))
     }
 
-    /// There are so many ranks from now on; gives the new ones.
+    /// Raises the number of ranks; returns the new ones.
     pub fn grow(&mut self, size: u32) -> core::ops::Range<u32> {
         let new = self.config.size..size.max(self.config.size);
         self.config.size = new.end;
@@ -278,8 +275,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         new
     }
 
-    /// Whether a message of a rank waits for a receive, or an end for the program, which would
-    /// name that rank.
+    /// Whether a message waits for a receive, or a completion for the program, that names this
+    /// rank.
     #[must_use]
     pub fn holds_of(&self, rank: u32) -> bool {
         let mut messages = self.messages.iter();
@@ -287,15 +284,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         messages.any(|(_, message)| message.what.from == rank) || ended.any(|it| it.peer == rank)
     }
 
-    /// What carries messages to a rank from now on, of which nothing is awaited. Until
-    /// it is said, that is [`Lane::Host`].
+    /// Sets the lane to a rank from which nothing is awaited. Default [`Lane::Host`].
     pub fn set_lane(&mut self, rank: u32, lane: Lane) {
         self.ops.lanes.set(rank, lane);
     }
 
-    /// Whether the program knows a rank: until it is said, it does not. Where regions are for
-    /// such alone ([`Config::regions_for_known`]), accesses of others end with
-    /// [`crate::OpError::NotPermitted`].
+    /// Sets whether the program knows a rank. Default false. With [`Config::regions_for_known`]
+    /// accesses of other ranks end with [`crate::OpError::NotPermitted`].
     pub fn set_known(&mut self, rank: u32, known: bool) {
         self.ops.lanes.set_known(rank, known);
     }
@@ -312,7 +307,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         !self.config.regions_for_known || rank == self.config.rank || self.knows(rank)
     }
 
-    /// How messages to and from a rank travel.
+    /// Terms of the lane to a rank.
     #[must_use]
     pub fn terms(&self, rank: u32) -> &LaneTerms {
         self.ops.lanes.of(rank)
@@ -324,13 +319,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ops.lanes.pushes()
     }
 
-    /// Changes that, of messages that have not left.
+    /// Sets how messages that have not left are pushed, within the host and by the network.
     pub fn set_pushes(&mut self, pushes: [Push; 2]) {
         self.ops.lanes.set_pushes(pushes);
         self.tell_room();
     }
 
-    /// Whether signals may name a port from now on. Until it is said they may.
+    /// Sets whether signals may name a port. Default true.
     pub fn set_port(&mut self, port: u32, open: bool) {
         if open {
             self.closed.remove(&port);
@@ -343,9 +338,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         port < self.config.ports && !self.closed.contains(&port)
     }
 
-    /// A rank by [`Lane::Network`] of which something is awaited from now on: should it
-    /// fall silent, and [`Exchange::awaits`] still say so, it is to be asked for a sign
-    /// of life.
+    /// Returns a rank by [`Lane::Network`] from which something new is awaited. If it falls silent
+    /// while [`Exchange::awaits`] is true, it is to be asked for a sign of life.
     #[inline]
     pub fn poll_awaited(&mut self) -> Option<u32> {
         self.ops.lanes.next_news()
@@ -364,7 +358,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.config.rank
     }
 
-    /// What there is at this moment.
+    /// Current statistics.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics {
@@ -381,7 +375,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// What a sender may have kept here.
+    /// Room for the pushed bytes of a sender.
     pub(crate) fn room_of(&self, from: u32) -> Room {
         let room = match self.config.pushed_share {
             Some(bytes) => Room::of(bytes),
@@ -390,8 +384,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 let most = terms.push.most();
                 let senders = self.incast.senders();
                 if senders > 1 && terms.queues {
-                    // Beyond that they would overflow the queue before us; what they
-                    // do not push is pulled, in turns.
+                    // More would overflow the queue before us; the rest is pulled, in turns.
                     Room::of(most / senders)
                 } else {
                     Room::for_push(most)
@@ -409,15 +402,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Changes what one sender may have kept here, bytes, as
-    /// [`Config::pushed_share`]; at least [`PUSHED_MIN`]. What was granted before
-    /// stays granted until it is used.
+    /// Sets [`Config::pushed_share`], bytes; at least [`PUSHED_MIN`]. Credit granted before stays
+    /// until it is used.
     pub fn set_pushed_share(&mut self, bytes: Option<u64>) {
         self.config.pushed_share = bytes;
         self.tell_room();
     }
 
-    /// Tells all who may push more than they know.
+    /// Reports new credit limits to senders.
     fn tell_room(&mut self) {
         let me = self.config.rank;
         let met: Vec<u32> = (self.peers.met())
@@ -435,68 +427,62 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Changes how messages are pulled: bytes asked for that have not come, of
-    /// all senders together, and bytes that one request asks for. What was asked
-    /// for before stays so.
+    /// Sets [`Config::pull_window`] and [`Config::pull_chunk`], bytes. Requests that have left are
+    /// not changed.
     pub fn set_pull(&mut self, window: u64, chunk: u64) {
         (self.config.pull_window, self.config.pull_chunk) = (window, chunk);
         self.pulls.set_window(window.max(2));
         self.ask();
     }
 
-    /// How messages are pulled: as [`Exchange::set_pull`] takes it.
+    /// Window and chunk, as [`Exchange::set_pull`] takes them.
     #[must_use]
     pub fn pull_sizes(&self) -> (u64, u64) {
         (self.config.pull_window, self.config.pull_chunk)
     }
 
-    /// Changes from how many missing bytes on both sides copy: of what others
-    /// send from now on, and of what this rank sends.
+    /// Sets [`Config::share_min`], bytes, for messages that are received or sent from now on.
     pub const fn set_share_min(&mut self, bytes: u64) {
         self.config.share_min = bytes;
     }
 
-    /// From how many missing bytes on both sides copy.
+    /// Current [`Config::share_min`], bytes.
     #[must_use]
     pub const fn share_min(&self) -> u64 {
         self.config.share_min
     }
 
-    /// Whether something was not taken that may be taken now; asked once.
+    /// Whether a message that was not taken may be taken now; resets the flag.
     pub const fn take_freed(&mut self) -> bool {
         core::mem::replace(&mut self.freed, false)
     }
 
-    /// Nothing is to be done, told, or tried again: a short look for a caller that
-    /// looks after every message.
+    /// Whether nothing is to be done, reported or retried: a cheap test, for after every message.
     #[inline]
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         !(self.has_backlog() || self.freed || self.ops.lanes.has_news())
     }
 
-    /// Whether something waits to be done, or for others to be done with memory of
-    /// ours: [`Exchange::resume`] tries again.
+    /// Whether a task waits, or peers still write to our memory: [`Exchange::resume`] tries again.
     #[inline]
     #[must_use]
     pub fn has_backlog(&self) -> bool {
         !self.peers.out.is_empty() || !self.hiding.is_empty()
     }
 
-    /// Says something without payload.
+    /// Queues a message without payload.
     pub(crate) fn say<const WORDS: usize>(&mut self, to: u32, kind: Kind, words: [u64; WORDS]) {
         self.peers.push(to, Waiting::say(kind, words));
     }
 
-    /// There may be room again: what found none is among the tasks again, and what
-    /// could not end.
+    /// Tries again what found no room, and receives that could not end.
     pub fn resume(&mut self) {
         self.peers.out.retry();
         self.end_hidden();
     }
 
-    /// The caller is done with reading lent memory for one message: a send's, a
-    /// put's, a region's.
+    /// Reports that one message no longer reads its lent memory: a send's, a put's, a region's.
     pub fn released(&mut self, op: OpId) {
         if self.region_released(op) {
             return;
@@ -510,7 +496,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// A message with a send's bytes has left, which is read later or not.
+    /// Counts messages in flight that read a send's memory.
     pub(crate) fn note_lent(&mut self, op: OpId, lent: u32) {
         if let Some(send) = self.ops.send(op) {
             send.lent += lent;

@@ -1,12 +1,11 @@
-//! What targets of one-sided operations answer. Nothing is believed that was
-//! not asked for.
+//! Answers of targets of one-sided operations. An answer that was not asked for is refused.
 
 use super::Exchange;
 use crate::state::{Dest, Remote, RemoteStage, RmaOp, of_status};
 use crate::values::{Incoming, OpError, OpId, PutEnd, Sink, Source, Took, Words};
 
 impl<S, K: Sink> Remote<S, K> {
-    /// What an atomic operation has found; empty if it fetches nothing.
+    /// Stores the old values that an atomic operation found; empty if it fetches nothing.
     pub(crate) fn take_found(&mut self, found: &[u8]) {
         let RmaOp::Atomic(what, _) = self.rma else {
             return;
@@ -21,7 +20,7 @@ impl<S, K: Sink> Remote<S, K> {
         }
     }
 
-    /// Bytes of the next request of a get; `None`: there is to be none.
+    /// Bytes of the next request of a get; `None`: no more requests.
     pub(crate) fn next_ask(&self) -> Option<u64> {
         let more = self.asked < self.total || (self.total == 0 && self.asks == 0);
         (more && self.fault.is_none()).then(|| (self.total - self.asked).min(self.chunk))
@@ -86,7 +85,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// A put was refused whose success is not told.
+    /// Notes the failure of a put whose success is not reported.
     fn silent_failed(&mut self, from: u32, why: OpError) -> Option<()> {
         let target = self.targets.get_mut(&from)?;
         if target.silent == target.flushed {

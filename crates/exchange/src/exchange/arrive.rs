@@ -1,4 +1,4 @@
-//! What comes from other ranks.
+//! Messages that arrive from other ranks.
 
 use alloc::vec::Vec;
 
@@ -13,11 +13,11 @@ use crate::values::{
 /// The number of a message that is never kept.
 const NO_MESSAGE: u64 = u64::MAX;
 
-/// Where bytes of a payload go.
+/// Destination of bytes of a payload.
 enum Target<'a, K> {
-    /// To memory, from where on, as far as there is room.
+    /// Memory, the offset there, and how many bytes fit.
     Sink(&'a mut K, u64, usize),
-    /// To a message that is kept.
+    /// The body of a message that is kept.
     Body(&'a mut [u8]),
 }
 
@@ -72,8 +72,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Whether a sender may push so many bytes more, of a message of `total`; then
-    /// they are counted.
+    /// Counts `bytes` pushed bytes of a message of `total`; false: beyond the sender's credit.
     fn charge(&mut self, from: u32, bytes: u64, total: u64) -> bool {
         let Some(peer) = self.peers.get(from) else {
             return false;
@@ -95,7 +94,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let charge = m.total.saturating_add(OVERHEAD);
         if !self.charge(m.from, charge, m.total) {
-            // Whoever pushes beyond its credit waits.
+            // A push beyond the sender's credit waits.
             return Took::NotNow;
         }
         let what = Probed {
@@ -174,7 +173,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         } else if let Some(id) = self.first_receive(&what) {
             self.meet(id, &what, origin, pushed, missing, overlap);
             self.write(id, 0, m.payload);
-            // The request first: word of free room can wait for it.
+            // The request first: a report of credit can wait for it.
             self.fetch_rest(id);
             self.settle(id);
             self.free_pushed(m.from, pushed);
@@ -221,8 +220,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.begin_part(m, Dest::Receive(id), at, Some(m.total))
     }
 
-    /// A payload goes to `dest`, from `at` on; `pulled`: it answers a request
-    /// for so many bytes.
+    /// Begins a payload that goes to `dest`, from `at` on; `pulled`: bytes of the request that it
+    /// answers.
     pub(crate) fn begin_part(
         &mut self,
         m: &Incoming<'_>,
@@ -246,7 +245,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// The rest of a payload whose beginning was written goes to `dest`.
+    /// Begins the rest of a payload whose first bytes were written; it goes to `dest`.
     pub(crate) fn rest(&mut self, from: u32, dest: Dest) -> Took {
         Took::Part(self.parts.insert(Part {
             from,
@@ -257,8 +256,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }))
     }
 
-    /// The body of a message that is kept: what has come, and room for so many
-    /// bytes in all.
+    /// Body of a message that is kept: the bytes here, and room for `bytes` in all.
     fn body(&mut self, come: &[u8], bytes: u64) -> Vec<u8> {
         let mut body = self.vector(bytes);
         body.extend_from_slice(come);
@@ -266,8 +264,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         body
     }
 
-    /// Where `bytes` bytes of a partly arrived payload go, from `at` on, as far as they
-    /// go anywhere.
+    /// Where `bytes` bytes of a partly arrived payload go, from `at` on; `None`: nowhere.
     #[inline]
     fn target(&mut self, part: u64, at: u64, bytes: usize) -> Option<Target<'_, K>> {
         let part = *self.parts.get(part)?;
@@ -276,7 +273,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let (memory, at, most) = match part.dest {
             Dest::Receive(id) => {
                 let (meeting, sink, start) = self.ops.met(id)?;
-                // What is too long is cut.
+                // Bytes beyond the receive's memory are dropped.
                 let fits = meeting.want.checked_sub(at)?.min(bytes as u64);
                 return Some(Target::Sink(sink, start + at, fits as usize));
             }
@@ -296,8 +293,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         (end <= most).then_some(Target::Sink(memory, at, bytes))
     }
 
-    /// Where `bytes` bytes of a partly arrived payload go, from `at` on. `None`:
-    /// not to one place; give them to [`Exchange::write_part`].
+    /// Where `bytes` bytes of a partly arrived payload go, from `at` on. `None`: not to one piece;
+    /// pass them to [`Exchange::write_part`].
     #[inline]
     pub fn room(&mut self, part: u64, at: u64, bytes: usize) -> Option<&mut [u8]> {
         match self.target(part, at, bytes)? {
@@ -322,8 +319,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Bytes of the message, put or get that a partly arrived payload is a part
-    /// of, as far as there is room for them.
+    /// Length of the received message, put or get that a partly arrived payload belongs to, as far
+    /// as it fits; else 0.
     pub fn extent(&mut self, part: u64) -> u64 {
         let Some(part) = self.parts.get(part).copied() else {
             return 0;
@@ -336,7 +333,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// All of a payload is here.
+    /// Ends a payload that has arrived in full.
     pub fn arrived(&mut self, part: u64) {
         let Some(part) = self.parts.remove(part) else {
             return;

@@ -9,7 +9,7 @@ use crate::values::{
     Action, Completion, Count, CounterId, Memory, NOWHERE, Notify, OpError, OpId, QueueId, Source,
 };
 
-/// Puts a thing where none is; gives its number.
+/// Puts `new` in the first free slot; returns its index.
 fn place<T>(all: &mut Vec<Option<T>>, new: T) -> u32 {
     let at = all.iter().position(Option::is_none).unwrap_or_else(|| {
         all.push(None);
@@ -20,8 +20,8 @@ fn place<T>(all: &mut Vec<Option<T>>, new: T) -> u32 {
 }
 
 impl<S, K> Exchange<S, K> {
-    /// Begins the operation of a message to a port, which whoever runs the exchange sends
-    /// from its memory, and ends by [`Exchange::end_message`].
+    /// Begins the operation of a message to a port. The caller sends it from its memory, and ends
+    /// it by [`Exchange::end_message`].
     pub fn begin_message(&mut self, to: u32, notify: Notify, source: S) -> OpId
     where
         S: Source,
@@ -34,7 +34,8 @@ impl<S, K> Exchange<S, K> {
         self.ops.insert(Body::Message(message), notify, 0, None)
     }
 
-    /// Ends such an operation; the number of its message goes with the completion.
+    /// Ends the operation of a message to a port; `number`, of the message, goes with the
+    /// completion.
     pub fn end_message(&mut self, id: OpId, number: u64, result: Result<(), OpError>) {
         if let Some(op) = self.ops.get_mut(id) {
             op.data = Some(number);
@@ -42,7 +43,7 @@ impl<S, K> Exchange<S, K> {
         self.ops.end(id, result);
     }
 
-    /// Takes such an operation back that was just begun; gives its memory.
+    /// Removes an operation that [`Exchange::begin_message`] has just begun; returns its memory.
     pub fn undo_message(&mut self, op: OpId) -> Option<S> {
         match self.ops.undo(op)? {
             Body::Message(message) => message.source,
@@ -50,15 +51,14 @@ impl<S, K> Exchange<S, K> {
         }
     }
 
-    /// Whether an operation has ended; `None`: there is none of that number,
-    /// or its end was taken.
+    /// Whether an operation has ended; `None`: no such operation, or its completion was taken.
     #[inline]
     #[must_use]
     pub fn is_done(&self, op: OpId) -> Option<bool> {
         self.ops.get(op).map(|op| op.ended.is_some())
     }
 
-    /// How one has ended.
+    /// How an operation has ended; `None` while it has not.
     pub(super) fn completion(&self, id: OpId) -> Option<Completion> {
         let op = self.ops.get(id)?;
         let result = op.ended?;
@@ -107,7 +107,7 @@ impl<S, K> Exchange<S, K> {
         })
     }
 
-    /// How an operation ended, and its memory; `None` while it has not.
+    /// Takes an operation's completion and memory; `None` while it has not ended.
     pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
         let completion = self.completion(id)?;
         let memory = match &mut self.ops.get_mut(id)?.body {
@@ -123,8 +123,7 @@ impl<S, K> Exchange<S, K> {
         Some((completion, memory))
     }
 
-    /// The same, without the memory: of lent memory there is nothing to give
-    /// back.
+    /// As [`Exchange::take`], for lent memory, which is not returned.
     #[inline]
     pub fn finish(&mut self, id: OpId) -> Option<Completion> {
         let completion = self.completion(id)?;
@@ -132,7 +131,7 @@ impl<S, K> Exchange<S, K> {
         Some(completion)
     }
 
-    /// Nobody will ask how an operation ended: its number is void when it has.
+    /// Drops the completion of an operation, now or when it ends.
     pub fn forget_end(&mut self, id: OpId) {
         if self.finish(id).is_none()
             && let Some(op) = self.ops.get_mut(id)
@@ -141,7 +140,7 @@ impl<S, K> Exchange<S, K> {
         }
     }
 
-    /// Makes a completion queue. It never drops: it holds at most what was
+    /// Makes a completion queue. Nothing is dropped: it holds at most one entry for each operation
     /// begun.
     pub fn open_queue(&mut self) -> QueueId {
         QueueId(place(&mut self.ops.queues, VecDeque::new()))
@@ -160,8 +159,8 @@ impl<S, K> Exchange<S, K> {
         queue.is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Closes a queue: what it holds, and what would still come to it, is
-    /// forgotten, also when another queue has its number.
+    /// Closes a queue: completions that it holds or would still get are dropped, also if another
+    /// queue has its number.
     pub fn close_queue(&mut self, number: QueueId) {
         let queue = self.ops.queues.get_mut(number.0 as usize);
         let Some(queue) = queue.and_then(Option::take) else {
@@ -177,8 +176,8 @@ impl<S, K> Exchange<S, K> {
         }
     }
 
-    /// The oldest completion in a queue, with the operation's memory. One may have been
-    /// taken by its number.
+    /// Takes the oldest completion in a queue, with the operation's memory. Entries already taken
+    /// by number are skipped.
     pub fn next_of(&mut self, QueueId(at): QueueId) -> Option<(Completion, Option<Memory<S, K>>)> {
         loop {
             let queue = self.ops.queues.get_mut(at as usize)?.as_mut()?;
@@ -210,13 +209,13 @@ impl<S, K> Exchange<S, K> {
         }
     }
 
-    /// How many operations have ended so far.
+    /// Number of operations that have ended so far.
     #[must_use]
     pub const fn ends(&self) -> u64 {
         self.ops.ends
     }
 
-    /// What a counter has counted; `None`: there is no such counter.
+    /// Value of a counter; `None`: no such counter.
     #[must_use]
     pub fn count(&self, CounterId(at): CounterId) -> Option<Count> {
         self.ops.counters.get(at as usize).copied().flatten()

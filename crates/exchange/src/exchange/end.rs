@@ -1,4 +1,4 @@
-//! Ends that are nobody's success: cancels, deaths, the close of the endpoint.
+//! Ends other than success: cancels, deaths, the close of the endpoint.
 
 use alloc::vec::Vec;
 
@@ -9,11 +9,10 @@ use crate::state::{Body, Origin, ReceiveStage, RemoteStage, RmaOp, SendStage, Sl
 use crate::values::{Kind, NOBODY, OpError, OpId, Sink, Source};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Cancels a receive that no message has met; it ends with
-    /// [`OpError::Cancelled`]; or a one-sided operation that waits for a fence or for
-    /// room to leave. False if it has met one or has left, or has ended, or
-    /// is a send: then it goes on. A receive of many messages takes no more, and ends so
-    /// when those that it has taken have ended.
+    /// Cancels a receive that no message has met, or a one-sided operation that waits for a fence
+    /// or for room to leave; it ends with [`OpError::Cancelled`]. False: it goes on, as it has met
+    /// a message, has left, has ended or is a send. A receive of many messages takes no more, and
+    /// ends once its messages have ended.
     pub fn cancel(&mut self, id: OpId) -> bool {
         if let Some(remote) = self.ops.remote(id) {
             let waits = remote.stage == RemoteStage::Waiting;
@@ -49,11 +48,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         found.is_some_and(|id| self.cancel(id))
     }
 
-    /// A rank is dead. What has arrived of it in full stays; all else that
-    /// depends on it ends with [`OpError::PeerDead`], but a receive from anybody stands again at
-    /// its place. Messages that are being
-    /// read from a send's memory were [`released`](Exchange::released) before,
-    /// or will be.
+    /// Reports the death of a rank. Messages of it that have arrived in full stay. All else that
+    /// depends on it ends with [`OpError::PeerDead`], but a receive from any source is posted
+    /// again at its place. The caller has called, or will call, [`released`](Exchange::released)
+    /// for messages that read a send's memory.
     pub fn peer_died(&mut self, rank: u32) {
         match self.peers.get(rank) {
             Some(peer) if !peer.dead => peer.dead = true,
@@ -93,8 +91,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ask();
     }
 
-    /// Gives up what is under way to and from a rank, or to and from all; gives how many
-    /// messages had been met and had not come.
+    /// Gives up all in flight to and from a rank, or all ranks; returns the number of messages
+    /// that had met a receive and had not arrived.
     fn lose(&mut self, whom: Option<u32>, why: OpError) -> u64 {
         let lost = |rank: u32| whom.is_none_or(|it| it == rank);
         let met = self.peers.met().map(|(rank, _)| rank);
@@ -123,8 +121,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         messages
     }
 
-    /// Ends an operation, if it depends on a rank that is lost, or on any, once nobody reads
-    /// or writes its memory; whether that was a receive with its message.
+    /// Ends an operation that depends on a lost rank, once its memory is not read or written any
+    /// more; returns whether that was a receive with its message.
     fn end_with(&mut self, whom: Option<u32>, id: OpId, why: OpError) -> bool {
         let lost = |rank: u32| whom.is_none_or(|it| it == rank);
         if let Some(send) = self.ops.send(id).filter(|send| lost(send.to)) {
@@ -159,14 +157,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         false
     }
 
-    /// An unexpected message of a dead sender: receivable if it is whole, else it is lost.
+    /// Keeps an unexpected message of a dead sender if it is whole; false: it is lost.
     fn keep_or_lose(&mut self, number: u64) -> bool {
         let Some(message) = self.messages.get(number) else {
             return true;
         };
         let whole = message.pushes == 0 && message.origin == Origin::Eager;
         if whole {
-            // What fits it would have taken it before.
+            // No posted receive fits: it would have taken the message before.
             self.matcher.arrive(message.what.envelope(), number);
         } else {
             self.release_message(number);
@@ -174,21 +172,21 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         whole
     }
 
-    /// Messages of a dead rank that were offered or had begun to arrive, and did not come.
+    /// Number of messages of a dead rank that were offered or had begun to arrive, and are lost.
     #[must_use]
     pub fn lost_of(&mut self, rank: u32) -> u64 {
         self.peers.get(rank).map_or(0, |peer| peer.lost)
     }
 
-    /// A rank that had died is back in a new life: nothing of the life before
-    /// is received any more, but for messages that are claimed.
+    /// Reports that a dead rank is back in a new life: no message of its old life is received any
+    /// more, but for claimed ones.
     pub fn peer_back(&mut self, rank: u32) {
         self.peer_died(rank);
         let all = Selector::from(rank, 0).ignoring(u64::MAX);
         while let Some((_, number)) = self.matcher.claim(&all) {
             self.release_message(number);
         }
-        // Claimed ones are counted no more: the counts begin anew.
+        // Claimed messages are not charged any more: the counts begin anew.
         for message in self.messages.iter_mut() {
             if message.what.from == rank {
                 message.charge = 0;
@@ -198,8 +196,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.peers.renew(rank);
     }
 
-    /// A rank is done with its exchange, though alive. As [`Exchange::peer_died`]; and it is
-    /// told that nobody copies from its memory any more.
+    /// Reports that a rank has closed its exchange, though it is alive. As
+    /// [`Exchange::peer_died`]; besides, its offers are answered, since its memory is not copied
+    /// from any more.
     pub fn peer_left(&mut self, rank: u32) {
         let met = self.ops.slab.iter().filter_map(|(_, op)| op.offer_of(rank));
         let kept = self.messages.iter().filter_map(|(_, m)| m.offer_of(rank));
@@ -210,10 +209,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Whoever had it is done with it: what has not ended ends with [`OpError::Closed`], and
-    /// what comes from now on goes nowhere. What others still read or write goes on:
-    /// [`Exchange::is_left`] says when that has ended. Nobody finds its regions any more;
-    /// their memory comes back by [`Exchange::deregister`] once none of it is lent.
+    /// Closes the exchange: all operations end with [`OpError::Closed`], and messages that arrive
+    /// from now on are dropped. Others may go on reading or writing: [`Exchange::is_left`] reports
+    /// when that has ended. Regions are not found any more; their memory is returned by
+    /// [`Exchange::deregister`] once none of it is lent.
     pub fn close(&mut self) {
         self.is_over = true;
         self.raise(|_| true);
@@ -238,13 +237,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.regions.close_all();
     }
 
-    /// After [`Exchange::close`]: every operation has ended.
+    /// Whether every operation has ended after [`Exchange::close`].
     pub fn is_left(&self) -> bool {
         self.ops.live() == 0
     }
 
-    /// The endpoint is closed: nothing is read or written by others any more, and what has
-    /// not ended ends with [`OpError::Closed`].
+    /// Ends all operations with [`OpError::Closed`] when the endpoint is closed: others no longer
+    /// read or write anything.
     pub fn end_all(&mut self) {
         self.close();
         for id in self.ops.all_live() {

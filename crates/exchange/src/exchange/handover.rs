@@ -1,7 +1,7 @@
-//! Messages that are pulled before a receive asks for them. What a sender still holds when it
-//! closes is handed over, so that a message that was accepted arrives though its receiver is
-//! late. Of other senders, short messages that wait are pulled ahead, several at once, as long
-//! as the program receives: each alone would cost it a round trip.
+//! Messages that are pulled before a receive asks for them. A closing sender hands over the
+//! messages that it still holds, so that an accepted message arrives though its receiver is late.
+//! Short messages of other senders that wait are pulled ahead, several at once, as long as the
+//! program receives: each alone would cost a round trip.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -14,33 +14,33 @@ use crate::values::{
     Kind, Memory, Notify, OVERHEAD, OpError, OpId, Probed, Sink, Source, UNWANTED,
 };
 
-/// A sender, and its messages that were not pulled yet, in matching order.
+/// A sender's messages that were not pulled yet, in matching order.
 #[derive(Debug)]
 pub(crate) struct Early {
-    /// Bytes that may be here at once of a sender that does not close.
+    /// Bytes that may be pulled ahead at once; `None`: the sender closes.
     ahead: Option<u64>,
-    /// Nobody has added it.
+    /// Held to a stranger's share: the program has not added the sender, or it does not close.
     stranger: bool,
     messages: VecDeque<u64>,
-    /// With so many, those that were received are taken out.
+    /// Length of `messages` above which received ones are taken out.
     swept_above: usize,
 }
 
 const SWEPT_ABOVE_MIN: usize = 64;
 
 /// Bytes that are pulled ahead of one sender at first. They double with each message that is
-/// received.
+/// received, up to a stranger's share.
 const AHEAD_MIN: u64 = 16 << 10;
-/// With more senders of which messages were pulled early it stays at that (incast).
+/// With messages of more senders pulled early, each is held to [`AHEAD_MIN`] (incast).
 const AHEAD_SENDERS: usize = 16;
 
-/// Senders that have a turn when room is free, at most.
+/// Largest number of senders that are served when room is free.
 const TURNS_MAX: usize = 64;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// The ranks for which this one holds messages or accesses that were accepted, and of
-    /// whose end nobody hears: before the end each is told that this rank closes. It answers
-    /// when it has the bytes, or does not want them.
+    /// Ranks for which this one holds accepted messages or accesses whose success is not reported:
+    /// before the end each is told that this rank closes. A rank answers when it has the bytes, or
+    /// does not want them.
     #[must_use]
     pub fn holds_for(&self) -> Vec<u32> {
         let held = self
@@ -54,11 +54,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         ranks
     }
 
-    /// Whether there still is such a message or access.
+    /// Whether [`Exchange::holds_for`] would return any rank.
     pub fn holds_any(&mut self) -> bool {
         let me = self.config.rank;
         let holds = |op: &Op<S, K>| op.unreported_to().is_some_and(|rank| rank != me);
-        // Asked again and again: the one that was found last mostly still is one.
+        // Called repeatedly: the operation found last is mostly still held.
         if !(self.held.and_then(|id| self.ops.get(id))).is_some_and(holds) {
             let from = self.held.map_or(0, |id| id.0);
             self.held = self.ops.slab.find_from(from, holds).map(OpId);
@@ -66,8 +66,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.held.is_some()
     }
 
-    /// Begins to close: messages that are offered and that no receive has met are not wanted any
-    /// more, and their senders need not wait.
+    /// Begins to close: offered messages that no receive has met are refused, so that their
+    /// senders need not wait.
     pub fn refuse_offers(&mut self) {
         self.is_refusing = true;
         self.hand_over_no_more(None);
@@ -99,8 +99,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         true
     }
 
-    /// A rank closes, and holds messages that no receive has met: they are pulled as far as
-    /// there is room. `stranger`: nobody has added it.
+    /// Pulls the messages that a closing rank holds and that no receive has met, as far as there
+    /// is room. `stranger`: the program has not added the rank.
     pub fn peer_closes(&mut self, rank: u32, stranger: bool) {
         let lives = self.peers.get(rank).is_some_and(|peer| !peer.dead);
         let closes = (self.early.get(&rank)).is_some_and(|early| early.ahead.is_none());
@@ -110,8 +110,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.pull_early(rank, stranger, None);
     }
 
-    /// A receive has met an offer of `what`: further short messages of its sender, which wait
-    /// only because it had no credit, are pulled ahead.
+    /// Pulls ahead, when a receive has met an offer of `what`, further short messages of its
+    /// sender, which wait only because it had no credit.
     pub(crate) fn pull_ahead(&mut self, what: &Probed) {
         if self.is_short(what) && !self.early.contains_key(&what.from) && !self.is_refusing {
             self.pull_early(what.from, true, Some(AHEAD_MIN));
@@ -123,7 +123,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         what.total <= self.terms(what.from).push.whole
     }
 
-    /// Begins to pull the messages of a rank that wait, and those that will.
+    /// Begins to pull the waiting messages of a rank, and those to come.
     fn pull_early(&mut self, rank: u32, stranger: bool, ahead: Option<u64>) {
         let mut waiting: Vec<_> = (self.matcher.unexpected())
             .filter(|(_, envelope, _)| envelope.source == rank)
@@ -145,13 +145,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.hand_over(rank);
     }
 
-    /// A message is kept whose sender may be one of these.
+    /// Adds a message that is kept, if its sender's messages are pulled early.
     pub(crate) fn note_late(&mut self, from: u32, number: u64) {
         let Some(early) = self.early.get_mut(&from) else {
             return;
         };
         early.messages.push_back(number);
-        // What was received meanwhile, behind one that still waits, is not to pile up.
+        // Messages that were received meanwhile must not pile up behind one that still waits.
         if early.messages.len() > early.swept_above {
             let messages = &self.messages;
             (early.messages).retain(|number| messages.get(*number).is_some());
@@ -160,9 +160,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.hand_over(from);
     }
 
-    /// Has messages of such a sender pulled, as far as there is room.
+    /// Pulls waiting messages of a sender in `early`, as far as there is room.
     pub(crate) fn hand_over(&mut self, rank: u32) {
-        // Out of the table meanwhile: what begins may end at once.
+        // Out of the table meanwhile: a pull that begins may end at once.
         let Some(mut early) = self.early.remove(&rank) else {
             return;
         };
@@ -180,13 +180,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.note_waiting();
     }
 
-    /// Whether any waits, for another exchange that frees room.
+    /// Records whether messages wait, for another exchange that frees room.
     pub(crate) fn note_waiting(&mut self) {
         let waits = !self.waiting.is_empty();
         self.pulls.late.set_waiting(self.config.number, waits);
     }
 
-    /// Room that senders share is free again: those that wait have it in turns.
+    /// Serves waiting senders in turns, when room that they share is free again.
     pub(crate) fn hand_over_in_turns(&mut self) {
         for _ in 0..self.waiting.len().min(TURNS_MAX) {
             let next = self.waiting.range(self.next_waiting..).next();
@@ -198,8 +198,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Begins to pull a message into memory of the exchange's own; false: not now. What
-    /// needs it no more counts as begun.
+    /// Begins to pull a message into memory of the exchange; false: not now. True also if the
+    /// message is not to be pulled.
     fn fetch_early(&mut self, from: u32, stranger: bool, ahead: Option<u64>, number: u64) -> bool {
         let Some(message) = self.messages.get_mut(number) else {
             return true;
@@ -211,7 +211,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let (origin, pushes) = (message.origin, message.pushes);
         let bytes = what.total.saturating_add(OVERHEAD);
         if bytes > self.pulls.late.share(stranger) {
-            // It waits for its receive, and holds up nothing else.
+            // Too long: waits for its receive, and holds up nothing else.
             return true;
         }
         if let Some(most) = ahead {
@@ -238,13 +238,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let mut origin = core::mem::replace(&mut message.origin, Origin::Eager);
         if let Origin::Offer { shares, .. } = &mut origin {
-            // The sender would write to memory that is not the program's, for as long as it likes.
+            // Else the sender could write to memory of the exchange for as long as it likes.
             *shares = false;
         }
         let mut body = core::mem::take(&mut message.body);
         let pushed = body.len() as u64;
         body.resize(what.total as usize, 0);
-        // To whoever receives it this is a push that is missing.
+        // To its receive, this is a push that is missing.
         (message.pushes, message.late) = (1, bytes);
         if let Some(peer) = self.peers.get(from) {
             peer.offers -= 1;
@@ -260,7 +260,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         true
     }
 
-    /// A receive that had met its message ends, or the handover of one.
+    /// Ends a receive that had met its message, or the handover of a message.
     pub(crate) fn end_met(&mut self, id: OpId, result: Result<(), OpError>) {
         let handover = if self.handovers.is_empty() {
             None
@@ -280,7 +280,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some((_, Some(Memory::Sink(sink)))) = self.take(id) else {
             return;
         };
-        // One that was lost goes with its sender.
+        // A lost message is released with its sender.
         if result.is_ok()
             && let Some(message) = self.messages.get_mut(number)
         {
@@ -290,7 +290,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Room for messages that are pulled early is free again.
+    /// Frees room for messages that are pulled early.
     pub(crate) fn free_late(&mut self, from: u32, bytes: u64) {
         if bytes == 0 {
             return;
@@ -312,7 +312,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.hand_over_in_turns();
     }
 
-    /// Nothing of such a sender waits any more; `None`: of none.
+    /// Pulls no more messages of a rank early; `None`: of any rank.
     pub(crate) fn hand_over_no_more(&mut self, rank: Option<u32>) {
         match rank {
             Some(rank) => {

@@ -1,6 +1,5 @@
-//! The receive that its caller waits for. It is not posted: a message that is
-//! here whole ends it without a look at any table. Of receives it is the
-//! first, for there was no other when it began.
+//! The receive that its caller waits for. This receive is not posted: a message that is here whole
+//! ends it without a table lookup. No other receive was posted when it began, so it is the first.
 
 use portolan_matching::{ReceivePlace, Selector};
 
@@ -14,26 +13,24 @@ pub(crate) struct InlineSlot<K> {
     stage: InlineReceive<K>,
 }
 
-/// What became of a receive that its caller waits for.
+/// State of a receive that its caller waits for.
 #[derive(Debug)]
 pub enum InlineReceive<K> {
     /// No message has met it; this is its memory.
     Waits(K),
-    /// It is an operation: a message has met it that is not here whole, or it
-    /// has failed.
+    /// Now an operation: the receive has met a message that is not here whole, or has failed.
     Became(OpId),
-    /// It has got its message. The number of the operation is 0, which is
-    /// none's.
+    /// The message was received. The operation's number is 0, which is not used for others.
     Ended(Completion, K),
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Begins to receive the first message that fits, for a caller that waits
-    /// for it: [`Exchange::poll_inline`] tells of its end.
+    /// Begins to receive the first message that fits, for a caller that waits for it:
+    /// [`Exchange::poll_inline`] reports its end.
     ///
     /// # Errors
-    /// The memory: there is such a caller already, or another receive, or a
-    /// message that fits, or the rank is none that may yet send. Post it.
+    /// The memory: such a receive, another receive or a message that fits is there already, or the
+    /// rank cannot send any more. Post the receive instead.
     #[inline]
     pub fn post_inline(&mut self, selector: &Selector, sink: K) -> Result<(), K> {
         let alone = self.inline.is_none()
@@ -56,7 +53,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(())
     }
 
-    /// What became of it, once it waits no more; told once.
+    /// Returns the receive's state once it no longer waits; once only.
     #[inline]
     pub fn poll_inline(&mut self) -> Option<InlineReceive<K>> {
         match &self.inline {
@@ -69,7 +66,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Takes it back, if no message has met it: gives its memory.
+    /// Withdraws the receive if no message has met it; returns its memory.
     pub fn withdraw_inline(&mut self) -> Option<K> {
         match self.inline.take() {
             Some(InlineSlot {
@@ -83,15 +80,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Whether a receive stands that no message has met, and of which `of`
-    /// says so.
+    /// Whether such a receive waits for a message, and `of` selects it.
     pub(crate) fn stands(&self, of: impl FnOnce(&Selector) -> bool) -> bool {
         (self.inline.as_ref())
             .is_some_and(|s| matches!(s.stage, InlineReceive::Waits(_)) && of(&s.selector))
     }
 
-    /// Gives it a message that is here whole; false: it does not stand, or
-    /// the message does not fit.
+    /// Ends the receive with a message that is here whole; false: none waits, or the message does
+    /// not fit.
     #[inline]
     pub(crate) fn end_standing(&mut self, what: &Probed, payload: &[u8]) -> bool {
         let Some(slot) = &mut self.inline else {
@@ -129,7 +125,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         true
     }
 
-    /// Makes it an operation, that nothing is known of yet.
+    /// Turns the receive into an operation that is not posted yet, if it waits and `of` selects
+    /// it.
     pub(crate) fn raise(&mut self, of: impl FnOnce(&Selector) -> bool) -> Option<OpId> {
         if !self.stands(of) {
             return None;
@@ -157,7 +154,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Some(id)
     }
 
-    /// ...because a message has met it.
+    /// Turns the receive into an operation if it waits and this message fits.
     pub(crate) fn raise_for(&mut self, what: &Probed) -> Option<OpId> {
         self.inline.as_ref()?;
         self.raise(|selector| selector.fits(&what.envelope()))

@@ -1,14 +1,12 @@
-//! The initiator's side of one-sided memory: puts, gets, atomic operations,
-//! flushes, fences.
+//! The initiator's side of one-sided memory: puts, gets, atomic operations, flushes, fences.
 //!
-//! What order there is: operations towards one rank may be executed in any,
-//! but for atomic ones, which are executed in the order in which they were
-//! begun. Short puts are too; a long one arrives in parts, and a long get is
-//! asked for in parts. Who needs an order between two operations puts a fence
-//! between them, or waits for the first one's end.
+//! Operations towards one rank may be executed in any order, but for atomic ones and short puts,
+//! which are executed in the order in which they were begun. A long put arrives in parts, and a
+//! long get is asked for in parts. A program that needs an order between two operations puts a
+//! fence between them, or waits for the first one's end.
 //!
-//! What the caller can do by its own hand is done so only where nothing
-//! begun before may still be under way by messages: it would be overtaken.
+//! The caller accesses the target's memory directly only if no earlier operation may be in flight
+//! as a message, since direct access would overtake it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,8 +20,7 @@ use crate::values::{
     Where,
 };
 
-/// Bytes of one request of a get, at most: what may be missing is copied before it is
-/// answered.
+/// Largest request of a get, bytes: bytes that may be missing are copied before the answer.
 pub(crate) const GET_MAX: u64 = 1 << 20;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -51,8 +48,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(self.begin(to, place, total, rma, memory, options.notify))
     }
 
-    /// Fills `sink` from another rank's memory. If it fails part of `sink` may
-    /// have been written.
+    /// Fills `sink` from another rank's memory. If the get fails, part of `sink` may have been
+    /// written.
     ///
     /// # Errors
     /// [`SendRefused`], with the memory; nothing was begun.
@@ -71,9 +68,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(self.begin(from, place, total, RmaOp::Get, memory, notify))
     }
 
-    /// Changes numbers at a place, each atomically among operations of this kind; accesses
-    /// by the target's own program they do not know. What they were before is not told. The
-    /// offset is a multiple of an element's size, of a complex number of half that.
+    /// Changes numbers at a place, each atomically among operations of this kind, but not towards
+    /// accesses by the target's own program. Old values are not returned. The offset is a multiple
+    /// of an element's size, or of half that for a complex number.
     ///
     /// # Errors
     /// [`SendRefused`], [`SendRefused::BadAtomic`] too; nothing was begun.
@@ -90,11 +87,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(self.begin_atomic(to, place, what, kind, None, notify))
     }
 
-    /// The same, and fills `sink` with what the numbers were before. Of one of at most 8 bytes
-    /// the completion's `data` says it too.
+    /// As [`Exchange::atomic`], and fills `sink` with the old values. For one element of at most 8
+    /// bytes the completion's `data` holds the old value too.
     ///
     /// # Errors
-    /// As there, with the memory; `sink` must have just the length of the elements.
+    /// As [`Exchange::atomic`], with the memory; `sink` must have just the length of the elements.
     pub fn fetch_atomic(
         &mut self,
         to: u32,
@@ -114,8 +111,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(self.begin_atomic(to, place, what, kind, Some(sink), notify))
     }
 
-    /// Adds to the 64-bit number at a place, without carry out of it. The completion's `data`
-    /// is what was there before. Else as [`Exchange::fetch_atomic`].
+    /// Adds to the 64-bit number at a place; the sum wraps around. The completion's `data` is the
+    /// old value. Else as [`Exchange::fetch_atomic`].
     ///
     /// # Errors
     /// [`SendRefused`]; nothing was begun.
@@ -187,9 +184,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.begin(to, place, total, rma, (None, sink, all), notify)
     }
 
-    /// Ends when all puts and atomic operations towards a rank that were begun
-    /// before it are visible there. It fails as the first of those puts did
-    /// that end by [`PutEnd::Local`] and that no flush has told of.
+    /// Ends when all puts and atomic operations towards a rank that were begun before it are
+    /// visible there. Fails with the error of the first put with [`PutEnd::Local`] that failed and
+    /// that no flush has reported.
     ///
     /// # Errors
     /// [`SendRefused`]; nothing was begun.
@@ -200,8 +197,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(self.begin(to, place, 0, RmaOp::Flush(0), memory, notify))
     }
 
-    /// One-sided operations towards a rank that are begun after this are
-    /// executed after those that were begun before it. It does not wait.
+    /// Has one-sided operations towards a rank that are begun after this executed after those
+    /// begun before. Does not wait.
     pub fn fence(&mut self, to: u32) {
         if let Some(target) = self.targets.get_mut(&to) {
             target.epoch += 1;
@@ -261,7 +258,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         id
     }
 
-    /// Launches what no fence holds up any more.
+    /// Launches operations that no fence holds up any more.
     pub(crate) fn pass_fences(&mut self, to: u32) {
         while let Some(target) = self.targets.get_mut(&to)
             && let Some(&id) = target.held.front()
@@ -284,7 +281,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let (Some(remote), Some(target)) = (self.ops.remote(id), self.targets.get_mut(&to)) else {
             return;
         };
-        // Nothing is overtaken. What waited behind a fence did so for messages.
+        // Direct access must overtake nothing. Operations behind a fence go by messages.
         let alone = direct && target.has_one() && target.epoch == 0;
         match &mut remote.rma {
             RmaOp::Get => {
@@ -296,8 +293,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     return;
                 }
             }
-            // The target itself has to look for a signal's port, before any byte is
-            // there.
+            // Only the target can check a signal's port, before any byte is written.
             RmaOp::Put { signal: None, .. } if alone => remote.direct = true,
             RmaOp::Put { end, .. } => target.silent += u64::from(*end == PutEnd::Local),
             RmaOp::Flush(silent) => {
@@ -312,7 +308,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.in_turn(to, id);
     }
 
-    /// A get begins to ask by messages.
+    /// Begins to request the bytes of a get by messages.
     fn ask_for_all(&mut self, id: OpId) {
         if let Some(remote) = self.ops.remote(id) {
             let (left, to) = (remote.total, remote.to);
@@ -322,7 +318,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Sends an operation after those that wait, or executes one on this rank.
+    /// Queues an operation, or executes one on this rank.
     fn in_turn(&mut self, to: u32, id: OpId) {
         if to == self.config.rank {
             self.execute(id);
@@ -331,8 +327,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// An operation: by the caller's own hand, or the one message of another than a
-    /// get.
+    /// Task of an operation: direct access, or its only message; a get's requests go by
+    /// [`Self::ask_args`].
     pub(crate) fn remote_task(&mut self, id: OpId) -> Option<Task<'_, S, K>> {
         let remote = self.ops.remote(id)?;
         let (to, place) = (remote.to, remote.place);
@@ -358,7 +354,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 payload = Payload::Bytes(&remote.values);
                 (Kind::Atomic, [id.0, fence | what.to_bits(), 0, 0])
             }
-            // It waits for what is before it anyway.
+            // A flush waits for earlier accesses anyway, without a fence.
             (RmaOp::Flush(_), _) => {
                 let flush = Outgoing::new(Kind::Flush, Args::new(&[id.0]), payload, id);
                 return Some(Task::Send(to, flush));
@@ -370,13 +366,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Some(Task::Send(to, Outgoing::new(kind, args, payload, id)))
     }
 
-    /// What came of that; gives what is to be done in its place.
+    /// Handles the outcome of that task; returns the task to do in its place.
     pub(crate) fn remote_did(&mut self, to: u32, id: OpId, did: Did) -> Option<Waiting> {
         let remote = self.ops.remote(id)?;
         if core::mem::take(&mut remote.direct) {
             return self.direct_did(to, id, did);
         }
-        // A death ends it.
+        // A death ends the operation.
         if matches!(did, Did::Done | Did::Lent) {
             remote.stage = match remote.rma {
                 RmaOp::Put {
@@ -407,7 +403,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         );
         let result = match did {
             Did::Done => Ok(()),
-            // The next flush tells, as of one that went by a message.
+            // The next flush reports this, as for a put that went by a message.
             Did::Refused(why) if local => {
                 target.silent += 1;
                 target.fault.get_or_insert(why);
@@ -430,7 +426,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         None
     }
 
-    /// One request of a get.
+    /// Argument words of one request of a get.
     pub(crate) fn ask_args(&mut self, id: OpId, at: u64, bytes: u64) -> Option<Args> {
         let remote = self.ops.remote(id)?;
         let flags = fence(&self.targets, remote) | bytes;
@@ -439,15 +435,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Some(Args::trimmed(&args))
     }
 
-    /// A message of an operation has left. The first one behind a fence says so;
-    /// others come after it.
+    /// Notes that a message of an operation has left: only the first one behind a fence has the
+    /// flag.
     pub(crate) fn has_asked(&mut self, to: u32, id: OpId) {
         if let (Some(remote), Some(target)) = (self.ops.remote(id), self.targets.get_mut(&to)) {
             target.sent = target.sent.max(remote.epoch);
         }
     }
 
-    /// Ends an operation that was answered, and whose memory nobody reads.
+    /// Ends an operation that was answered and whose memory is not read any more.
     pub(crate) fn end_answered(&mut self, id: OpId) {
         if let Some(remote) = self.ops.remote(id)
             && remote.lent == 0
@@ -474,7 +470,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 }
 
-/// Whether the next message towards the target is the first one behind a fence.
+/// [`FENCE`] if the next message towards the target is the first one behind a fence, else 0.
 fn fence<S, K>(targets: &BTreeMap<u32, TargetState>, remote: &Remote<S, K>) -> u64 {
     match targets.get(&remote.to) {
         Some(target) if remote.epoch > target.sent => FENCE,

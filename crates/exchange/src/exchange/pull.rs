@@ -1,11 +1,11 @@
-//! Pulling: what is asked for next, and the answers.
+//! Pulling: the order of requests, and their answers.
 
 use super::Exchange;
 use crate::state::{Meeting, SendStage, Waiting};
 use crate::values::{Kind, LaneTerms, OpId, Sink, Source};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// The rest of a message is to be pulled.
+    /// Schedules the missing bytes of a message to be pulled.
     pub(crate) fn pull(&mut self, id: OpId) {
         if let Some(meeting) = self.ops.meeting(id) {
             let (left, from) = (meeting.end - meeting.asked, meeting.from);
@@ -15,24 +15,24 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Hands the schedule on to another exchange of the endpoint, or takes it back.
+    /// Passes the schedule of pulls to another exchange of the endpoint, or takes it back.
     pub fn swap_pulls(&mut self, other: &mut Self) {
         core::mem::swap(&mut self.pulls, &mut other.pulls);
     }
 
-    /// Whose turn to ask it is, if it is another exchange's: that one is to have the schedule
-    /// and then to be told, by [`Exchange::take_turn`].
+    /// Returns the exchange whose turn to ask it is, if it is another. The caller passes the
+    /// schedule to that one and calls its [`Exchange::take_turn`].
     pub const fn next_turn(&mut self) -> Option<u8> {
         self.pulls.turn.take()
     }
 
-    /// It is this exchange's turn to ask, or to use room that another has freed.
+    /// Takes this exchange's turn to ask, or to use room that another has freed.
     pub fn take_turn(&mut self) {
         self.hand_over_in_turns();
         self.ask();
     }
 
-    /// Asks for as much as may be under way.
+    /// Requests as many bytes as may be in flight.
     pub(crate) fn ask(&mut self) {
         self.ask_for_own();
         self.freed |= self.pulls.turn.is_some();
@@ -71,7 +71,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Asks for the next part of a get; false: it is none.
+    /// Requests the next part of a get; false: the operation is no get.
     fn ask_for_get(&mut self, id: OpId) -> bool {
         let Some(remote) = self.ops.remote(id) else {
             return false;
@@ -94,8 +94,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         true
     }
 
-    /// Whether a receive has asked for these bytes, and they are the next;
-    /// then they have begun to arrive.
+    /// Whether a receive has requested these bytes next; then they have begun to arrive.
     pub(crate) fn was_asked(&mut self, from: u32, id: OpId, at: u64, bytes: u64) -> bool {
         self.ops.meeting(id).is_some_and(|meeting| {
             let fits = meeting.from == from
@@ -109,7 +108,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         })
     }
 
-    /// All of an answer has arrived.
+    /// Ends an answer that has arrived in full.
     pub(crate) fn answer_ends(&mut self, id: OpId, bytes: u64) {
         if let Some(meeting) = self.ops.meeting(id) {
             let due = meeting.due();
@@ -120,14 +119,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// The sender's side: somebody asks for a part of an offered message. What
-    /// makes no sense is not answered.
+    /// Handles, for the sender, a request for a part of an offered message. An invalid one is not
+    /// answered.
     pub(crate) fn asked(&mut self, from: u32, [op, at, bytes, receive, key]: [u64; 5]) {
         let op = OpId(op);
         let Some(send) = self.ops.send(op) else {
             return;
         };
-        // In order and once: so a peer can ask for no more than the message.
+        // In order and once: a peer can request no more than the message.
         let fits = send.to == from
             && send.stage == SendStage::Offered
             && send.gone == at
@@ -139,8 +138,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         send.gone += bytes;
         send.due += bytes;
         if send.due > bytes {
-            // What waits for room is answered at once with this: who asks for
-            // little and takes nothing makes us keep no more.
+            // Answered together with the part that waits for room: a peer that requests little and
+            // takes nothing makes us keep no more.
             return;
         }
         let waits = (self.peers.get(from)).is_some_and(|peer| peer.lines.replies() > 0);

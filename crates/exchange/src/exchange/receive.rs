@@ -12,13 +12,13 @@ use crate::values::{
     Did, Kind, MessageId, NOBODY, Notify, OpError, OpId, Probed, Sink, Source, copy_source,
 };
 
-/// Vectors kept for messages to come, at most, and how long they may be, bytes.
+/// Largest number of spare vectors for messages, and largest capacity of one, bytes.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES: usize = 64 << 10;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Posts a receive: it takes the first message that fits `selector`, of
-    /// those that wait or that come.
+    /// Posts a receive for the first message that fits `selector`, of those that wait or will
+    /// arrive.
     pub fn post_receive(&mut self, selector: &Selector, sink: K, notify: Notify) -> OpId {
         let stage = ReceiveStage::Posted(None);
         let id = self.new_receive(*selector, sink, notify, stage);
@@ -26,13 +26,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         id
     }
 
-    /// Posts a receive that takes the messages that fit `selector` one behind the other,
-    /// without gaps, until less than `room_min` bytes are left, at least 1.
-    /// What is longer than the room that is left is cut, as it is by other receives.
+    /// Posts a receive that takes the messages that fit `selector` one behind the other, without
+    /// gaps, until less than `room_min` bytes are left, at least 1. A message longer than the room
+    /// left is truncated, as in other receives.
     ///
-    /// The end of each message is told as that of a receive, and by the same queue and
-    /// counter; when all have ended it ends itself, by [`Action::ReceiveMany`](crate::Action),
-    /// and its memory comes back. Without a queue nothing is told of the messages.
+    /// The end of each message is reported as that of a receive, by the same queue and counter.
+    /// When all have ended the receive ends, by [`Action::ReceiveMany`](crate::Action), and its
+    /// memory is returned. Without a queue, messages are not reported.
     pub fn post_receive_many(
         &mut self,
         selector: &Selector,
@@ -93,7 +93,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Receives from anybody whose message was lost stand again at their places.
+    /// Posts receives from any source whose message was lost again, at their old places.
     pub(crate) fn stand_again(&mut self) {
         let again = core::mem::take(&mut self.again);
         let place = |id: OpId| Some((self.ops.receive(id)?.place, id));
@@ -111,7 +111,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Has a receive whose message was lost take another that waits.
+    /// Has a receive whose message was lost take another that waits; false: none fits.
     fn meet_another(&mut self, id: OpId) -> bool {
         let Some(receive) = self.ops.receive(id) else {
             return true;
@@ -147,7 +147,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         (self.ops).insert(Body::Receive(receive), notify, selector.tag, None)
     }
 
-    /// Whether an operation is a receive from anybody that has met no message.
+    /// Whether an operation is a receive from any source that has met no message.
     #[must_use]
     pub fn is_from_anybody(&mut self, id: OpId) -> bool {
         self.ops.receive(id).is_some_and(|receive| {
@@ -161,7 +161,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.messages.get(number).map(|message| message.what)
     }
 
-    /// Takes the message out that a receive with this selector would take: for
+    /// Takes out the message that a receive with this selector would take: for
     /// [`Exchange::receive_claimed`] or [`Exchange::discard`].
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Probed)> {
         let (_, number) = self.matcher.claim(selector)?;
@@ -170,8 +170,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Some((MessageId(number), message.what))
     }
 
-    /// Whether this names a message that was claimed, and neither received nor
-    /// discarded.
+    /// Whether `message` was claimed, and neither received nor discarded.
     #[must_use]
     pub fn is_claimed(&self, message: &MessageId) -> bool {
         let found = self.messages.get(message.0);
@@ -191,15 +190,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         id
     }
 
-    /// Throws a claimed message away; its sender is told that it was received.
+    /// Discards a claimed message; to its sender it counts as received.
     pub fn discard(&mut self, claimed: MessageId, nothing: K) {
-        // Received in no memory: what is being pushed still has to come.
+        // Received without memory: pushes in flight still have to arrive.
         let id = self.receive_claimed(claimed, nothing, Notify::default());
         self.forget_end(id);
     }
 
-    /// The receive that an arriving message meets. Where there is none it is
-    /// to be kept at once.
+    /// Returns the receive that an arriving message meets. `None`: the caller must keep the
+    /// message at once.
     pub(crate) fn first_receive(&mut self, what: &Probed) -> Option<OpId> {
         if let Some(id) = self.raise_for(what) {
             return Some(id);
@@ -214,15 +213,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             return Some(one);
         }
-        // Where it fits none it is known by the number it is kept under.
+        // If no receive fits, the matcher knows the message by the number it is kept under.
         match self.matcher.arrive(what.envelope(), self.messages.next()) {
             Arrival::Unexpected(_) => None,
             Arrival::Matched(met) => Some(met.receive),
         }
     }
 
-    /// Keeps a message that [`Exchange::first_receive`] found none for.
-    /// So many of its pushes are missing.
+    /// Keeps a message that [`Exchange::first_receive`] found none for; `pushes` of its pushes are
+    /// missing.
     pub(crate) fn keep(
         &mut self,
         what: Probed,
@@ -252,8 +251,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         })
     }
 
-    /// A receive has met a message: what it is, where the rest of it is, and how
-    /// much is pushed, of which `pushes` pushes are missing.
+    /// Notes that a receive has met a message: `origin` is where the rest of it is, `pushed` the
+    /// bytes that are pushed, of which `pushes` pushes are missing.
     pub(crate) fn meet(
         &mut self,
         id: OpId,
@@ -282,7 +281,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ops.meet(id, what.tag, what.data, meeting);
     }
 
-    /// A receive gets a message that has been kept.
+    /// Has a receive take a message that is kept.
     fn join(&mut self, id: OpId, number: u64) {
         let Some(message) = self.messages.get_mut(number) else {
             self.ops.end(id, Err(OpError::PeerDead));
@@ -315,7 +314,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// All pushes of a kept message that has met its receive are here.
+    /// Writes a kept message, whose pushes are all here, to the receive that it has met.
     pub(crate) fn move_body(&mut self, number: u64) {
         let Some(message) = self.messages.get_mut(number) else {
             return;
@@ -334,7 +333,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.release_message(number);
     }
 
-    /// Gives back what a kept message held.
+    /// Removes a kept message and frees its room.
     pub(crate) fn release_message(&mut self, number: u64) {
         let Some(message) = self.messages.remove(number) else {
             return;
@@ -349,7 +348,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.free_late(from, message.late);
     }
 
-    /// Pushed bytes are no longer kept.
+    /// Frees room for pushed bytes that are no longer kept.
     pub(crate) fn free_pushed(&mut self, from: u32, charge: u64) {
         let room = self.room_of(from);
         let Some(peer) = self.peers.get(from) else {
@@ -364,7 +363,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// An empty vector with room for so many bytes.
+    /// An empty vector with room for `bytes` bytes.
     pub(crate) fn vector(&mut self, bytes: u64) -> Vec<u8> {
         let mut vector = self.spare.pop().unwrap_or_default();
         vector.clear();
@@ -378,8 +377,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Writes bytes of a message to its receive's memory, as far as there is
-    /// room.
+    /// Writes bytes of a message to its receive's memory, as far as they fit.
     pub(crate) fn write(&mut self, id: OpId, at: u64, bytes: &[u8]) {
         if let Some((meeting, sink, start)) = self.ops.met(id) {
             let room = meeting.want.saturating_sub(at);
@@ -390,7 +388,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Gets what was not pushed, once that may be asked for.
+    /// Begins to get the bytes that are not pushed, once they may be requested.
     pub(crate) fn fetch_rest(&mut self, id: OpId) {
         let Some(meeting) = self.ops.meeting(id) else {
             return;
@@ -414,7 +412,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// All that is missing is asked for by messages.
+    /// Requests all missing bytes by messages.
     pub(crate) fn pull_rest(&mut self, id: OpId) {
         if let Some(from) = self.ops.asks(id) {
             if !self.terms(from).push.masking {
@@ -424,7 +422,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// The memory of a receive was filled out of the sender's, or could not be.
+    /// Handles the outcome of filling a receive's memory from the sender's.
     pub(crate) fn has_fetched(&mut self, id: OpId, did: Did) {
         let Some(meeting) = self.ops.meeting(id) else {
             return;
@@ -434,7 +432,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 meeting.end = meeting.asked;
                 self.settle(id);
             }
-            // Its death ends the receive.
+            // The sender's death ends the receive.
             Did::Dead => {}
             _ if meeting.published == 0 => self.pull_rest(id),
             _ => self.pull(id),

@@ -8,9 +8,9 @@ use crate::values::{
 };
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Lets other ranks reach into memory, by a key that the program chooses,
-    /// or that is chosen for it (`None`), and on terms of the program's. Accesses name bytes
-    /// by their offset from the memory's first.
+    /// Lets other ranks reach into memory, under a key that the program chooses, or that is chosen
+    /// for it (`None`), and on the program's terms. Accesses name bytes by their offset from the
+    /// memory's first.
     ///
     /// # Errors
     /// [`RegisterRefused`], with the memory: [`RegisterRefused::Forbidden`],
@@ -31,10 +31,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(self.regions.open(key, admission, memory, 0, bytes))
     }
 
-    /// Registers memory of a region again: all of it or a part, `bytes` bytes from
-    /// `start` of that region on, with a key and terms of its own. With the key, the
-    /// extent and the terms of a region of this memory it is that region, which has
-    /// then to be deregistered once more.
+    /// Registers memory of a region again: `bytes` bytes from `start` of that region on, with a
+    /// key and terms of their own. If key, extent and terms are those of a region of this memory,
+    /// that region is returned and has to be deregistered once more.
     ///
     /// # Errors
     /// [`RegisterRefused`]; nothing was registered.
@@ -72,7 +71,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(all.open(key, admission, of.memory, start, bytes))
     }
 
-    /// What others name a region by; `None` if it is not open.
+    /// The name of a region to other ranks; `None` if it is not open.
     #[must_use]
     pub fn remote_key(&self, region: RegionId) -> Option<RemoteKey> {
         self.regions.opened(region).map(|region| region.key)
@@ -102,11 +101,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         })
     }
 
-    /// Has a counter count accesses to a region that end well from now on: those that read,
-    /// write, or both, as `what` says. An atomic operation that fetches does both, and counts
-    /// once. False: there is no such region.
+    /// Has a counter count accesses to a region that succeed from now on: those that read, write,
+    /// or both, as `what` says. An atomic operation that fetches does both, and counts once.
+    /// False: no such region.
     ///
-    /// The caller must see to it that others access it by messages only.
+    /// The caller must see to it that others access the region by messages only.
     pub fn count_accesses(&mut self, region: RegionId, what: Rights, counter: CounterId) -> bool {
         if self.regions.opened(region).is_none() {
             return false;
@@ -119,7 +118,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         true
     }
 
-    /// An access to a region has ended well.
+    /// Counts a successful access to a region.
     pub(crate) fn accessed(&mut self, region: u64, did: Rights) {
         let counted = self.regions.counted.get(&region);
         for (CounterId(at), what) in counted.into_iter().flatten() {
@@ -137,15 +136,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.regions.memory(region.0)
     }
 
-    /// Takes one registration of a region back. With the last one it is closed: its key is
-    /// free at once, and accesses that begin to arrive end with
-    /// [`OpError::BadKey`]. The memory comes back with its last region;
-    /// `None`: others still lie in it, or the region was registered
-    /// more than once.
+    /// Undoes one registration of a region. The last one closes it: its key is free at once, and
+    /// accesses that begin to arrive end with [`crate::OpError::BadKey`]. The memory is returned
+    /// with its last region; `None`: other regions still lie in it, or this one is still
+    /// registered.
     ///
     /// # Errors
-    /// - [`DeregisterRefused::InUse`]: the region is closed, but is
-    ///   still read or written: call again after progress.
+    /// - [`DeregisterRefused::InUse`]: the region is closed, but is still read or written: call
+    ///   again after progress.
     /// - [`DeregisterRefused::NoSuchRegion`].
     pub fn deregister(&mut self, region: RegionId) -> Result<Option<K>, DeregisterRefused> {
         self.shut(region);
@@ -170,8 +168,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(None)
     }
 
-    /// The first half of [`Exchange::deregister`]: if this is the last
-    /// registration no access is admitted any more.
+    /// First half of [`Exchange::deregister`]: if this is the last registration, no access is
+    /// admitted any more.
     pub fn shut(&mut self, RegionId(number): RegionId) {
         let all = &mut self.regions;
         if let Some(region) = all.regions.get_mut(number)
@@ -183,9 +181,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// One-sided access to this rank is forbidden from now on: nothing can be
-    /// registered, and accesses that begin to arrive end with
-    /// [`OpError::Forbidden`].
+    /// Forbids one-sided access to this rank: nothing can be registered, and accesses that begin
+    /// to arrive end with [`crate::OpError::Forbidden`].
     pub const fn forbid(&mut self) {
         self.regions.forbidden = true;
     }

@@ -9,7 +9,7 @@ use crate::values::{
     Probed, Range, SECOND, SHARES, SYNC, Sink, Source, Task,
 };
 
-/// How a message is to be sent beside where and with what tag.
+/// Options of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SendOptions {
     /// A word for the receiver's completion. Default none.
@@ -17,21 +17,21 @@ pub struct SendOptions {
     /// The send ends when a receive has met the message, not before. Default
     /// off.
     pub sync: bool,
-    /// How its end is told.
+    /// How its end is reported.
     pub notify: Notify,
 }
 
-/// Why nothing was begun.
+/// Why an operation was not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SendRefused {
-    /// There is no such rank.
+    /// No such rank.
     BadRank,
     /// The rank is dead.
     PeerDead,
     /// Longer than any message can be, 2^38 bytes.
     TooLong,
-    /// There is no such atomic operation on such elements, or not on so many, or the values
-    /// have other lengths.
+    /// No such atomic operation on these elements or this number of them, or the values have other
+    /// lengths.
     BadAtomic,
 }
 
@@ -39,8 +39,8 @@ pub enum SendRefused {
 pub const BYTES_MAX: u64 = 1 << 38;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Begins to send a message. It ends when the memory is the program's
-    /// again: when its bytes have been copied or received.
+    /// Begins to send a message. The send ends when the memory is the program's again: its bytes
+    /// have been copied or received.
     ///
     /// # Errors
     /// [`SendRefused`], with the memory; nothing was begun.
@@ -78,7 +78,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(id)
     }
 
-    /// Whether something of this length may be begun towards a rank.
+    /// Checks whether an operation of `total` bytes towards a rank may be begun.
     pub(crate) fn may_begin(&mut self, to: u32, total: u64) -> Result<(), SendRefused> {
         match self.peers.get(to) {
             None => Err(SendRefused::BadRank),
@@ -88,9 +88,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Takes credit for a message that is pushed whole and copied at once, if
-    /// it may be: then the caller sends it, by the kind [`Kind::Eager`] with
-    /// the tag, or gives the credit back by [`Exchange::unpush`].
+    /// Takes credit for a message that is pushed whole and copied at once; false: not possible.
+    /// The caller then sends the message, by the kind [`Kind::Eager`] with the tag, or returns the
+    /// credit by [`Exchange::unpush`].
     #[inline]
     pub fn may_push_whole(&mut self, to: u32, bytes: u64) -> bool {
         if to == self.config.rank || self.has_backlog() || bytes > self.terms(to).push.whole {
@@ -106,15 +106,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// See [`Exchange::may_push_whole`].
+    /// Returns credit that [`Exchange::may_push_whole`] took.
     pub fn unpush(&mut self, to: u32, bytes: u64) {
         if let Some(peer) = self.peers.get(to) {
             peer.pushed -= bytes + OVERHEAD;
         }
     }
 
-    /// The first message of a send: all of it, or an offer, before which it may be to
-    /// be located.
+    /// First message of a send: all of it, or an offer; or the task to locate its memory before
+    /// that.
     pub(crate) fn first_message(&mut self, to: u32, id: OpId) -> Option<Task<'_, S, K>> {
         let push = self.terms(to).push;
         let credit = self.peers.get(to)?.may_push();
@@ -130,7 +130,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             let message = Outgoing::new(Kind::Eager, args, payload, id);
             return Some(Task::Send(to, message));
         }
-        // Where the receiver can copy for itself nothing need be pushed.
+        // A receiver that can copy for itself needs no push.
         let Located { address, shares } = match send.located {
             Some(located) => located,
             None if total > push.whole || total > credit => {
@@ -139,7 +139,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             None => Located::default(),
         };
         let most = if address == 0 { total.min(credit) } else { 0 };
-        // Who waits for the receive anyway lets the receiver say when.
+        // A synchronous send waits for its receive anyway: beyond both pushes the receiver pulls.
         let short = match (send.sync, push.first.saturating_add(push.second)) {
             (true, pushed @ 1..) => push.whole.min(pushed),
             _ => push.whole,
@@ -147,8 +147,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         (send.first, send.second) = if total <= short && most == total {
             (total, 0)
         } else {
-            // Also of one that would be pushed whole, but for the credit: its request
-            // leaves when the first push is there.
+            // A message that lacks only credit is split too: its request leaves when the first
+            // push is there.
             let first = push.first.min(most);
             let second = if total <= short { most } else { push.second };
             (first, second.min(most - first).min(SECOND))
@@ -165,7 +165,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         ))
     }
 
-    /// The first message of a send has left, or cannot; gives what follows it.
+    /// Handles the outcome of a send's first message; returns the task that follows it.
     pub(crate) fn has_started(&mut self, id: OpId, did: Did) -> Option<Waiting> {
         let send = self.ops.send(id)?;
         match did {
@@ -198,12 +198,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         send.gone = send.first + second;
         peer.pushed += send.gone;
         self.ops.set_awaits(id, to);
-        // Before the next offer: where the receiver takes no more of those, this may
-        // be what it lacks to end one.
+        // Before the next offer: if the receiver takes no more offers, it may need this to end
+        // one.
         (second > 0).then_some(Waiting::Second(id))
     }
 
-    /// Ends a send whose memory nobody needs any more.
+    /// Ends a send whose memory is not needed any more.
     pub(crate) fn end_send(&mut self, id: OpId) {
         if let Some(send) = self.ops.send(id)
             && send.lent == 0
@@ -216,9 +216,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// The receiver needs no more of an offered message. One that it did not want ends when
-    /// the receiver does, with the reason for that. Where this rank closes, the bytes may have
-    /// been taken before a receive came, which a synchronous send does not count as its end.
+    /// Notes that the receiver needs no more of an offered message. An unwanted message ends when
+    /// the receiver does, with the reason for that. If this rank closes, the bytes may have been
+    /// taken before a receive came, which does not end a synchronous send well.
     pub(crate) fn answered(&mut self, from: u32, id: OpId, wanted: bool) {
         if let Some(send) = self.ops.send(id)
             && send.to == from
@@ -237,15 +237,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// What was asked for of a message has left: from where on, and how much.
+    /// Notes that requested bytes of a message have left; returns their offset and number.
     pub(crate) fn answer_due(&mut self, id: OpId) -> Option<(u64, u64)> {
         let send = self.ops.send(id)?;
         let due = core::mem::take(&mut send.due);
         Some((send.gone - due, due))
     }
 
-    /// A message to ourselves: kept as others' are where it is short and there
-    /// is room, else left where it is.
+    /// Sends a message to this rank: kept as others' are if it is short and there is room, else
+    /// left where it is.
     fn send_self(&mut self, id: OpId) {
         let Some(op) = self.ops.get(id) else { return };
         let Body::Send(send) = &op.body else { return };

@@ -1,5 +1,5 @@
-//! The target's side of one-sided memory: accesses are checked, executed,
-//! answered. Of the initiator nothing is believed.
+//! The target's side of one-sided memory: accesses are checked, executed, answered. Nothing that
+//! the initiator says is trusted.
 
 use alloc::vec::Vec;
 
@@ -15,8 +15,8 @@ use crate::values::{
     copy_source,
 };
 
-/// In the number under which a region's memory is lent; operations have none
-/// that large in the half that this is in.
+/// Bit that marks the number under which a region's memory is lent. Operations never have it:
+/// their index, in the lower half of the number, stays below.
 const LENT_REGION: u64 = 1 << 31;
 
 fn place_of(words: &Words<'_>) -> Place {
@@ -29,8 +29,8 @@ fn place_of(words: &Words<'_>) -> Place {
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Whether another access of a rank is taken up now: not while too many are
-    /// unanswered, nor, behind a fence, while puts are arriving or are to be told.
+    /// Whether another access of a rank is admitted now: not while too many are unanswered, nor,
+    /// behind a fence, while puts are arriving or their signals wait.
     fn admits(&mut self, from: u32, fence: bool) -> bool {
         let Some(peer) = self.peers.get(from) else {
             return false;
@@ -42,13 +42,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         admits
     }
 
-    /// What was held up may be taken up.
+    /// Has accesses that were not admitted offered again.
     pub(crate) const fn hold_no_more(&mut self) {
         self.freed |= self.held_up;
         self.held_up = false;
     }
 
-    /// Where a rank's access to `bytes` bytes at a place goes that asks for these rights.
+    /// Checks a rank's access to `bytes` bytes at a place, with these rights; returns where it
+    /// goes.
     fn spot_for(
         &self,
         from: u32,
@@ -105,7 +106,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.put_part(m.from, Dest::Put(put))
     }
 
-    /// Of a put that was refused no byte is kept.
+    /// Refuses a put; its bytes are dropped.
     fn refuse_put(&mut self, m: &Incoming<'_>, op: u64, why: OpError) -> Took {
         self.result(m.from, op, Err(why));
         if m.is_whole() {
@@ -122,7 +123,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.rest(from, dest)
     }
 
-    /// All bytes of a put, or of a refused one, are here.
+    /// Ends a put whose bytes have all arrived; `None`: a refused one.
     pub(crate) fn put_part_ends(&mut self, from: u32, put: Option<(&Arriving, bool)>) {
         if let Some(peer) = self.peers.get(from) {
             peer.putting = peer.putting.saturating_sub(1);
@@ -134,7 +135,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.hold_no_more();
     }
 
-    /// `lacks`: of some bytes the places are missing.
+    /// `lacks`: some bytes had no memory to be written to.
     fn put_ends(&mut self, put: &Arriving, lacks: bool) {
         if lacks {
             return self.result(put.from, put.op, Err(OpError::OutOfBounds));
@@ -147,7 +148,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Our program is to be told of a rank's put, and then the rank that it was.
+    /// Queues a put's signal for our program; the rank is answered after that.
     fn tell(&mut self, from: u32, signal: Signal, bytes: u64, op: u64) {
         if let Some(peer) = self.peers.get(from) {
             peer.telling += 1;
@@ -167,7 +168,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.hold_no_more();
     }
 
-    /// Forgets payloads of which `of` says so: the rest of their bytes will not come.
+    /// Drops partly arrived payloads that `of` selects: the rest of their bytes will not come.
     pub(crate) fn drop_parts(&mut self, of: impl Fn(&Part) -> bool) {
         for part in self.parts.take_where(of) {
             if let Dest::Put(put) = part.dest {
@@ -200,7 +201,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Took::Whole
     }
 
-    /// What an answer consists of.
+    /// Bytes of an answer: read when it leaves, or now if some may be missing.
     fn bytes_of(&mut self, spot: Spot, bytes: u64) -> Result<Told, OpError> {
         let memory = self.regions.memory(spot.region);
         if memory.is_none_or(|it| !it.may_lack()) {
@@ -218,7 +219,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(Told::Bytes(all))
     }
 
-    /// An answer with bytes.
+    /// Queues an answer with bytes.
     fn serve(&mut self, to: u32, kind: Kind, [op, at]: [u64; 2], bytes: Told, reads: Option<u64>) {
         if let Some(peer) = self.peers.get(to) {
             peer.serving += 1;
@@ -238,7 +239,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.peers.push(to, Waiting::Served(number));
     }
 
-    /// It, and what its memory is lent by.
+    /// Message of an answer with bytes, and the number that its memory is lent by.
     pub(crate) fn served_message(&mut self, number: u64) -> Option<Outgoing<'_, S, K>> {
         let served = self.served.get(number)?;
         let payload = match &served.bytes {
@@ -256,7 +257,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub(crate) fn has_served(&mut self, number: u64, did: Did) {
         match self.served.get_mut(number) {
             Some(served) if did == Did::Lent => served.lent = true,
-            // Of a death the exchange is told.
+            // A death is reported to the exchange separately.
             Some(_) if did == Did::Done => self.end_served(number),
             _ => {}
         }
@@ -281,8 +282,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.hold_no_more();
     }
 
-    /// The memory lent under this number is read no more; false: it is not a
-    /// region's.
+    /// Notes that memory lent under this number is not read any more; false: not a region's.
     pub(crate) fn region_released(&mut self, OpId(lender): OpId) -> bool {
         let number = lender & !LENT_REGION;
         if lender & LENT_REGION != 0 && self.served.get(number).is_some_and(|s| s.lent) {
@@ -291,8 +291,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         lender & LENT_REGION != 0
     }
 
-    /// Forgets answers that have not left, to one rank or to all. What is still
-    /// read for the dead is counted for nobody.
+    /// Drops answers that have not left, to one rank or to all. Answers still read for a dead rank
+    /// are charged to no rank.
     pub(crate) fn drop_served(&mut self, rank: Option<u32>) {
         let theirs: Vec<u64> = (self.served.iter())
             .filter(|(_, served)| rank.is_none_or(|rank| served.from == rank))
@@ -331,7 +331,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Took::Whole
     }
 
-    /// Executes an atomic operation; gives what was there.
+    /// Executes an atomic operation; returns the old values.
     fn change(
         &mut self,
         from: u32,

@@ -1,17 +1,17 @@
-//! Long messages between processes that can reach into each other's memory: while
-//! both sides wait each copies one half, at once.
+//! Long messages between processes that can reach into each other's memory: if both sides wait,
+//! each copies one half at the same time.
 
 use super::Exchange;
 use crate::state::Waiting;
 use crate::values::{Did, Kind, OpError, OpId, Sink, Source, Took};
 
-/// Shortest rest of a message that both sides copy, bytes: half of a shorter one
-/// takes no longer to copy than the words about it take to and fro.
+/// Shortest rest of a message that both sides copy, bytes: half of a shorter one takes no longer
+/// to copy than the round trip that arranges it.
 pub const SHARE_MIN: u64 = 128 << 10;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// The sender may write the first half of what is missing, and we copy the
-    /// other; or it cannot be.
+    /// Handles the outcome of publishing: the sender writes the first half of the missing bytes
+    /// and we copy the other, or all are pulled.
     pub(crate) fn has_published(&mut self, id: OpId, key: u64, did: Did) {
         let Some(meeting) = self.ops.meeting(id) else {
             return;
@@ -29,7 +29,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.peers.push(from, Waiting::Fetch(id));
     }
 
-    /// The sender says that it has written a part to memory of ours.
+    /// Handles the sender's report that it has written a part to our memory.
     pub(crate) fn was_written(&mut self, from: u32, id: OpId, at: u64, bytes: u64) -> Took {
         let end = at.checked_add(bytes);
         let published = (self.ops.meeting(id))
@@ -41,14 +41,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Took::Whole
     }
 
-    /// Ends a receive, once nobody writes to its memory any more.
+    /// Ends a receive, once its memory is not written any more.
     pub(crate) fn end_receive(&mut self, id: OpId, result: Result<(), OpError>) {
         let published = self.ops.meeting(id).filter(|it| it.published != 0);
         let Some(meeting) = published else {
             return self.end_met(id, result);
         };
         meeting.ending = Some(result);
-        // Nothing more of it is taken.
+        // No more bytes of the message are taken.
         meeting.asked = meeting.came;
         let from = meeting.from;
         self.peers.push(from, Waiting::Withdraw(id));
@@ -61,7 +61,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Tries again to end receives.
+    /// Tries again to withdraw the memory of receives that end.
     pub(crate) fn end_hidden(&mut self) {
         for id in self.hiding.drain(..) {
             if let Some(meeting) = self.ops.meeting(id) {

@@ -1,13 +1,12 @@
-//! What the caller is to do for the exchange, one thing after another.
+//! Tasks for the caller, one after another.
 
 use super::Exchange;
 use crate::state::Waiting;
 use crate::values::{Args, Did, Kind, OpId, Outgoing, Payload, Range, Sink, Source, Task, Where};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// What is to be done next. It stays that until [`Exchange::did`] says what came
-    /// of it. To be asked after every call that may begin or go on with something,
-    /// until there is nothing.
+    /// Returns the next task, the same one until [`Exchange::did`] reports its outcome. To be
+    /// called after every call that may begin or continue an operation, until it returns `None`.
     #[inline]
     pub fn poll_task(&mut self) -> Option<Task<'_, S, K>> {
         if self.peers.out.is_idle() {
@@ -17,7 +16,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.task(rank, what)
     }
 
-    /// The next thing to do, of an operation that goes on.
+    /// Next task of an operation that goes on.
     #[inline]
     fn next_task(&mut self) -> Option<(u32, Waiting)> {
         loop {
@@ -100,7 +99,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Some(Task::Send(to, Outgoing::new(kind, args, payload, op)))
     }
 
-    /// Says what came of the task that [`Exchange::poll_task`] gave last.
+    /// Reports the outcome of the task that [`Exchange::poll_task`] returned last.
     #[inline]
     pub fn did(&mut self, did: Did) {
         let Some((rank, what)) = self.peers.out.take() else {
@@ -108,7 +107,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         if did == Did::NoRoom {
             match what {
-                // Others need not wait for whoever writes there.
+                // Other tasks need not wait for the sender that still writes there.
                 Waiting::Withdraw(id) => self.hiding.push(id),
                 _ => self.peers.put_off(rank, what),
             }

@@ -97,11 +97,11 @@ pub(crate) struct Meeting {
     pub begun: bool,
     /// Offset up to which bytes were pushed or requested.
     pub asked: u64,
-    /// Offset up to which they have begun to arrive.
+    /// Offset up to which bytes have begun to arrive.
     pub came: u64,
-    /// Offset up to which they have arrived.
+    /// Offset up to which bytes have arrived.
     pub answered: u64,
-    /// Offset up to which bytes are pulled; those behind it were copied by us.
+    /// Offset up to which bytes are pulled; the bytes behind it were copied by us.
     pub end: u64,
 }
 

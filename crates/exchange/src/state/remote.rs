@@ -67,9 +67,9 @@ pub(crate) struct Remote<S, K> {
     pub chunk: u64,
     /// Get: offset up to which bytes were requested.
     pub asked: u64,
-    /// Get: offset up to which they have begun to arrive.
+    /// Get: offset up to which answers have begun to arrive.
     pub came: u64,
-    /// Get: offset up to which they have arrived.
+    /// Get: number of bytes that have arrived.
     pub answered: u64,
     /// Get: number of requests whose answers have not begun.
     pub asks: u32,
@@ -84,13 +84,13 @@ pub(crate) struct Remote<S, K> {
 pub(crate) struct TargetState {
     /// Number of operations that have not ended.
     pub open: u64,
-    /// Number of gets among them that were launched.
+    /// Number of launched gets that have not ended.
     pub gets: u64,
     /// Number of puts begun that end locally.
     pub silent: u64,
-    /// Number of those whose outcome is known, by a flush.
+    /// Number of locally ending puts whose outcome a flush has shown.
     pub flushed: u64,
-    /// Error of the first of those that failed, until a flush reports it.
+    /// Error of the first locally ending put that failed, until a flush reports it.
     pub fault: Option<OpError>,
     /// Number of fences so far.
     pub epoch: u64,

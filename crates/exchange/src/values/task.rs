@@ -148,7 +148,7 @@ pub enum Did {
     NoRoom,
     /// The rank is dead, or going to be declared so.
     Dead,
-    /// It is not possible here, or not known to be: the exchange finds another way.
+    /// Not possible here, or not known to be: the exchange finds another way.
     NotPossible,
     /// The access was refused, as the target itself would have: this ends the
     /// operation. Nothing was touched there.
