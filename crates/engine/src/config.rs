@@ -1,4 +1,4 @@
-//! What an endpoint is opened with, and why it cannot be.
+//! Settings of an endpoint, and why it cannot be opened.
 
 mod error;
 mod threads;
@@ -21,7 +21,8 @@ use portolan_wire::{Address, EndpointId, Life};
 pub use self::error::OpenError;
 pub use self::threads::Threads;
 
-/// By shared memory pushing costs no packets, only a copy on either core, at once.
+/// Thresholds for shared memory, where pushing costs no packets, only a copy on either core, both
+/// at once.
 const PUSH_SHM: Push = Push {
     whole: 128 << 10,
     ..Push::DEFAULT
@@ -32,106 +33,100 @@ const PUSH_SHM: Push = Push {
 pub struct Config {
     /// This process's rank. Default 0.
     pub rank: u32,
-    /// Unique among those that share the secret. Default 0.
+    /// Endpoint id, unique among those that share the secret. Default 0.
     pub id: EndpointId,
     /// Fresh random bits for this incarnation. Default 0, which only a test
     /// may use.
     pub life: Life,
-    /// What all members of the job share. Default none, which stands for zeros,
-    /// likewise.
+    /// Secret that all members of the job share. Default none, which stands for zeros; for tests
+    /// only.
     pub secret: Option<Arc<Hidden<32>>>,
-    /// How keys are agreed on with peers that have a public key; `secret` must
-    /// then be nobody else's. Default none.
+    /// How keys are agreed on with peers that have a public key; no other endpoint may then know
+    /// `secret`. Default none.
     pub agreement: Option<Agreement>,
     /// Cipher suite of the network lanes. Default AES-128-GCM.
     pub suite: SuiteId,
-    /// What nobody else may guess, fresh from the kernel for this life. Default zeros,
-    /// likewise.
+    /// Random bits that no other process may guess, fresh from the kernel for this life. Default
+    /// zeros, for tests only.
     pub secrets: Secrets,
-    /// Names the host: equal for endpoints of one kernel and network
-    /// namespace. Default 0, none.
+    /// Host identifier: equal for endpoints of one kernel and network namespace. Default 0, none.
     pub host: u64,
     /// Which threads may call. Default [`Threads::Single`].
     pub threads: Threads,
     /// Whether a helper thread keeps the network going while the program makes
     /// no calls. Default on.
     pub helper: bool,
-    /// The helper takes over when the program has made no call for this long,
-    /// ns. Default 50,000: shorter, it would disturb computing loops that do
-    /// call; longer, peers would take us for slow.
+    /// Time without a call of the program after which the helper takes over, ns. Default 50,000: a
+    /// shorter one would disturb computing loops that do call; with a longer one, peers would take
+    /// us for slow.
     pub takeover_ns: u64,
-    /// Passes that a wait makes before it yields the core and then sleeps.
-    /// Default 2,000, about what a wake-up costs (50 us); 0 where more
-    /// processes run than there are cores.
+    /// Passes that a wait makes before it yields the core and then sleeps. Default 2,000, about
+    /// what a wake-up costs (50 us); 0 where processes outnumber cores.
     pub spin_passes: u32,
-    /// How long it then lets other processes run between its passes, for each rank on its core,
-    /// ns. Default 50,000, about what a sleep costs: where processes share a core, the other one
-    /// answers meanwhile. With 0 for both a wait that finds nothing sleeps at once.
+    /// Time for which a wait then yields the core between its passes, for each rank on its core,
+    /// ns. Default 50,000, about what a sleep costs: on a shared core the other process answers
+    /// meanwhile. With 0 here and for `spin_passes`, a wait that finds nothing sleeps at once.
     pub yield_ns: u64,
-    /// Other ranks of the job on each core of this host. Default 0, also where that is unknown.
+    /// Other ranks of the job on each core of this host. Default 0, also if unknown.
     pub ranks_beside: u32,
     /// Memory for messages to ports that are not bound yet, bytes. Default 4 MiB.
     pub unexpected_bytes: usize,
-    /// What one sender may take of it, bytes. Default 1 MiB.
+    /// Part of `unexpected_bytes` that one sender may take, bytes. Default 1 MiB.
     pub unexpected_share: usize,
-    /// Memory for messages that wait for their handler or are put together for
-    /// a port without a buffer, bytes. Default 64 MiB.
+    /// Memory for messages that wait for their handler or are reassembled for a port without a
+    /// buffer, bytes. Default 64 MiB.
     pub queue_bytes: usize,
-    /// What one sender may take of it, bytes. Default 32 MiB: longer messages
-    /// need a port with a buffer.
+    /// Part of `queue_bytes` that one sender may take, bytes. Default 32 MiB: longer messages need
+    /// a port with a buffer.
     pub queue_share: usize,
-    /// Memory for copies of long messages on their way out, bytes. Default 32 MiB.
+    /// Memory for copies of long outgoing messages, bytes. Default 32 MiB.
     pub copy_bytes: usize,
-    /// Memory for answers of handlers that found no credit, bytes. Default 1 MiB.
-    /// Beyond half of it no requests are taken; those that are here go on only while
-    /// another's answer waits for their memory.
+    /// Memory for replies of handlers that found no credit, bytes. Default 1 MiB. Beyond half of it
+    /// no requests are accepted; those held here are handled only while an arriving reply waits for
+    /// their memory.
     pub reply_bytes: usize,
-    /// On one host, messages from this length on may be copied once by their
-    /// receiver, out of the sender's memory, bytes: whether they are is tried out
-    /// as they go. Default 64 KiB.
+    /// On one host, least length of messages that their receiver may copy once, out of the sender's
+    /// memory, bytes. Whether it does is found by trial as messages flow. Default 64 KiB.
     pub copy_min: usize,
-    /// Matched messages: memory for those that no receive has met, and how they
-    /// are pulled. Rank, size and secret are set when the endpoint opens.
+    /// Matched messages: memory for unexpected ones, and how they are pulled. Rank, size and secret
+    /// are set when the endpoint opens.
     pub exchange: portolan_exchange::Config,
-    /// How matched messages are pushed by shared memory and to ourselves.
-    /// Default: those of up to 128 KiB whole; of longer ones, unless the receiver
-    /// copies them out of the sender's memory, 1 KiB and 15 KiB.
+    /// Push thresholds of matched messages by shared memory and to ourselves. Default: those of up
+    /// to 128 KiB whole; of longer ones, unless the receiver copies them out of the sender's
+    /// memory, 1 KiB and 15 KiB.
     pub push_shm: Push,
-    /// How they are pushed by the network. Default: those of up to 64 KiB
-    /// whole, of longer ones 1 KiB and 15 KiB.
+    /// Push thresholds by the network. Default: those of up to 64 KiB whole, of longer ones 1 KiB
+    /// and 15 KiB.
     pub push_net: Push,
-    /// Others may put to this rank's memory and get from it, where it is
-    /// registered. Default true.
+    /// Whether others may put to and get from this rank's registered memory. Default true.
     pub one_sided: bool,
-    /// Registrations of [`crate::Space::register_cached`] that stay when the program
-    /// has ended them. Default 128.
+    /// Number of registrations of [`crate::Space::register_cached`] that stay after the program has
+    /// ended them. Default 128.
     pub regions_cached: usize,
-    /// Closing waits that long for what is under way, ns. Default 3 s.
+    /// Longest wait of a close for what is in flight, ns. Default 3 s.
     pub close_ns: u64,
     /// Whether there is a network socket at all. Default on.
     pub network: bool,
-    /// The file that a timeline is written to; none: no timeline. Default
-    /// none.
+    /// File that a timeline is written to. Default none: no timeline.
     pub trace: Option<PathBuf>,
-    /// The socket.
+    /// Settings of the sockets.
     pub udp: UdpConfig,
-    /// Where others reach this host, if its socket is bound to no address of
-    /// its own. Default none: endpoints of this host only, by the loopback.
+    /// Address at which others reach this host, if its socket is bound to none in particular.
+    /// Default none: endpoints of this host only, by the loopback.
     pub reached_at: Option<IpAddr>,
-    /// Bits of the socket's own address that name its network; counts where there are
-    /// `further` ones. Default none.
+    /// Prefix length of the network of the socket's own address, bits; used if there are `further`
+    /// ones. Default 0.
     pub prefix: u8,
-    /// Own addresses on networks beside that of the first socket or host port,
-    /// with the lengths of the networks' prefixes, bits: each gets a socket,
-    /// and messages go by all of them to peers that are there too. 3 at most.
-    /// Default none.
+    /// Own addresses on networks beside that of the first socket or host port, with the lengths of
+    /// the networks' prefixes, bits: each gets a socket, and messages to peers that are there too
+    /// use all of them. At most 3. Default none.
     pub further: Vec<(IpAddr, u8)>,
-    /// Peers are in the lives that they are given in, until
-    /// [`Notice::Back`] says otherwise; another that speaks up is not listened
-    /// to. Default off: it replaces the one before.
+    /// Whether peers count only in the lives they were given in, until [`Notice::Back`] names
+    /// another; packets of other lives are ignored. Default off: a new life replaces the one
+    /// before.
     pub fixed_lives: bool,
-    /// The protocol. `peers`, `packet_max` and `receive_packets` are set when
-    /// the endpoint opens, from the job and the socket.
+    /// Settings of the protocol. `peers`, `packet_max` and `receive_packets` are set when the
+    /// endpoint opens, from the job and the socket.
     pub proto: portolan_proto::Config,
 }
 
@@ -177,13 +172,13 @@ impl Default for Config {
     }
 }
 
-/// Keys of a job that no secret joins.
+/// Keys of a job without a job secret.
 #[derive(Clone, Debug)]
 pub struct Agreement {
-    /// Random, fresh for this life. Id and life follow from its public key
+    /// Private key: random, fresh for this life. Id and life follow from its public key
     /// ([`portolan_seal::identity`]).
     pub private: Arc<Hidden<32>>,
-    /// What all members of the job have besides.
+    /// Pre-shared key of all members, if any.
     pub mix: Option<Arc<Hidden<32>>>,
 }
 
@@ -196,34 +191,32 @@ pub struct PeerConfig {
     pub public_key: Option<[u8; PUBLIC_KEY_BYTES]>,
     /// Its index on this host, if memory is shared with it.
     pub local_index: Option<u16>,
-    /// Its process on this host, as the launcher or the kernel names it, to see it end and to
-    /// copy its memory; 0 for unknown.
+    /// Its process id on this host, as the launcher or the kernel reports it, to notice its end and
+    /// to copy its memory; 0: unknown.
     pub pid: u32,
-    /// How to share the network on the way to it.
+    /// Congestion control on the way to it.
     pub mode: Mode,
-    /// It must not be reached: another partition's.
+    /// Whether it belongs to another partition, and must not be reached.
     pub barred: bool,
-    /// How often it was started again, and which return in the job its last
-    /// was, from 1; zeros for the first life.
+    /// Number of its restarts; 0 in its first life.
     pub restarts: u32,
-    /// See there.
+    /// Number of its last return among all returns in the job, from 1; 0 in its first life.
     pub since: u32,
-    /// Why it is reached the way it is, for people to read.
+    /// Why it has this lane, for people to read.
     pub reason: std::borrow::Cow<'static, str>,
 }
 
-/// What whoever started the process knows of others.
+/// News of other ranks, from the launcher or agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A rank's process has ended without closing its endpoint: how.
     Died(u32, Death),
-    /// A rank of this host has given this one up: the memory that they share
-    /// makes no sense.
+    /// A rank of this host has declared this one dead: their shared memory makes no sense.
     GivenUp(u32),
     /// A rank's process is stopped, so its silence means nothing now.
     Stopped(u32),
-    /// Whoever tells has heard nothing of the host of these for a while: of
-    /// which has this endpoint heard ([`Watch::has_heard`])?
+    /// The launcher has heard nothing of the host of these for a while: which of them has this
+    /// endpoint heard last ([`Watch::has_heard`])?
     Doubted(Vec<u32>),
     /// A rank has closed its endpoint in good order: all that it sent has
     /// arrived.
@@ -234,29 +227,29 @@ pub enum Notice {
     Ending(String),
 }
 
-/// Brings such notices. The engine asks now and then, and whenever the
-/// descriptor is readable.
+/// Source of [`Notice`]s. The engine polls it now and then, and whenever its descriptor is
+/// readable.
 pub trait Watch: Send {
-    /// Readable when there is a notice; `None` when none will come any more.
+    /// Descriptor that is readable when there is a notice; `None` when none will come any more.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The word that says whether this process lives; taken once, and held
-    /// by the helper thread.
+    /// Futex word by which others see that this process lives; taken once, and held by the helper
+    /// thread.
     fn pulse(&mut self) -> Option<Pulse> {
         None
     }
 
-    /// The next notice. Does not wait.
+    /// Returns the next notice. Does not wait.
     fn poll(&mut self) -> Option<Notice>;
 
-    /// The last packet of a rank came so long ago. Does not wait.
+    /// Answers [`Notice::Doubted`]: the last packet of `_rank` came `_ago` ago. Does not wait.
     fn has_heard(&mut self, _rank: u32, _ago: Duration) {}
 
-    /// The endpoint has given a rank up that nobody had said was dead, in the
-    /// life after so many restarts. `starved`: this process got too little of its cores to hear
+    /// Reports that the endpoint has declared `rank` dead without a notice of its death, in the
+    /// life after `restarts` restarts. `starved`: this process got too little of its cores to hear
     /// it. Does not wait.
     fn give_up(&mut self, rank: u32, restarts: u32, why: Death, starved: bool);
 
-    /// The endpoint was closed in good order.
+    /// Reports that the endpoint was closed in good order.
     fn leave(&mut self);
 }

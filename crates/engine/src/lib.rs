@@ -1,47 +1,45 @@
-//! The endpoint of a process: the engine's core with its links, run by the program's calls
-//! and a helper thread; opening, waiting, sleeping, hearing of other processes' ends.
+//! The endpoint of a process: the engine's core with its links, run by the program's calls and a
+//! helper thread. Also opening, waiting, sleeping, and news of other processes' ends.
 //!
 //! Nothing here knows which interface sits on top, or who started the process.
 //!
 //! # Who calls what, and when
 //!
 //! - **Opening.** [`Opening::new`], or [`Opening::with_host_port`], opens the sockets.
-//!   [`Opening::address`] is told to the other ranks, however they find each other.
-//!   [`Opening::finish`] takes their addresses, the shared memory of the host, and a
-//!   [`Watch`] that brings news of others; it gives the program's own [`Space`]. Further
-//!   spaces of the same endpoint come from [`Space::space`] or an [`Opener`].
+//!   [`Opening::address`] goes to the other ranks, however they find each other.
+//!   [`Opening::finish`] takes their addresses, the shared memory of the host, and a [`Watch`] that
+//!   brings news of others; it returns the program's own [`Space`]. Further spaces of the same
+//!   endpoint come from [`Space::space`] or an [`Opener`].
 //! - **Calls that never wait.** [`Space::bind`], [`Space::try_send`], [`Space::post_message`],
-//!   [`Space::post_receive`] and their like begin something and return. They run no
-//!   handler. A number names what goes on.
-//! - **Calls that make progress.** [`Space::progress`] makes one pass: it takes what has
-//!   arrived, runs handlers, sends what is due. What waits ([`Space::send`],
-//!   [`Space::wait`], [`Space::wait_until`], [`Space::barrier`], [`Space::receive_tagged`],
-//!   ...) makes passes until it has what it waits for: it spins, then yields the core, then
-//!   sleeps in the kernel.
+//!   [`Space::post_receive`] and their like start an operation and return. They run no handler. A
+//!   number identifies an operation in flight.
+//! - **Calls that make progress.** [`Space::progress`] makes one pass: it receives what has
+//!   arrived, runs handlers, sends what is due. Calls that wait ([`Space::send`], [`Space::wait`],
+//!   [`Space::wait_until`], [`Space::barrier`], [`Space::receive_tagged`], ...) make passes until
+//!   their condition holds: they spin, then yield the core, then sleep in the kernel.
 //! - **Waiting elsewhere.** A program with an event loop of its own calls [`Space::arm`]
 //!   before it sleeps on [`Space::fd`], and [`Space::progress`] after it. A task
 //!   awaits [`Space::arrival`].
 //! - **Closing.** [`Space::close`], or a drop, ends a space, and with the last one the
 //!   endpoint.
 //!
-//! A call enters the endpoint first, which one thread has at a time; [`Threads`] says what a
-//! second one meets. While the program makes no calls the helper thread makes the
-//! passes: it moves data, and runs the handlers of ports that any thread may run. The
-//! engine asks its [`Watch`] now and then, and whenever the descriptor of that is readable.
+//! A call first enters the endpoint, which one thread holds at a time; [`Threads`] says what a
+//! second one gets. While the program makes no calls, the helper thread makes the passes: it moves
+//! data, and runs the handlers of ports that any thread may run. The engine polls its [`Watch`] now
+//! and then, and whenever the watch's descriptor is readable.
 //!
 //! # Where things are
 //!
-//! Each folder uses those above it alone, never one below; within a folder files may use
-//! each other.
+//! A folder uses only those above it; files within a folder may use each other.
 //!
 //! | folder | holds |
 //! | --- | --- |
 //! | `config` | settings, which threads may call, why an endpoint cannot be opened |
-//! | `neighbours` | how endpoints of one host, outside of a job, hand each other their memory |
+//! | `neighbours` | how endpoints of one host, outside of a job, exchange their memory |
 //! | `network` | the links of the network lane: a socket or a host port, and further networks |
-//! | `sleep` | how long to spin and yield; who sleeps, until when, and who wakes them |
+//! | `sleep` | how long to spin and yield; which threads sleep, until when, and what wakes them |
 //! | `state` | one pass of progress with all that belongs to it in a process; news of others |
-//! | `observe` | what whoever watches sees: tables of counters and state, a timeline |
+//! | `observe` | for observers: tables of counters and state, a timeline |
 //! | `space` | the endpoint and its spaces: opened, entered, waited in, closed; the helper thread |
 //! | `calls` | what the program calls: ports, groups, matched messages and memory, futures |
 //! | `open` | opening: the sockets, then the lanes to all ranks |

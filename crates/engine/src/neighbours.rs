@@ -1,25 +1,25 @@
-//! Endpoints of one host, outside of a job, hand each other their memory.
+//! Endpoints of one host, outside of a job, exchange their memory.
 //!
-//! Each listens at an abstract unix socket that is named by its key. Who wants to send to
-//! another connects there; both look at the kernel's word for whose process the other is, and
-//! then each hands over its memory, its doorbell and a pidfd of itself. Until then neither can
-//! be sent a descriptor, where the kernel has `SO_PASSRIGHTS`: other users can connect too, and
-//! to close what they sent may take as long as they like. So the called speaks first.
+//! Each listens at an abstract unix socket named by its key. The caller, which wants to send to
+//! another, connects there. Both check by the kernel's credentials whose process the other is; then
+//! each hands over its memory, its doorbell and a pidfd of itself. Until then neither accepts
+//! descriptors, where the kernel has `SO_PASSRIGHTS`: other users can connect too, and closing what
+//! they sent may take as long as they like. So the called side speaks first.
 //!
 //! | message | bytes | descriptors |
 //! | --- | --- | --- |
 //! | ready, by the called | `R`, version | 0 |
-//! | call | `C`, version, the number that the caller gives to the called (2), a hash of the common secret (8), the caller's address (64) | 3 |
-//! | answer | `A`, version, the number that the called gives to the caller (2) | 3 |
-//! | refusal | `N`, version, 1: for good, 0: call again | 0 |
+//! | call | `C`, version, the index that the caller assigns to the called (2), a hash of the common secret (8), the caller's address (64) | 3 |
+//! | answer | `A`, version, the index that the called assigns to the caller (2) | 3 |
+//! | refusal | `N`, version, 1: final, 0: call again | 0 |
 //!
-//! Where both call, the call of the one with the lower id stays. Whoever has sent the answer
-//! shares memory from then on, and whoever has given the call up before cannot be sent it: so
-//! both find the same.
+//! If both call, the call of the endpoint with the lower id stands. The called side shares memory
+//! once it has sent the answer; to a caller that has given up before, the answer cannot be sent. So
+//! both agree.
 //!
-//! Any user of the host can connect, as often as it likes. A pass accepts few, and after many of
-//! other users nobody is accepted for a second. A caller that is never told that it may call uses
-//! the network.
+//! Any user of the host can connect, as often as it likes. A pass accepts few connections, and
+//! after many of other users none for a second. A caller that is never told `ready` uses the
+//! network.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,7 +38,7 @@ use portolan_sys::shared_doorbell::{Ringer, is_doorbell};
 use portolan_sys::socket;
 use portolan_wire::{ADDRESS_BYTES, EndpointId, KeyAddress, Life};
 
-/// Name of its sockets among the descriptors of an endpoint.
+/// Token of these sockets in an endpoint's epoll set.
 pub(crate) const TOKEN_NEAR: u64 = 5;
 
 const VERSION: u8 = 2;
@@ -47,80 +47,81 @@ const CALL: u8 = b'C';
 const ANSWER: u8 = b'A';
 const NO: u8 = b'N';
 
-/// Between two calls to an endpoint that does not listen (yet), ns: at first, and at most.
+/// Backoff between two calls to an endpoint that does not listen (yet), ns: initial and maximum.
 const RETRY_NS: [u64; 2] = [1_000_000, 64_000_000];
-/// Who has been called, and says nothing for so long, gets no memory, ns. It may compute: but
-/// its helper thread does not.
+/// Timeout for the answer to a call, ns; then no memory is shared. The called program may compute,
+/// but its helper thread answers.
 const ANSWER_NS: u64 = 3_000_000_000;
-/// Callers that have not said yet who they are, at most.
+/// Maximum number of callers that have not identified themselves yet.
 const UNHEARD_MAX: usize = 64;
-/// While no descriptor is left, callers are looked at so often, ns.
+/// Interval at which accepting is retried while no descriptor is left, ns.
 const DEAF_NS: u64 = 100_000_000;
-/// Connections that a pass accepts at most.
+/// Maximum number of connections that a pass accepts.
 const ACCEPTS_MAX: usize = 8;
-/// So many of other users within a second, and nobody is accepted for the next.
+/// Connections of other users within a second after which none is accepted for the next.
 const STRANGERS_MAX: u32 = 64;
 const FLOOD_NS: u64 = 1_000_000_000;
-/// Nor while so many wait to be closed, which is tried so often, ns.
+/// Number of sockets waiting to be closed at which none is accepted, and the interval at which
+/// closing is retried, ns.
 const CLOSING_MAX: usize = 64;
 const CLOSING_NS: u64 = 10_000_000;
-/// Calls that wait at the socket, at most.
+/// Backlog of the listening socket.
 const CALLS_MAX: i32 = 1024;
 
-/// An endpoint, as its key names it.
+/// Identity of an endpoint, as derived from its key.
 pub(crate) type Who = (EndpointId, Life);
 
-/// What another endpoint has handed over.
+/// What another endpoint hands over to share memory.
 #[derive(Debug)]
 pub(crate) struct Handed {
     /// Its memory.
     pub memory: OwnedFd,
-    /// Wakes it.
+    /// Doorbell that wakes it.
     pub ringer: Ringer,
-    /// Readable once its process has ended.
+    /// Pidfd: readable once its process has ended.
     pub process: Pidfd,
-    /// The process that made its end of the socket, as the kernel names it; 0: it cannot be
-    /// seen from here.
+    /// Process id of the maker of its end of the socket, as the kernel reports it; 0: not visible
+    /// here, or not the same as `process`.
     pub pid: u32,
-    /// What it calls us.
+    /// Index that it has assigned to us.
     pub us: u16,
 }
 
-/// What has happened.
+/// Event returned by [`Neighbours::poll`].
 #[derive(Debug)]
 pub(crate) enum Met {
     /// An endpoint of this user calls: to be [answered](Neighbours::answer).
     Called {
-        /// Which call.
+        /// Number of the call.
         call: u64,
-        /// Where it is.
+        /// Address of the caller.
         from: KeyAddress,
-        /// What it has handed over.
+        /// What the caller has handed over.
         handed: Handed,
     },
     /// A call was answered: memory is shared.
     Answered {
-        /// Whom it was to.
+        /// Rank that was called.
         rank: u32,
-        /// What we call it.
+        /// Index that we have assigned to it.
         index: u16,
-        /// What was handed over.
+        /// What the called side has handed over.
         handed: Handed,
     },
-    /// A call was refused, and why. It goes by the network.
+    /// A call was refused; the rank is reached by the network.
     Refused {
-        /// Whom it was to.
+        /// Rank that was called.
         rank: u32,
-        /// What was meant for it.
+        /// Index that was reserved for it.
         index: u16,
-        /// For people.
+        /// Reason, for people to read.
         why: &'static str,
     },
-    /// Nobody listens, and the time is over.
+    /// No endpoint listened before the deadline.
     NoAnswer {
-        /// Whom it was to.
+        /// Rank that was called.
         rank: u32,
-        /// What was meant for it.
+        /// Index that was reserved for it.
         index: u16,
     },
 }
@@ -129,62 +130,62 @@ pub(crate) enum Met {
 struct Call {
     rank: u32,
     to: Who,
-    /// What we call it.
+    /// Index reserved for it.
     index: u16,
-    /// Once somebody listens.
+    /// Connection, once the other side listens.
     socket: Option<OwnedFd>,
-    /// The called was ready, and was handed what it has to have.
+    /// Whether our descriptors were sent, after the other side was ready.
     sent: bool,
-    /// When it is called (again), or given up, ns.
+    /// Time of the next try, or at which the answer is overdue, ns.
     due: u64,
     retry_ns: u64,
-    /// When it is given up if nobody listens, ns.
+    /// Deadline for the other side to listen, ns.
     until: u64,
-    /// Since when too many others call it, ns.
+    /// Since when the other side's backlog is full, ns.
     full_since: Option<u64>,
 }
 
-/// An endpoint's side.
+/// An endpoint's listener, calls and callers.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    /// The endpoint's set of descriptors, on which it sleeps.
+    /// The endpoint's epoll set, on which it sleeps.
     events: Epoll,
     listener: OwnedFd,
     own: KeyAddress,
-    /// A hash of the common secret: who has another is refused.
+    /// Hash of the common secret; callers with another are refused.
     secret: [u8; 8],
     memory: OwnedFd,
     ringer: Ringer,
     calls: Vec<Call>,
-    /// They have not said who they are.
+    /// Connections whose callers have not identified themselves.
     unheard: VecDeque<OwnedFd>,
-    /// They wait for an answer.
+    /// Callers that wait for an answer, by number of the call.
     callers: Vec<(u64, OwnedFd)>,
     called: u64,
-    /// While nobody is accepted: until when, ns.
+    /// Time until which no connection is accepted, ns; 0: they are.
     deaf_until: u64,
     /// Connections of other users, and since when they are counted, ns.
     strangers: (u32, u64),
     closer: Closer,
-    /// While some wait to be closed: when to see to that, ns.
+    /// Time at which closing is retried, ns, while sockets wait for it.
     close_at: Option<u64>,
 }
 
-/// Where an endpoint listens.
+/// Returns the name of the socket at which an endpoint listens.
 fn name_of((id, life): Who) -> String {
     format!("portolan-endpoint-{:016x}{:016x}", id.0, life.0)
 }
 
-/// Who has this key.
+/// Returns the identity of the endpoint with this key.
 pub(crate) fn who(key: &[u8; PUBLIC_KEY_BYTES]) -> Who {
     let (id, life) = portolan_seal::identity(key);
     (EndpointId(id), Life(life))
 }
 
-/// The socket by which something came, and who closes what came along.
+/// Socket that a message came by, and the closer for what came along.
 type Origin<'a> = (BorrowedFd<'a>, &'a Closer);
 
-/// Takes three descriptors, if they are those that belong there, and says who is behind
+/// Takes the three descriptors if they are of the expected kinds, and adds the process behind
 /// `socket`. Others stay: they may be of files that take long to close.
 fn handed(
     (socket, closer): Origin<'_>,
@@ -200,8 +201,8 @@ fn handed(
     let three: Vec<OwnedFd> = if fit { take(descriptors) } else { return None };
     let [memory, ringer, process]: [OwnedFd; 3] = three.try_into().ok()?;
     let process = Pidfd::from_other(process).ok()?;
-    // The socket's maker may have ended after passing it on. Then its process number may already
-    // name another process.
+    // The socket's maker may have ended after passing it on; its process id may by now be
+    // another's.
     let pid = peer(socket).ok()?.pid;
     let pid = pid.filter(|pid| process.number() == Some(*pid));
     Some(Handed {
@@ -219,11 +220,11 @@ fn refuse(caller: BorrowedFd<'_>, why: NotNear) -> io::Result<()> {
 }
 
 impl Neighbours {
-    /// Listens as the endpoint at `own`, whose memory these are, and what rings its doorbell.
-    /// Who has another `secret` (a hash of one) is refused.
+    /// Listens as the endpoint at `own`, with its memory and what rings its doorbell. Callers with
+    /// another `secret` (a hash of one) are refused.
     ///
     /// # Errors
-    /// No socket, or no other descriptor, is to be had.
+    /// No socket or other descriptor is available.
     pub fn listen(
         own: KeyAddress,
         secret: u64,
@@ -250,12 +251,12 @@ impl Neighbours {
         })
     }
 
-    /// Rings as [`TOKEN_NEAR`] when there may be something to [poll](Self::poll).
+    /// Epoll set that reports [`TOKEN_NEAR`] when there may be something to [poll](Self::poll).
     pub fn events(&self) -> Epoll {
         self.events.share()
     }
 
-    /// Whether somebody has called, or is called, and has not been answered.
+    /// Whether a call, by us or to us, is unanswered.
     pub const fn is_meeting(&self) -> bool {
         !self.callers.is_empty() || !self.calls.is_empty()
     }
@@ -263,7 +264,7 @@ impl Neighbours {
     /// When to poll at the latest, ns of the monotonic clock.
     pub fn next_timeout(&self) -> Option<u64> {
         let calls = self.calls.iter().map(|call| call.due);
-        // A doorbell may have come to be closed since the last pass.
+        // A doorbell may have been queued for closing since the last pass.
         let close_at = (self.close_at).or_else(|| (!self.closer.is_empty()).then_some(0));
         calls
             .chain((self.deaf_until > 0).then_some(self.deaf_until))
@@ -271,8 +272,8 @@ impl Neighbours {
             .min()
     }
 
-    /// Calls the endpoint `to`, which is `rank` to the caller and gets the number `index`.
-    /// It need not be there before `until`, ns of the monotonic clock.
+    /// Calls the endpoint `to`, which is `rank` here and gets `index`. It need not listen before
+    /// `until`, ns of the monotonic clock.
     pub fn call(&mut self, rank: u32, to: Who, index: u16, until: u64) {
         self.calls.push(Call {
             rank,
@@ -287,8 +288,8 @@ impl Neighbours {
         });
     }
 
-    /// Ends a call: gives the number that was meant for the called, and what it has handed
-    /// over where it has answered by now.
+    /// Ends a call. Returns the index reserved for the called, and what it has handed over if it
+    /// has answered by now.
     pub fn hang_up(&mut self, rank: u32) -> Option<(u16, Option<Handed>)> {
         let at = self.calls.iter().position(|call| call.rank == rank)?;
         let call = self.calls.swap_remove(at);
@@ -297,8 +298,8 @@ impl Neighbours {
         Some((call.index, last))
     }
 
-    /// Answers one that has called, which gets the number `index`, or is refused.
-    /// False: it has heard nothing.
+    /// Answers a caller, which gets `index` or is refused. Returns false if the answer could not be
+    /// sent.
     pub fn answer(&mut self, call: u64, index: Result<u16, NotNear>) -> bool {
         let Some(at) = self.callers.iter().position(|(other, _)| *other == call) else {
             return false;
@@ -316,26 +317,26 @@ impl Neighbours {
         sent.is_ok()
     }
 
-    /// Says something, and hands over what it takes to share memory with us.
+    /// Sends `said`, with the descriptors for sharing memory with us.
     fn hand_to(&self, to: BorrowedFd<'_>, said: &[u8]) -> io::Result<()> {
         let process = Pidfd::open(own_pid())?;
         let ours = [self.memory.as_fd(), self.ringer.as_fd(), process.as_fd()];
         socket::send(to, said, &ours, false)
     }
 
-    /// Lets callers in. Then [poll](Self::poll), and at the end [`Self::end_pass`].
+    /// Accepts callers. [`Self::poll`] follows, and at the end [`Self::end_pass`].
     pub fn begin_pass(&mut self) {
         self.accept(now_ns());
     }
 
-    /// Closes what is to be closed.
+    /// Closes what waits to be closed.
     pub fn end_pass(&mut self) {
         self.closer.close();
         let waits = !self.closer.is_empty();
         self.close_at = waits.then(|| now_ns() + CLOSING_NS);
     }
 
-    /// The next that has happened. Does not wait.
+    /// Returns the next event. Does not wait.
     pub fn poll(&mut self) -> Option<Met> {
         if let Some(met) = self.hear_callers() {
             return Some(met);
@@ -355,7 +356,7 @@ impl Neighbours {
         self.closer.take(socket);
     }
 
-    /// Gives a call up: an answer cannot be sent from here on, and what was sent before is here.
+    /// Abandons a call. After the shutdown no answer can be sent; one that was sent before is here.
     fn last_answer(&mut self, socket: OwnedFd) -> Option<Handed> {
         socket::shut(socket.as_fd());
         let last = self.receive(socket.as_fd());
@@ -366,7 +367,7 @@ impl Neighbours {
         }
     }
 
-    /// Other users can connect, too, and as often as they like: that must not keep a pass.
+    /// Accepts connections, few at a time: other users can connect too, as often as they like.
     fn accept(&mut self, now: u64) {
         if self.deaf_until > 0 {
             if now < self.deaf_until {
@@ -391,7 +392,7 @@ impl Neighbours {
                 self.let_in(other);
                 continue;
             }
-            // It finds the same of us.
+            // The other side finds that we are another user's, too.
             self.closer.take(other);
             if now >= self.strangers.1 + FLOOD_NS {
                 self.strangers = (0, now);
@@ -403,15 +404,15 @@ impl Neighbours {
         }
     }
 
-    /// Else who sleeps would be woken again and again.
+    /// Accepts none until `until`. Otherwise the listener would wake sleepers again and again.
     fn be_deaf(&mut self, until: u64) {
         let _ = self.events.remove(self.listener.as_fd());
         self.deaf_until = until;
     }
 
-    /// A process of our user has connected.
+    /// Tells a process of our user that has connected that it may call.
     fn let_in(&mut self, other: OwnedFd) {
-        // Older kernels do not refuse them.
+        // Older kernels never refuse descriptors.
         let _ = socket::admit_descriptors(other.as_fd());
         let sent = socket::send(other.as_fd(), &[READY, VERSION], &[], false);
         if sent.is_err() || self.events.add(other.as_fd(), TOKEN_NEAR).is_err() {
@@ -448,7 +449,7 @@ impl Neighbours {
                     return Some(Met::Called { call, from, handed });
                 }
                 Heard::Nonsense => {
-                    // Or there was no descriptor left for what it has handed over.
+                    // Or no descriptor was left for what the caller handed over.
                     let _ = refuse(socket.as_fd(), NotNear::Never);
                     self.close(socket);
                 }
@@ -458,13 +459,13 @@ impl Neighbours {
         None
     }
 
-    /// Whether our own call to one that calls us stays: it has been sent, and our id is lower.
+    /// Whether our own call to a caller stands: it has been sent, and our id is lower.
     fn calls_first(&self, other: Who) -> bool {
         let is_sent = |call: &Call| call.to == other && call.sent;
         who(&self.own.key) < other && self.calls.iter().any(is_sent)
     }
 
-    /// Goes on with a call; gives what ends it.
+    /// Advances a call; returns the event that ends it.
     fn go_on(&mut self, at: usize, now: u64) -> Option<Met> {
         let Call { rank, index, .. } = self.calls[at];
         let refused = |why| Some(Met::Refused { rank, index, why });
@@ -509,7 +510,7 @@ impl Neighbours {
                 self.close(socket);
                 refused("it shares no memory with this endpoint")
             }
-            // It has ended, or calls us.
+            // The other side has ended, or calls us.
             Heard::Later | Heard::End => {
                 self.close(socket);
                 self.call_again(at, now);
@@ -564,7 +565,7 @@ impl Neighbours {
             self.closer.take(socket);
             return refused("it is another user's");
         }
-        // Older kernels do not refuse them.
+        // Older kernels never refuse descriptors.
         let _ = socket::admit_descriptors(socket.as_fd());
         if self.events.add(socket.as_fd(), TOKEN_NEAR).is_err() {
             self.closer.take(socket);
@@ -577,7 +578,7 @@ impl Neighbours {
         None
     }
 
-    /// Calls who is ready, and is to have the number `index`.
+    /// Sends the call to a side that is ready, and assigns it `index`.
     fn hand_over(&self, index: u16, to: BorrowedFd<'_>) -> io::Result<()> {
         let [low, high] = index.to_le_bytes();
         let mut call = vec![CALL, VERSION, low, high];
@@ -594,7 +595,7 @@ impl Neighbours {
             Err(_) => return Heard::Nonsense,
         };
         let heard = heard((socket, &self.closer), &bytes, &mut descriptors);
-        // What belongs nowhere.
+        // Unexpected descriptors.
         descriptors
             .into_iter()
             .for_each(|it| self.closer.take_foreign(it));
@@ -602,7 +603,7 @@ impl Neighbours {
     }
 }
 
-/// Nothing that was handed to us, and lies in a socket, keeps us.
+/// Leaves all sockets to the closer: descriptors that lie unread in them could block a close.
 impl Drop for Neighbours {
     fn drop(&mut self) {
         let calls = self.calls.drain(..).filter_map(|call| call.socket);
@@ -610,7 +611,7 @@ impl Drop for Neighbours {
         for socket in calls.chain(callers).chain(self.unheard.drain(..)) {
             self.closer.take(socket);
         }
-        // Others may wait to be accepted, and have sent some.
+        // Connections not yet accepted may hold descriptors.
         if admits_descriptors(self.listener.as_fd()) != Ok(false)
             && let Ok(listener) = self.listener.try_clone()
         {

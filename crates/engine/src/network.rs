@@ -1,5 +1,5 @@
-//! The links below the network lane: one socket, or a host port beside it; and
-//! a socket for each further network.
+//! The links below the network lane: one socket, with or without a host port, and a socket for each
+//! further network.
 
 use portolan_core::Network;
 use portolan_link::udp::{ReceiveCapacity, Udp};
@@ -8,7 +8,7 @@ use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame
 use portolan_sys::epoll::Epoll;
 use portolan_sys::raw::Errno;
 
-/// The link to the first network, either one. Both carry the same packets.
+/// Link to the first network: a socket or a host port. Both carry the same packets.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "an endpoint has one")]
 pub(crate) enum First {
@@ -26,7 +26,7 @@ macro_rules! either {
 }
 
 impl First {
-    /// Its descriptors join `set`.
+    /// Adds its descriptors to `set`.
     fn join(&mut self, set: &Epoll) -> Result<(), Errno> {
         match self {
             Self::Udp(link) => link.join(set, TOKEN_NET),
@@ -34,12 +34,12 @@ impl First {
         }
     }
 
-    /// Makes its descriptors fit to be waited on.
+    /// Prepares its descriptors for waiting.
     fn arm(&mut self) -> Result<(), LinkError> {
         either!(self, link => link.arm())
     }
 
-    /// Nobody waits on its descriptors.
+    /// Ends [`Self::arm`]: no thread waits on its descriptors.
     fn disarm(&mut self) {
         either!(self, link => link.disarm());
     }
@@ -78,16 +78,16 @@ impl Link for First {
     }
 }
 
-/// A link to a further network, where the first does not lead.
+/// Link to a further network.
 #[derive(Debug)]
 pub(crate) struct Further {
     pub link: Udp,
-    /// Bits of its address, of 128, that name the network.
+    /// Prefix length of the network, of 128 bits.
     pub prefix: u8,
 }
 
-/// Names of the links' descriptors in an endpoint's set: all of them, but for
-/// the kernel's socket beside a host port.
+/// Tokens in an endpoint's epoll set: of all links' descriptors, and of the kernel's socket beside
+/// a host port.
 const TOKEN_NET: u64 = 0;
 const TOKEN_KERNEL: u64 = 4;
 
@@ -103,24 +103,24 @@ impl Links {
         Self { first, further }
     }
 
-    /// Has `set` ring when a frame waits.
+    /// Adds the links' descriptors to `set`: readable when a frame waits.
     ///
     /// # Errors
-    /// The kernel has no room for it.
+    /// The kernel has no room for them.
     pub fn join(&mut self, set: &Epoll) -> Result<(), Errno> {
         self.first.join(set)?;
         let mut further = self.further.iter_mut();
         further.try_for_each(|other| other.link.join(set, TOKEN_NET))
     }
 
-    /// A sleep on that set has ended; `rang` says whether by a name in it.
+    /// Reports the end of a sleep on that set; `rang` says whether a token was reported.
     pub fn woken(&mut self, rang: impl FnOnce(u64) -> bool) {
         if let First::Xdp(link) = &mut self.first {
             link.woken(rang(TOKEN_KERNEL));
         }
     }
 
-    /// The links to further networks, from the one with number 1 on.
+    /// Returns the links to further networks, from number 1 on.
     pub fn further(&self) -> &[Further] {
         &self.further
     }
@@ -193,7 +193,7 @@ impl Network for Links {
     #[cold]
     fn admit(&mut self, peer: u32, numbers: impl Iterator<Item = u32> + Clone) {
         match &mut self.first {
-            // Its socket has nobody before it who could know.
+            // No filter stands before a plain socket.
             First::Udp(_) => {}
             First::Xdp(link) => link.admit(peer, numbers),
         }

@@ -42,7 +42,7 @@ pub struct Opening {
     address: Address,
 }
 
-/// Memory of an endpoint's own, which others of its host may share.
+/// An endpoint's own memory, which others of its host may share.
 #[derive(Debug)]
 pub struct OwnMemory {
     port: ShmPort,
@@ -54,7 +54,7 @@ pub struct OwnMemory {
 pub struct MappedHostPort(Box<Xdp>);
 
 impl MappedHostPort {
-    /// Takes one over. Who cannot goes on with a socket.
+    /// Takes a host port over. After an error the caller can use a socket instead.
     ///
     /// # Errors
     /// [`OpenError::HostPort`].
@@ -76,22 +76,23 @@ pub struct ShmAttachment {
     pub segment: OwnedFd,
     /// Our own index in it.
     pub index: u16,
-    /// Its share of the doorbells ([`SharedDoorbells::of`](portolan_sys::shared_doorbell::SharedDoorbells::of)).
+    /// This endpoint's share of the doorbells
+    /// ([`SharedDoorbells::of`](portolan_sys::shared_doorbell::SharedDoorbells::of)).
     pub doorbells: Vec<OwnedFd>,
 }
 
 /// Largest packet that the protocol's frames hold: an Ethernet jumbo frame's.
 const PACKET_MAX: usize = 8_972;
-/// Slices where the kernel does not tell, ns: those of Linux before 6.12 on 8 cores or more.
+/// Assumed slice if the kernel does not report it, ns: as in Linux before 6.12 on 8 cores or more.
 const SLICE_NS: u64 = 3_000_000;
-/// Longest message that is taken to stay in the caches where their size is not
-/// known, bytes. Else it is three quarters of that, as the C library has it.
+/// Longest message assumed to stay in the caches if their size is unknown, bytes. Otherwise three
+/// quarters of their size, as in the C library.
 const CACHED_MAX: u64 = 24 << 20;
 /// Bytes of a frame in front of a packet's chunks.
 const FRAME_EXTRA: u32 = 192;
 const FRAME_MIN: u32 = 1_472;
 
-/// Opens the socket, with packets that the protocol's frames hold.
+/// Opens the socket, with packets of at most [`PACKET_MAX`] bytes.
 fn open_udp(config: &UdpConfig) -> Result<Udp, OpenError> {
     let udp = Udp::open(config)?;
     if udp.capabilities().frame_max <= PACKET_MAX {
@@ -119,8 +120,7 @@ fn open_further(config: &Config) -> Result<Vec<Further>, OpenError> {
     config.further.iter().map(open).collect()
 }
 
-/// The length of an address's network prefix, of the 128 bits that it has as an
-/// address of IPv6.
+/// Prefix length of an address's network, in the 128 bits of its IPv6 form.
 const fn in_128(address: IpAddr, prefix: u8) -> u8 {
     if address.is_ipv4() {
         96 + prefix
@@ -144,7 +144,7 @@ impl Opening {
         Self::over(config, network)
     }
 
-    /// With a host port in place of a socket.
+    /// As [`Opening::new`], with a host port in place of a socket.
     ///
     /// # Errors
     /// [`OpenError::Setting`].
@@ -153,8 +153,8 @@ impl Opening {
         Self::over(config, Some(First::Xdp(port.0)))
     }
 
-    /// A host port that was mapped before it was bound now is, or cannot be: then
-    /// the kernel carries all.
+    /// Sets whether a host port that was mapped before it was bound is now bound. If it cannot be,
+    /// the kernel's socket carries all packets.
     pub fn set_bound(&mut self, bound: bool) {
         if let Some(First::Xdp(link)) = self.network.as_mut().map(|network| &mut network.first) {
             link.set_bound(bound);
@@ -182,7 +182,7 @@ impl Opening {
             })?;
             address.port = at.port;
             address.ip = at.ip;
-            // Bound to any of either family.
+            // The unspecified address of either family.
             if matches!(
                 at.ip,
                 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 | 0xff, 0 | 0xff, 0, 0, 0, 0]
@@ -201,13 +201,13 @@ impl Opening {
         })
     }
 
-    /// What others need to reach this endpoint.
+    /// Address by which others reach this endpoint.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Opens it outside of a job: it knows nobody yet. The configuration has
+    /// Opens the endpoint outside of a job, without peers. The configuration has
     /// [`portolan_proto::Config::introduces`], an agreement and rank 0.
     ///
     /// # Errors
@@ -227,12 +227,12 @@ impl Opening {
         self.finish_with(&[myself], None, memory, None)
     }
 
-    /// Makes memory that endpoints of this host, outside of a job, share with this one, and
-    /// listens for them. `address` is what they know it by; who has another `secret` (a hash of
-    /// one) is reached by the network.
+    /// Makes memory that endpoints of this host, outside of a job, share with this one, and listens
+    /// for them as the endpoint at `address`. Those with another `secret` (a hash of one) are
+    /// reached by the network.
     ///
     /// # Errors
-    /// Why there is none, for people: then they are reached by the network.
+    /// Reason, as text; the others are then reached by the network.
     pub fn own_memory(&self, address: &KeyAddress, secret: u64) -> Result<OwnMemory, String> {
         let disabled = self.config.udp.disabled;
         let sizes = SegmentConfig {
@@ -246,8 +246,8 @@ impl Opening {
         Ok(OwnMemory { port, neighbours })
     }
 
-    /// Opens the endpoint, given all ranks of the job in order, this one among
-    /// them. They need not be up.
+    /// Opens the endpoint. `peers`: all ranks of the job in order, this one among them; they need
+    /// not be up.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -447,14 +447,14 @@ impl Opening {
         if !config.one_sided {
             state.forbid_one_sided();
         }
-        // Who has ended since the exchange nobody else may tell of.
+        // Ranks that ended since addresses were exchanged: no other source may report them.
         for rank in ended {
             state.ended(rank, Death::Ended);
         }
-        // What was told before there was an endpoint.
+        // Notices from before the endpoint existed.
         state.hear();
         let tables = describe::tables(&mut state, 0);
-        // Without a helper thread the words have one user, and no fence is needed.
+        // Without a helper thread the ownership words have one user, and no fence is needed.
         let remote = !config.helper
             || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());
         let fence = if remote { Fence::Remote } else { Fence::Local };
@@ -484,7 +484,7 @@ fn settings(config: &Config, size: u32) -> Settings {
     }
 }
 
-/// The protocol's tables, with the keys that it is given.
+/// Makes the protocol's tables, with the configured keys.
 fn tables_of(proto: &portolan_proto::Config, config: &Config) -> Result<ProtoTables, OpenError> {
     let agreement = config.agreement.as_ref();
     let credentials = Credentials {
@@ -503,15 +503,15 @@ fn tables_of(proto: &portolan_proto::Config, config: &Config) -> Result<ProtoTab
     Ok(ProtoTables::new(proto, &credentials)?)
 }
 
-/// Tells the protocol of the networks, if there are several; `address` and `prefix` are
-/// those of the first.
+/// Registers the networks with the protocol, if there are several; `address` and `prefix` are those
+/// of the first.
 fn set_networks(
     tables: &mut ProtoTables,
     network: &Links,
     address: NetAddress,
     prefix: u8,
 ) -> Result<(), LinkError> {
-    // At most what frames hold.
+    // At most PACKET_MAX, see `open_udp`.
     let most = |bytes: usize| bytes.min(usize::from(u16::MAX)) as u16;
     let further = network.further();
     if further.is_empty() {

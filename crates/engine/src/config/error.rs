@@ -7,22 +7,22 @@ use portolan_sys::memory::MemoryError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No UDP socket.
+    /// The UDP socket cannot be opened.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// No memory.
+    /// Memory is not available, or not as needed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The host port is not to be used.
+    /// The host port cannot be used.
     #[error("host port: {0}")]
     HostPort(String),
-    /// The shared segment is not to be used.
+    /// The shared segment cannot be used.
     #[error("{0}")]
     Shm(String),
-    /// A setting has a value that is not possible: which, and what is.
+    /// A setting has an impossible value: which setting, and what is possible.
     #[error("{0}")]
     Setting(String),
-    /// A rank cannot be reached by the link asked for: rank, and why.
+    /// A rank cannot be reached by the requested link: rank, and why.
     #[error("rank {0} cannot be reached: {1}")]
     Unreachable(u32, String),
     /// The helper thread cannot be started.
@@ -31,7 +31,7 @@ pub enum OpenError {
          container's limit of processes, or do without (the setting helper=off)"
     )]
     Thread(std::io::Error),
-    /// The named system call failed.
+    /// The named system call failed, with this errno.
     #[error(
         "{} failed: {}; see whether a limit of the process (ulimit -n, -u) is hit",
         .0,

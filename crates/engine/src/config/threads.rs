@@ -5,14 +5,14 @@ use portolan_ring::Callers;
 /// Which threads may call an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Threads {
-    /// Only the first that calls it; calls of others give
-    /// [`Misuse::WrongThread`].
+    /// Only the first thread that calls it; calls of others return
+    /// [`Misuse::WrongThread`](crate::Misuse::WrongThread).
     #[default]
     Single,
-    /// Any, but the program sees to it that no two call at once; where they
-    /// do, the second gets [`Misuse::Concurrent`].
+    /// Any thread, but the program ensures that no two call at once; otherwise the second gets
+    /// [`Misuse::Concurrent`](crate::Misuse::Concurrent).
     Serialized,
-    /// Any at any time; calls wait for each other.
+    /// Any thread at any time; calls wait for each other.
     Multiple,
 }
 
