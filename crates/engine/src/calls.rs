@@ -1,4 +1,4 @@
-//! What the program calls. Here: ports, messages to them, and what it may look at.
+//! The program's calls. Here: ports, messages to them, and queries.
 
 mod collect;
 mod future;
@@ -27,7 +27,7 @@ use crate::sleep::{Call, Waiting};
 use crate::space::{Guard, Space};
 
 impl Space {
-    /// A port of it.
+    /// Returns the id of a port of this space.
     const fn port(&self, number: u16) -> PortId {
         PortId {
             space: self.id,
@@ -35,8 +35,8 @@ impl Space {
         }
     }
 
-    /// Binds a port; if it is bound or closed, anew. Messages that wait for it
-    /// are handed over in the next call that makes progress.
+    /// Binds a port, also one that is bound or closed. Messages that wait for it are delivered in
+    /// the next call that makes progress.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -44,8 +44,8 @@ impl Space {
         self.enter()?.core.bind(self.port(port), binding)
     }
 
-    /// A port that has paused ([`crate::Placement::Later`]) goes on: what waits for it is
-    /// offered again by the next call that makes progress. Any other is left as it is.
+    /// Resumes a port that has paused ([`crate::Placement::Later`]): the next call that makes
+    /// progress offers its waiting messages again. Any other port is left unchanged.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -56,8 +56,8 @@ impl Space {
         Ok(())
     }
 
-    /// Closes a port: messages that wait there, and further ones, are refused;
-    /// their senders are told.
+    /// Closes a port: messages that wait there, and further ones, are refused, and their senders
+    /// are notified.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -70,8 +70,8 @@ impl Space {
         closed
     }
 
-    /// Gives a port another buffer, or none; gives the old one back, unless a
-    /// message is in it: that one comes by [`Space::take_buffer`] later.
+    /// Replaces or removes a port's buffer. Returns the old one, unless a message is in it:
+    /// [`Space::take_buffer`] returns that one later.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -79,8 +79,8 @@ impl Space {
         Ok(self.enter()?.core.set_buffer(self.port(port), buffer))
     }
 
-    /// A buffer of the port that was replaced while a message was in it, with
-    /// that message's length; the oldest first.
+    /// Returns a buffer of the port that was replaced while a message was in it, with that
+    /// message's length; the oldest first.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -88,7 +88,7 @@ impl Space {
         Ok(self.enter()?.core.take_buffer(self.port(port)))
     }
 
-    /// Messages that came to a port since it was bound.
+    /// Returns the number of messages that have arrived at a port since it was bound.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -101,7 +101,7 @@ impl Space {
             .map_or(0, |slot| slot.arrived))
     }
 
-    /// Sets what is told of refused messages and dead peers.
+    /// Sets the error callback, which is called for refused messages and dead peers.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -117,8 +117,8 @@ impl Space {
         Ok(())
     }
 
-    /// Sends a request in flow 0, if there is credit. The bytes are copied:
-    /// they are yours again on return. Runs no handler.
+    /// Sends a request in flow 0, if there is credit. The bytes are copied: the slice is yours
+    /// again on return. Runs no handler.
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued.
@@ -127,7 +127,7 @@ impl Space {
         self.try_send_with(rank, port, &SendOptions::PLAIN, payload)
     }
 
-    /// Whether options say the flow that a message travels in as they are.
+    /// Whether the options' flow is used as it is: a valid one, in the program's own space.
     #[inline(always)]
     fn is_own(&self, options: &SendOptions<'_>) -> bool {
         self.id == SpaceId::PROGRAM && options.flow < FLOWS_MAX
@@ -148,9 +148,8 @@ impl Space {
         self.send_by::<false>(rank, port, options, payload)
     }
 
-    /// Sends a request in flow 0. Waits for credit where there is none, and of
-    /// a long message until the last byte is on its way; meanwhile it makes
-    /// progress and runs handlers.
+    /// Sends a request in flow 0. Waits for credit and, if the message is long, until its last byte
+    /// is on its way; meanwhile it makes progress and runs handlers.
     ///
     /// # Errors
     /// [`SendError`], never [`SendError::NoCredit`].
@@ -189,7 +188,7 @@ impl Space {
         self.send_in_other::<WAITS>(rank, port, options, payload)
     }
 
-    /// Out of the way of the program's own messages.
+    /// Sends in other spaces, out of line: the program's own messages stay fast.
     #[inline(never)]
     fn send_in_other<const WAITS: bool>(
         &self,
@@ -282,10 +281,10 @@ impl Space {
         }
     }
 
-    /// Begins to send a message without a copy, if there is credit: its memory is the
-    /// operation's until that ends, when the receiver has all of it (a message that fits one
-    /// packet is copied, and has ended at once). A message that is refused ends it with
-    /// [`OpError::Refused`].
+    /// Starts to send a message without a copy, if there is credit. Its memory belongs to the
+    /// operation until that ends, when the receiver has all of it. A message that fits one packet
+    /// is copied, and its operation has ended on return. If the message is refused, the operation
+    /// ends with [`OpError::Refused`].
     ///
     /// # Errors
     /// [`SendError`] with the memory; nothing was queued.
@@ -311,9 +310,9 @@ impl Space {
         Ok(posted?.0)
     }
 
-    /// Readable when progress is to be made, for event loops of other kinds.
-    /// Before waiting on it call [`Space::arm`]. It is made for the first who asks, with two
-    /// descriptors behind it.
+    /// Descriptor for other event loops, readable when there is progress to make. Call
+    /// [`Space::arm`] before waiting on it. The first call creates it, with two descriptors behind
+    /// it.
     ///
     /// # Errors
     /// No descriptor is left (`EMFILE`, `ENFILE`), or no memory for one.
@@ -321,8 +320,8 @@ impl Space {
         self.inner.wait_set.fd()
     }
 
-    /// Declares that the program will wait on [`Space::fd`]. False if there
-    /// is something to do first: call [`Space::progress`] instead of waiting.
+    /// Declares that the program will wait on [`Space::fd`]. Returns false if there is something to
+    /// do first: call [`Space::progress`] instead of waiting.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -334,9 +333,9 @@ impl Space {
         self.arm_with(bell)
     }
 
-    /// As [`Space::arm`], for one of several that wait on [`Space::fd`]: each has a bell of its
-    /// own besides. It rings when something has been moved, by whichever thread, and stays so
-    /// until its owner silences it, which is to be done before this call.
+    /// As [`Space::arm`], for one of several waiters on [`Space::fd`], each with a bell of its own.
+    /// `bell` rings when any thread has moved something. It stays readable until its owner clears
+    /// it, which must happen before this call.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -344,8 +343,7 @@ impl Space {
         Ok(self.enter()?.arm(bell))
     }
 
-    /// What has been done so far: messages of this space, and all else of the whole
-    /// endpoint.
+    /// Returns counters: of messages for this space, of all else for the whole endpoint.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -356,8 +354,8 @@ impl Space {
         Ok(counters)
     }
 
-    /// Name of the link that carries messages to a rank (`self`, `shm`, `udp`,
-    /// `xdp` or `dead`), and why that one.
+    /// Returns the name of the link that carries messages to a rank (`self`, `shm`, `udp`, `xdp` or
+    /// `dead`), and why it was chosen.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -367,7 +365,7 @@ impl Space {
         Ok((name, why.to_owned()))
     }
 
-    /// Why a rank is dead, or done with this space ([`Death::Closed`]); `None` while it is
+    /// Returns why a rank is dead, or done with this space ([`Death::Closed`]); `None` while it is
     /// neither.
     ///
     /// # Errors
@@ -378,9 +376,8 @@ impl Space {
         Ok(s.death(rank, self.id))
     }
 
-    /// Hands the host port, if there is one, to `act`, to measure what it can do
-    /// without the protocol. What arrives meanwhile is lost to the endpoint, as
-    /// on the network.
+    /// Passes the host port, if there is one, to `act`, to measure it without the protocol. Packets
+    /// that arrive meanwhile are lost to the endpoint.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -392,8 +389,8 @@ impl Space {
         }))
     }
 
-    /// How often a rank was started again (`portolan run --respawn`), as far as
-    /// this one has heard; of this rank itself, how often it was before.
+    /// Returns how often a rank was restarted (`portolan run --respawn`), as far as is known here;
+    /// for this rank itself, how often it was before this life.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -401,7 +398,7 @@ impl Space {
         self.enter()?.core.restarts(rank)
     }
 
-    /// Why the launcher is ending the job, if it is.
+    /// Returns why the launcher is ending the job, if it is.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -409,8 +406,7 @@ impl Space {
         Ok(self.enter()?.ending.clone())
     }
 
-    /// Tells the endpoint that a rank's process has ended, where the program
-    /// knows before the endpoint does.
+    /// Reports to the endpoint that a rank's process has ended, if the program knows first.
     ///
     /// # Errors
     /// [`Misuse`].

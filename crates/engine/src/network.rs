@@ -86,8 +86,8 @@ pub(crate) struct Further {
     pub prefix: u8,
 }
 
-/// Tokens in an endpoint's epoll set: of all links' descriptors, and of the kernel's socket beside
-/// a host port.
+/// Tokens in an endpoint's epoll set: one for all links' descriptors but the kernel's socket beside
+/// a host port, and one for that.
 const TOKEN_NET: u64 = 0;
 const TOKEN_KERNEL: u64 = 4;
 

@@ -1,5 +1,4 @@
-//! What whoever watches sees of an endpoint: its counters and state where they lie, and a
-//! timeline.
+//! What observers see of an endpoint: its counters and state where they lie, and a timeline.
 
 pub(crate) mod describe;
 mod trace;

@@ -1,5 +1,5 @@
-//! One endpoint's state as a whole: the engine, and what lets it run in a process, sleep
-//! and hear of others.
+//! The whole state of an endpoint: the engine, and what lets it run in a process, sleep and learn
+//! of other ranks' ends.
 
 mod events;
 mod near;
@@ -26,23 +26,23 @@ use crate::neighbours::TOKEN_NEAR;
 use crate::network::Links;
 use crate::sleep::{Backoff, Idle, SleepState, TOKEN_BELL, WaitSet, Waiting, Woken};
 
-/// Names in the set of descriptors, beside those of the leader's bell, of neighbours and of
-/// the links. Processes follow from [`TOKEN_PID`] on.
+/// Tokens in the epoll set, beside those of the leader's bell, of neighbours and of the links.
+/// Processes have [`TOKEN_PID`] plus their rank.
 const TOKEN_WATCH: u64 = 2;
 const TOKEN_SHM: u64 = 3;
 const TOKEN_PID: u64 = 1 << 32;
-/// Those of endpoints outside of a job, by their number here.
+/// Added to the index of an endpoint outside of a job: its process.
 const TOKEN_NEAR_PID: u64 = 1 << 33;
 
-/// Empty passes between two looks at descriptors that rarely have news.
+/// Empty passes between two polls of descriptors that rarely have news.
 const LOOK_EVERY: u32 = 1024;
 
-/// The same while there is much to do.
+/// Passes that moved something between two such polls.
 const LOOK_EVERY_BUSY: u32 = 64 * LOOK_EVERY;
 
-/// Time between two givings back of rings that nobody uses, ns.
+/// Interval at which unused rings are released, ns.
 const TIDY_EVERY_NS: u64 = 1_000_000_000;
-/// Longest sleep while frames wait that could not be taken, ns.
+/// Longest sleep if waiting frames may not end it, ns.
 const BLOCKED_NAP_NS: u64 = 1_000_000;
 
 /// The clocks of this host.
@@ -65,8 +65,8 @@ impl Clock for HostClock {
     }
 }
 
-/// How to share the network on the way to an address (IPv6, IPv4 mapped), if nothing else is
-/// said. Where the kernel does not say how it is reached, as the better neighbour.
+/// Default congestion control towards an address (IPv6, IPv4 mapped). If the kernel does not report
+/// how it is reached, the more considerate mode.
 #[must_use]
 pub fn congestion_towards(ip: [u8; 16]) -> Mode {
     let ip = Ipv6Addr::from(ip);
@@ -77,17 +77,17 @@ pub fn congestion_towards(ip: [u8; 16]) -> Mode {
     }
 }
 
-/// The network that an endpoint's address is of.
+/// Network of an endpoint's address.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnNetwork {
-    /// IPv6, IPv4 mapped.
+    /// Address: IPv6, IPv4 mapped.
     pub ip: [u8; 16],
-    /// Of the 128 bits; 0 where it is not known.
+    /// Prefix length, of 128 bits; 0 if unknown.
     pub prefix: u8,
 }
 
 impl OwnNetwork {
-    /// That of an address of this host.
+    /// Returns the network of an address of this host.
     pub fn of(ip: [u8; 16]) -> Self {
         let all = interfaces().unwrap_or_default();
         let mut all = all.into_iter().flat_map(|it| it.addresses);
@@ -99,7 +99,8 @@ impl OwnNetwork {
         Self { ip, prefix }
     }
 
-    /// As [`congestion_towards`]. Of a neighbour the kernel is not asked: that takes 13 us.
+    /// As [`congestion_towards`], but does not ask the kernel, which takes 13 us, about addresses
+    /// in this network.
     pub fn congestion_towards(&self, ip: [u8; 16]) -> Mode {
         let differ = u128::from_be_bytes(self.ip) ^ u128::from_be_bytes(ip);
         if self.prefix > 0 && differ.leading_zeros() >= u32::from(self.prefix) {
@@ -109,17 +110,17 @@ impl OwnNetwork {
     }
 }
 
-/// Everything behind the ownership word. What the engine has, it has too.
+/// Everything behind the ownership word; dereferences to the engine.
 pub(crate) struct State {
     pub engine: Engine<Links, HostClock>,
-    /// What the program's thread waits in.
+    /// Call in which the program's thread waits.
     pub waiting: Waiting,
     watch: Option<Box<dyn Watch>>,
     /// Processes on this host, by rank, while they live.
     pids: Vec<(u32, Pidfd)>,
-    /// Outside of a job: others of this host.
+    /// Outside of a job: shared memory with others of this host.
     near: Option<Near>,
-    /// Memory may be copied between processes by the kernel.
+    /// Whether the kernel may copy memory between processes.
     pub cma: bool,
     pub own_network: OwnNetwork,
     pub sleep: SleepState,
@@ -127,13 +128,13 @@ pub(crate) struct State {
     wakers: Vec<Waker>,
     empty_passes: u32,
     busy_passes: u32,
-    /// Ends of operations that whoever sleeps knows of.
+    /// Number of ended operations that sleepers know of.
     told_ends: u64,
-    /// When rings that nobody uses were last given back.
+    /// When unused rings were last released, ns.
     tidied_at: u64,
-    /// The launcher has said that the job ends: why.
+    /// Why the launcher ends the job, if it does.
     pub ending: Option<String>,
-    /// Closed for good: who still waits would wait forever.
+    /// Closed for good: a wait that went on would never end.
     pub closed: bool,
 }
 
@@ -197,7 +198,7 @@ impl State {
         })
     }
 
-    /// One pass. Gives how much was moved: 0 when nothing waited.
+    /// Makes one pass. Returns how much was moved: 0 if nothing waited.
     #[inline]
     pub fn pass(&mut self) -> usize {
         let mut moved = self.engine.pass();
@@ -224,7 +225,7 @@ impl State {
         moved
     }
 
-    /// Settles what the engine has found of others; gives how much that was.
+    /// Handles what the engine has found out about others; returns the number of findings.
     #[cold]
     fn settle(&mut self) -> usize {
         let mut settled = 0;
@@ -251,7 +252,7 @@ impl State {
         settled
     }
 
-    /// Packets come: if nobody sleeps, the link's descriptor is of no use.
+    /// Counts a pass with packets: if none sleeps, the link's descriptor is soon disarmed.
     #[cold]
     fn calm(&mut self) {
         if !self.sleep.relies_on_us()
@@ -262,7 +263,7 @@ impl State {
         }
     }
 
-    /// Something has happened: whoever waits for that is to know.
+    /// Wakes those that wait for something to happen.
     #[inline]
     pub fn after(&mut self) {
         self.empty_passes = 0;
@@ -284,7 +285,7 @@ impl State {
         }
     }
 
-    /// One pass, and a look at what rarely has news.
+    /// Makes a pass, and polls what rarely has news.
     #[cold]
     pub fn attend(&mut self) {
         self.look_at_all();
@@ -294,7 +295,7 @@ impl State {
         }
     }
 
-    /// Looks at what rarely has news: the launcher, processes that end.
+    /// Polls what rarely has news: the launcher, processes that end. Returns the number of events.
     #[cold]
     fn look(&mut self) -> usize {
         self.busy_passes = 0;
@@ -320,7 +321,7 @@ impl State {
         events
     }
 
-    /// Takes in what has ended a sleep; gives how much news there was.
+    /// Handles the tokens that ended a sleep; returns the number of events.
     pub fn note(&mut self, woken: &Woken) -> usize {
         let mut events = 0;
         let mut called = false;
@@ -348,15 +349,15 @@ impl State {
         events
     }
 
-    /// Prepares to sleep, after a pass that moved nothing: `None` if something
-    /// is due before a sleep could begin.
+    /// Prepares to sleep, after a pass that moved nothing. Returns `None` if something is due
+    /// before a sleep could begin.
     pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Idle> {
         self.told_ends = self.engine.ends();
         if let Some(shm) = &mut self.engine.shm
             && !shm.link.is_alone()
         {
             self.sleep.declare();
-            // What nobody takes now is no reason to stay awake.
+            // Frames that cannot be taken now are no reason to stay awake.
             let ready = shm.link.sleep_prepare() == Slumbering::No;
             let gone = shm.gone();
             if (ready && !shm.blocked && !self.engine.core.starved) || !gone.is_empty() {
@@ -376,13 +377,13 @@ impl State {
         if let Some(net) = &mut self.net
             && !net.arm()
         {
-            // Nobody would tell of a packet.
+            // No descriptor would report a packet.
             due = due.min(now_ns() + BLOCKED_NAP_NS);
         }
         if let Some(shm) = &self.shm
             && (shm.blocked || self.core.starved || self.matched.has_backlog())
         {
-            // Its frames ring no bell again.
+            // Frames that wait already ring no bell again.
             due = due.min(now_ns() + BLOCKED_NAP_NS);
         }
         self.core.counters.sleeps += 1;
@@ -409,9 +410,8 @@ impl State {
         }
     }
 
-    /// At the end of a call that may leave something to do: whoever sleeps
-    /// until something was due gets up if it is due sooner now, or if the call has ended an
-    /// operation.
+    /// Called at the end of a call that may leave something to do. Wakes a sleeper if something is
+    /// now due before its wake-up, or if the call has ended an operation.
     #[inline(always)]
     pub fn end(&mut self) {
         if self.sleep.relies_on_us() || self.gathers() {
@@ -436,7 +436,7 @@ impl State {
         }
     }
 
-    /// No sleep any more: senders need not ring.
+    /// Withdraws a declared sleep: senders need not ring any more.
     #[cold]
     fn rouse(&mut self) {
         self.sleep.undeclare();
@@ -446,8 +446,8 @@ impl State {
         }
     }
 
-    /// Prepares for a sleep on the descriptor outside of the endpoint and on `bell`; false
-    /// if there is something to do first.
+    /// Prepares for a wait on the descriptor for other event loops and on `bell`. Returns false if
+    /// there is something to do first.
     pub fn arm(&mut self, bell: &Arc<Doorbell>) -> bool {
         let core = &self.core;
         if !core.ready.is_empty() || !core.events.is_empty() || core.unasked {
@@ -456,7 +456,7 @@ impl State {
         if self.sleep.is_declared()
             && let Some(shm) = &mut self.engine.shm
         {
-            // What it rang for has been taken; others that sleep go on doing so.
+            // What the bell rang for has been taken; other sleepers stay asleep.
             shm.link.sleep_cancel();
         }
         let Some(idle) = self.prepare(None) else {
@@ -466,7 +466,7 @@ impl State {
         self.sleep.arm(idle.due, bell)
     }
 
-    /// At the start of every call that makes progress.
+    /// Called at the start of every call that makes progress.
     #[inline(always)]
     pub fn begin(&mut self) {
         if self.sleep.is_disturbed() {
@@ -474,9 +474,8 @@ impl State {
         }
     }
 
-    /// Ends the sleep of who sleeps in the endpoint. A thread that waits for the descriptor for
-    /// other event loops relies on senders that ring: another thread's look is no reason to
-    /// wake it.
+    /// Wakes threads that sleep in the endpoint. A thread that waits on the descriptor for other
+    /// event loops relies on senders that ring: a pass of another thread does not wake it.
     #[cold]
     fn begin_disturbed(&mut self) {
         if self.sleep.is_declared() && !self.sleep.is_armed() {
@@ -485,7 +484,7 @@ impl State {
         }
     }
 
-    /// Goes on with a handler's panic.
+    /// Resumes a handler's panic, if there was one.
     #[inline(always)]
     pub fn rethrow(&mut self) {
         if self.core.panic.is_some() {
@@ -500,8 +499,8 @@ impl State {
         }
     }
 
-    /// Ends what is still under way, and tells whoever started the process
-    /// that it closed in good order.
+    /// Ends what is still in flight, and reports to the launcher that the endpoint closed in good
+    /// order.
     pub fn leave(&mut self) {
         self.closed = true;
         self.engine.end();

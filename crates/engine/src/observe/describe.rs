@@ -1,6 +1,5 @@
-//! Where in this process's memory an endpoint's counters and state are, for
-//! whoever watches the process: it reads them itself, so that the program
-//! need not be able to answer, and pays nothing.
+//! Where an endpoint's counters and state lie in this process's memory. An observer reads them
+//! itself, so that the program need not be able to answer, and pays nothing.
 
 use portolan_core::{NetLane, ShmLane, UnboundRow};
 use portolan_link::xdp::{GATE_COUNTERS, Xdp, XdpCounters};
@@ -12,15 +11,15 @@ use crate::state::State;
 /// A table of entries with named numbers in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What it holds.
+    /// Name of what the table holds.
     pub name: &'static str,
-    /// Its address, valid while the endpoint is open.
+    /// Address of the first entry, valid while the endpoint is open.
     pub address: u64,
-    /// From the beginning of one entry to that of the next, bytes.
+    /// Distance from one entry to the next, bytes.
     pub stride: usize,
-    /// How many entries.
+    /// Number of entries.
     pub count: usize,
-    /// The numbers in each.
+    /// Fields of each entry.
     pub fields: Vec<Field>,
 }
 
@@ -78,8 +77,8 @@ fn list<T>(name: &'static str, numbers: &[T], field: &'static str, idle: Option<
     table(name, numbers, &[field])
 }
 
-/// All tables of a state that lies, or will lie, at `address`. What else it
-/// points to stays where it is.
+/// Returns all tables of a state that lies, or will lie, at `address`. What else it points to does
+/// not move.
 pub(crate) fn tables(state: &mut State, address: u64) -> Vec<Table> {
     let mut all = vec![Table {
         name: "endpoint",
@@ -140,8 +139,8 @@ const FAST_FIELDS: &[Field] = &[
     field!("source_ports_tried", XdpCounters, tried),
 ];
 
-/// Those of a host port: what came past the kernel, and what the program does
-/// that steers it there.
+/// Tables of a host port: what came past the kernel, and what the program does that steers it
+/// there.
 fn describe_fast(link: &Xdp) -> [Table; 2] {
     let counting = link.gate().counting();
     let names = GATE_COUNTERS.into_iter().enumerate();

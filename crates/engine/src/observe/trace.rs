@@ -1,6 +1,6 @@
-//! A timeline of an endpoint, in the trace event format that Perfetto and
-//! Chrome read. What happens is marked in memory of its own and written by a
-//! thread; where that does not keep up, marks are dropped and counted.
+//! A timeline of an endpoint, in the trace event format that Perfetto and Chrome read. Events are
+//! recorded as marks in memory and written by a thread; if it does not keep up, marks are dropped
+//! and counted.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -18,19 +18,17 @@ use portolan_wire::{MessageNo, Priority};
 
 use crate::sleep::{ANYBODY, CALLS};
 
-/// Marks of one buffer, and how many buffers there are.
+/// Marks per buffer, and number of buffers.
 const MARKS: usize = 16_384;
 const BUFFERS: usize = 8;
-/// A buffer that is not full is written after this long, when the program
-/// sleeps, ns.
+/// Age at which a buffer that is not full is written, when the program sleeps, ns.
 const WRITE_AFTER_NS: u64 = 1_000_000_000;
-/// How long the processor's counter is measured when a trace begins, ns.
+/// How long the processor's counter is calibrated when a trace begins, ns.
 const MEASURE_NS: u64 = 5_000_000;
-/// A send is marked at its end; it is shown this long, ns, which it takes at
-/// least.
+/// Length at which a send is shown, ns, which it takes at least: its mark has one time, taken just
+/// before the message leaves.
 const SEND_NS: u64 = 20;
-/// Times are told from the beginning of a week on (of Unix time): a double
-/// then holds a nanosecond.
+/// Times count from the beginning of a week (of Unix time): a double then resolves a nanosecond.
 const WEEK_NS: u64 = 7 * 86_400 * 1_000_000_000;
 
 #[derive(Clone, Copy)]
@@ -40,7 +38,7 @@ enum What {
     Wait,
 }
 
-/// Something that happened, in ticks of the processor's counter.
+/// An event, with its times in ticks of the processor's counter.
 #[derive(Clone, Copy)]
 struct Mark {
     began: u64,
@@ -48,15 +46,15 @@ struct Mark {
     bytes: u64,
     /// The other rank.
     peer: u32,
-    /// The message's number; of a wait its call.
+    /// Number of the message; for a wait, of its call.
     number: u32,
     port: u16,
     flow: u8,
     reply: bool,
     what: What,
-    /// It happened in the helper thread.
+    /// Whether it happened in the helper thread.
     helper: bool,
-    /// The message came from its sender and not by way of others.
+    /// Whether the message came directly from its sender, not by way of others.
     direct: bool,
 }
 
@@ -65,23 +63,23 @@ struct Batch {
     dropped: u64,
 }
 
-/// Where marks are made.
+/// Records marks, and hands them to the thread that writes.
 pub(crate) struct Trace {
     marks: Vec<Mark>,
     dropped: u64,
-    /// When a wait began whose end is to be marked; 0: none.
+    /// Begin of the wait whose end is to be marked, ticks; 0: none.
     waits_from: u64,
-    /// When the send began that is being made.
+    /// Begin of the send in progress, ticks.
     sends_from: u64,
     handed_at: u64,
-    /// None once it ends.
+    /// `None` once the trace ends.
     full: Option<Sender<Batch>>,
     empty: Receiver<Vec<Mark>>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl Trace {
-    /// Makes the file, and begins.
+    /// Creates the file, and starts the thread that writes.
     pub fn begin(path: &Path, rank: u32) -> io::Result<Self> {
         let file = File::create(path)?;
         let (full, batches) = channel();
@@ -129,8 +127,7 @@ impl Trace {
         self.marks.push(mark);
     }
 
-    /// Gives the marks to the thread that writes them, if it has given
-    /// memory back.
+    /// Hands the marks to the thread that writes, if it has returned a buffer; else drops them.
     #[cold]
     fn hand_over(&mut self) {
         self.handed_at = now_ns();
@@ -142,7 +139,7 @@ impl Trace {
         let marks = std::mem::replace(&mut self.marks, next);
         let dropped = std::mem::take(&mut self.dropped);
         if let Some(full) = &self.full {
-            // It is gone only when it could not write, and has said so.
+            // The thread is gone only if it could not write, and has reported that.
             let _ = full.send(Batch { marks, dropped });
         }
     }
@@ -241,7 +238,7 @@ impl Tracer for Trace {
 }
 
 impl Drop for Trace {
-    /// What was marked is written before it ends.
+    /// Writes the remaining marks first.
     fn drop(&mut self) {
         if let Some(full) = self.full.take() {
             let marks = std::mem::take(&mut self.marks);
@@ -257,7 +254,7 @@ impl Drop for Trace {
     }
 }
 
-/// Ticks as nanoseconds of the week.
+/// Converts ticks to nanoseconds of the week.
 struct Clock {
     first: (u64, u64),
     last: (u64, u64),
@@ -266,7 +263,7 @@ struct Clock {
     offset: u64,
 }
 
-/// The time of the week, ns.
+/// Returns the time of the week, ns.
 fn week_ns() -> u64 {
     let real = SystemTime::now().duration_since(UNIX_EPOCH);
     real.map_or(0, |since| since.as_nanos() as u64) % WEEK_NS
@@ -285,7 +282,7 @@ impl Clock {
         }
     }
 
-    /// Measures anew: the longer, the better.
+    /// Calibrates again: the longer, the better.
     fn renew(&mut self) {
         self.last = at_once(ticks, now_ns);
         let (ticks, ns) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
@@ -301,7 +298,7 @@ impl Clock {
     }
 }
 
-/// Nanoseconds as the format's microseconds.
+/// Nanoseconds, shown as the format's microseconds.
 struct Us(u64);
 
 impl std::fmt::Display for Us {
@@ -399,8 +396,8 @@ impl Writer {
                 What::Send => (rank, *peer),
                 _ => (*peer, rank),
             };
-            // Both sides know all of it, and no two messages share it until
-            // their number wraps.
+            // Both sides know all parts of the id, and no two messages share it until their number
+            // wraps.
             let id = u64::from(from) << 48
                 | u64::from(to) << 36
                 | u64::from(mark.reply) << 35

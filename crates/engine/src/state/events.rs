@@ -1,4 +1,4 @@
-//! What the launcher and the kernel say of others: who died, left, came back.
+//! News of others from the launcher and the kernel: which died, left, came back.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -10,8 +10,7 @@ use portolan_sys::epoll::Epoll;
 use super::{State, TOKEN_WATCH};
 use crate::config::Notice;
 
-/// A launcher that has not said within this how a process ended is not waited
-/// for, ns.
+/// Longest wait for the launcher to report how a process ended, ns.
 const HOW_NS_MAX: u64 = 5_000_000;
 
 impl State {
@@ -20,13 +19,13 @@ impl State {
         let Some(mut watch) = self.watch.take() else {
             return 0;
         };
-        // Taken out before asking: the descriptor may be closed by that.
+        // Removed before polling: that may close the descriptor.
         let _ = watch.fd().map(|fd| self.sleep.wait_set.events.remove(fd));
         while let Some(notice) = watch.poll() {
             events += 1;
             match notice {
                 Notice::Died(rank, why) => self.ended(rank, why),
-                // What it shares no memory with is not its to judge.
+                // Only a rank that shares memory with us can judge it.
                 Notice::GivenUp(rank) => {
                     if let Some(Lane::Shm(_)) = self.core.lanes.get(rank) {
                         self.gone(rank, Death::Corrupt);
@@ -53,14 +52,14 @@ impl State {
         events
     }
 
-    /// Of which of these something was heard last, and how long ago.
+    /// Returns which of `ranks` was heard last, and how long ago.
     fn last_heard(&mut self, ranks: &[u32]) -> Option<(Duration, u32)> {
         let heard = |&rank: &u32| Some((self.engine.heard_at(rank)?, rank));
         let (at, rank) = ranks.iter().filter_map(heard).max()?;
         Some((Duration::from_nanos(now_ns().saturating_sub(at)), rank))
     }
 
-    /// A rank's process has ended: the launcher is about to say how.
+    /// Waits for the launcher to report how a rank's process ended, for [`HOW_NS_MAX`] at most.
     pub(super) fn ask_how(&mut self, rank: u32) {
         let until = now_ns() + HOW_NS_MAX;
         let is_told = |s: &Self| matches!(s.core.lanes.get(rank), Some(Lane::Dead(_)) | None);
@@ -68,7 +67,7 @@ impl State {
             let Some(left) = until.checked_sub(now_ns()) else {
                 return;
             };
-            // Without a launcher, or a descriptor to spare, it stays unknown.
+            // Without a launcher, or a descriptor to spare, the cause stays unknown.
             let said = self.watch.as_ref().and_then(|watch| {
                 let one = Epoll::new().ok()?;
                 one.add(watch.fd()?, 0).ok()?;
@@ -81,7 +80,7 @@ impl State {
         }
     }
 
-    /// A rank's process has ended.
+    /// Handles the end of a rank's process.
     pub fn ended(&mut self, rank: u32, how: Death) {
         if let Some(at) = self.pids.iter().position(|(r, _)| *r == rank) {
             let (_, pid) = self.pids.remove(at);
@@ -90,18 +89,18 @@ impl State {
         self.gone(rank, how);
     }
 
-    /// A rank is gone: what it still said is read, then it is marked dead.
+    /// Reads what a rank has still sent, then marks it dead.
     pub(super) fn gone(&mut self, rank: u32, why: Death) {
         if why == Death::Ended {
-            // The launcher may have said more.
+            // The launcher may have reported the cause.
             self.hear();
         }
         self.engine.gone(rank, why);
     }
 
-    /// A rank is there again.
+    /// Takes in a rank that is back in a new life.
     fn back(&mut self, it: &Restarted) {
-        // The table may have said it already.
+        // The table of ranks may include this return already.
         if it.since <= self.core.lanes.returns.since(it.rank) {
             return;
         }

@@ -1,5 +1,5 @@
-//! Endpoints of this host, outside of a job: how memory comes to be shared with them, and how
-//! their processes' ends are heard of.
+//! Endpoints of this host, outside of a job: shares memory with them, and notices the end of their
+//! processes.
 
 use std::os::fd::AsFd;
 
@@ -13,20 +13,20 @@ use portolan_wire::KeyAddress;
 use super::{State, TOKEN_NEAR_PID};
 use crate::neighbours::{Handed, Met, Neighbours, who};
 
-/// Time between two looks at others of this host, and while they meet us, ns.
+/// Interval at which others of this host are polled, ns; and while a call is unanswered.
 const LOOK_NS: u64 = 1_000_000;
 const MEETING_LOOK_NS: u64 = 10_000;
 
-/// What it takes to share memory with endpoints that come and go.
+/// State for sharing memory with endpoints that come and go.
 pub(crate) struct Near {
     neighbours: Neighbours,
-    /// When others were last looked at, ns.
+    /// When others were last polled, ns.
     pub(super) looked_at: u64,
-    /// Names this host.
+    /// Identifier of this host.
     host: u64,
-    /// An endpoint that does not listen for so long is given up, ns.
+    /// Timeout for a called endpoint to listen, ns.
     connect_ns: u64,
-    /// Processes that write to our memory, by the number of their endpoint.
+    /// Processes that write to our memory, by the index of their endpoint.
     processes: Vec<(u16, Pidfd)>,
 }
 
@@ -43,12 +43,12 @@ impl Near {
 }
 
 impl State {
-    /// Hears of others of this host from now on.
+    /// Listens to others of this host from now on.
     pub fn set_near(&mut self, near: Near) {
         self.near = Some(near);
     }
 
-    /// Whether an endpoint with this in its address can share memory with us.
+    /// Whether an endpoint with `host` in its address can share memory with us.
     pub fn is_near(&self, host: u64) -> bool {
         (self.near.as_ref()).is_some_and(|near| host != 0 && near.host == host)
     }
@@ -64,8 +64,8 @@ impl State {
             .min()
     }
 
-    /// Whether others of this host may have waited for long that we see them: a program that
-    /// pauses between its passes makes few of them.
+    /// Whether others of this host must be polled by time: a program that pauses between its passes
+    /// makes few of them.
     #[inline]
     pub(super) fn is_look_due(&self) -> bool {
         let (Some(near), Some(net)) = (&self.near, &self.engine.net) else {
@@ -79,7 +79,7 @@ impl State {
         net.now().saturating_sub(near.looked_at) >= every
     }
 
-    /// Whether something of it is due.
+    /// Whether a call or a retry is due.
     pub(super) fn near_is_due(&self) -> bool {
         let due = self
             .near
@@ -88,7 +88,7 @@ impl State {
         due.is_some_and(|due| due <= now_ns())
     }
 
-    /// Something is to be sent to one of this host: it is called.
+    /// Calls a rank of this host, since something is to be sent to it.
     pub(super) fn call(&mut self, rank: u32) {
         self.stop_calling(rank);
         let Some(index) = self.engine.expect_near(rank) else {
@@ -104,8 +104,8 @@ impl State {
         self.hear_near();
     }
 
-    /// Nothing is to be sent to it any more, or it has called us. Where it has answered by now
-    /// memory is shared with it.
+    /// Ends a call: nothing is to be sent to the rank any more, or it has called us. If it has
+    /// answered by now, memory is shared with it.
     pub fn stop_calling(&mut self, rank: u32) {
         let Some(near) = &mut self.near else { return };
         if let Some((index, answer)) = near.neighbours.hang_up(rank) {
@@ -116,8 +116,7 @@ impl State {
         }
     }
 
-    /// Hears what others of this host say, and calls again who was not there. Gives how much
-    /// has changed.
+    /// Handles what others of this host send, and retries calls. Returns the number of events.
     pub(super) fn hear_near(&mut self) -> usize {
         let mut events = 0;
         if let Some(near) = &mut self.near {
@@ -150,7 +149,7 @@ impl State {
         events
     }
 
-    /// Another wants to share memory with us.
+    /// Handles a call: takes it up, or refuses it.
     fn called(&mut self, call: u64, from: &KeyAddress, handed: Handed) {
         if let Err(why) = self.take_up(call, from, handed)
             && let Some(near) = &mut self.near
@@ -169,7 +168,7 @@ impl State {
         met.map(|_| ())
     }
 
-    /// Gives whether memory is shared now.
+    /// Maps the caller's memory and answers. Returns whether memory is shared now.
     fn take_up_as(&mut self, rank: u32, call: u64, handed: Handed) -> Result<bool, NotNear> {
         self.stop_calling(rank);
         let index = self.engine.expect_near(rank).ok_or(NotNear::Never)?;
@@ -181,13 +180,14 @@ impl State {
         if answered {
             self.meet(rank, index, process);
         } else {
-            // It has given up, and writes nothing.
+            // The caller has given up, and writes nothing.
             self.engine.unmap_near(index);
         }
         Ok(answered)
     }
 
-    /// It shares memory with us from now on, whether we still want that or not.
+    /// Handles an answer: the rank shares memory with us from now on, whether we still want that or
+    /// not.
     fn answered(&mut self, rank: u32, index: u16, handed: Handed) {
         match self.map(index, handed) {
             Ok(process) => self.meet(rank, index, process),
@@ -198,8 +198,8 @@ impl State {
         }
     }
 
-    /// Maps what was handed over, under the number that was kept for it. Where that fails the
-    /// number is free again.
+    /// Maps what was handed over, under the index reserved for it. On failure the index is free
+    /// again.
     fn map(&mut self, index: u16, handed: Handed) -> Result<Pidfd, SegmentError> {
         let memory = (handed.memory, handed.ringer);
         let mapped = self.engine.map_near(index, memory, (handed.us, handed.pid));
@@ -209,7 +209,7 @@ impl State {
         mapped.map(|()| handed.process)
     }
 
-    /// What the protocol is to know of the endpoint at an address.
+    /// Describes the endpoint at an address to the protocol.
     pub fn new_peer(&self, address: &KeyAddress) -> NewPeer {
         let (id, life) = who(&address.key);
         NewPeer {
@@ -232,16 +232,16 @@ impl State {
         }
         log::info!("rank {}: memory is shared with rank {rank}", self.core.rank);
         self.engine.meet(rank, index);
-        // Whoever sleeps relies on nobody's writing to our memory.
+        // Sleepers relied on having no writer to our memory.
         self.sleep.rouse();
         self.after();
     }
 
-    /// A process that writes to our memory has ended.
+    /// Handles the end of a process that writes to our memory.
     pub(super) fn near_ended(&mut self, index: u16) {
         let processes = self.near.iter().flat_map(|near| &near.processes);
         let mut of_it = processes.filter(|(of, _)| *of == index);
-        // Its number may be another's by now.
+        // The index may be another process's by now.
         if !of_it.any(|(_, process)| process.has_exited()) {
             return;
         }
@@ -258,7 +258,7 @@ impl State {
         }
     }
 
-    /// Gives back what those had who write nothing more.
+    /// Releases what belonged to endpoints that write nothing more.
     pub(super) fn free_near(&mut self) {
         let freed = self.engine.shm.as_mut().map(|shm| shm.free_left());
         for index in freed.unwrap_or_default() {
@@ -274,7 +274,7 @@ impl State {
         }
     }
 
-    /// At the end: nobody can call any more.
+    /// Stops listening, at the end: no endpoint can call any more.
     pub fn leave_near(&mut self) {
         self.near = None;
     }
