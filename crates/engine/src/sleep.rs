@@ -1,17 +1,16 @@
-//! Who sleeps, until when, and who is to wake them.
+//! Which threads sleep, until when, and how they are woken.
 //!
-//! Of several threads that wait on one endpoint, one at most (the leader)
-//! sleeps on its descriptors; the others (followers) sleep on a counter of
-//! news. So each bell has one listener, and nobody takes another's ring.
-//! When the leader gets up, for whatever reason, all followers look again,
-//! and one of them leads. The helper thread sleeps on the same descriptors and
-//! a bell of its own, and not while a thread of the program leads.
+//! Of the threads that wait on one endpoint one at most (the leader) sleeps on its descriptors; the
+//! others (followers) sleep on a generation counter. So each bell has one listener, and no thread
+//! takes another's ring. When the leader wakes up, for whatever reason, all followers poll again,
+//! and one of them leads. The helper thread sleeps on the same descriptors and a bell of its own,
+//! but not while a thread of the program leads.
 //!
-//! A thread that sleeps outside of the endpoint, on a descriptor for other event loops, has a
-//! bell of its own that nobody else silences. It rings once, and then all look again.
+//! A thread that sleeps outside of the endpoint, on a descriptor for other event loops, has a bell
+//! that no other thread clears. Each rings once, and then all poll again.
 //!
-//! A wait that has slept needs no helper until it ends: whoever looked every
-//! millisecond whether the program is away would cost more than all else.
+//! A wait that has slept needs no helper until it ends: checking every millisecond whether the
+//! program is away would cost more than all else.
 
 mod backoff;
 mod idle;
@@ -32,7 +31,7 @@ pub(crate) use self::idle::{Idle, Woken};
 pub(crate) use self::waiting::{ANYBODY, Waiting};
 pub use self::waiting::{CALLS, Call};
 
-/// Name of the leader's bell among the descriptors of an endpoint.
+/// Token of the leader's bell in an endpoint's epoll set.
 pub(crate) const TOKEN_BELL: u64 = 1;
 
 /// What sleepers wait on without holding the endpoint.
@@ -43,25 +42,25 @@ pub(crate) struct WaitSet {
     pub events: Epoll,
     leader: Doorbell,
     helper: Doorbell,
-    /// The helper is up though it could not say so to the endpoint.
+    /// Whether the helper is awake, though it could not say so to the endpoint.
     helper_up: AtomicBool,
     /// [`NAP`], [`ASKED`] or [`STOP`]: what the helper is to do while the program is busy.
     helper_word: AtomicU32,
-    /// For other event loops; many endpoints have none.
+    /// Made for other event loops; many endpoints have none.
     outer: OnceLock<Outer>,
-    /// Counts what followers wait for.
+    /// Generation counter on which followers wait.
     generation: AtomicU32,
     /// [`BUSY`], [`DOZING`] or [`GUARDED`].
     program: AtomicU32,
 }
 
-/// What other event loops wait on.
+/// Descriptors for other event loops.
 #[derive(Debug)]
 struct Outer {
-    /// The descriptors of the [`WaitSet`], and those below.
+    /// Epoll set of the [`WaitSet`]'s descriptors and those below.
     all: Epoll,
     timer: Timer,
-    /// The bell of who has none of its own.
+    /// Bell for a waiter that has none of its own.
     bell: Arc<Doorbell>,
 }
 
@@ -79,32 +78,32 @@ impl Outer {
     }
 }
 
-/// It looks whether the program is away, now and then.
+/// The helper checks now and then whether the program is away.
 const NAP: u32 = 0;
-/// Something waits to leave with what follows it: it looks soon.
+/// A message waits to share a packet with later ones: the helper checks soon.
 const ASKED: u32 = 1;
-/// It ends.
+/// The helper ends.
 const STOP: u32 = 2;
 
-/// How soon, ns. It is the longest that a short message waits for others if the program
-/// makes no call that sends it, besides what the kernel takes to wake the helper.
+/// How soon, ns: the longest that a short message waits for others if the program makes no call
+/// that sends it, besides the kernel's time to wake the helper.
 const ASKED_NS: u64 = 50_000;
 
-/// The program may be anywhere.
+/// The program is in no wait that has slept.
 const BUSY: u32 = 0;
-/// It is in a wait that has slept.
+/// The program is in a wait that has slept.
 const DOZING: u32 = 1;
-/// The same, and the helper sleeps until that ends.
+/// As [`DOZING`], and the helper sleeps until that wait ends.
 const GUARDED: u32 = 2;
 
-/// Longest such sleep, ns: a wait that a panic has ended tells nobody.
+/// Longest such sleep, ns: a wait that a panic has ended does not wake the helper.
 const GUARD_NS: u64 = 100_000_000;
 
 impl WaitSet {
-    /// Over the set that the endpoint's descriptors are in.
+    /// Takes over the epoll set of the endpoint's descriptors.
     ///
     /// # Errors
-    /// The call that the kernel refused, and its answer.
+    /// The system call that failed, and its errno.
     pub fn new(events: Epoll) -> Result<Self, (&'static str, Errno)> {
         let bell = || Doorbell::new().map_err(|e| ("eventfd2", e));
         let wait_set = Self {
@@ -122,17 +121,17 @@ impl WaitSet {
         Ok(wait_set)
     }
 
-    /// Made for the first who asks: it takes three descriptors.
+    /// Returns the descriptors for other event loops. The first call makes them: they are three.
     fn outer(&self) -> Result<&Outer, Errno> {
         if let Some(outer) = self.outer.get() {
             return Ok(outer);
         }
         let made = Outer::over(&self.events)?;
-        // Another thread may have been faster: then that one's counts.
+        // If another thread was faster, its descriptors are used.
         Ok(self.outer.get_or_init(|| made))
     }
 
-    /// What other event loops wait on.
+    /// Returns the descriptor for other event loops.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -140,28 +139,29 @@ impl WaitSet {
         Ok(self.outer()?.all.as_fd())
     }
 
-    /// The bell of who waits on that and has none of its own; `None`: no descriptor is left.
+    /// Returns the bell for a waiter on [`Self::fd`] that has none of its own; `None`: no
+    /// descriptor is left.
     pub fn outer_bell(&self) -> Option<&Arc<Doorbell>> {
         Some(&self.outer().ok()?.bell)
     }
 
-    /// Follower: sleeps until there is news since `seen`, or the time is up.
+    /// Follower: sleeps until the generation is no longer `seen`, or the time is up.
     pub fn follow(&self, seen: u32, timeout: Option<u64>) {
-        // Every ending leads to another look.
+        // However this ends, the caller polls again.
         let _ = futex::wait(&self.generation, seen, timeout, Scope::Process);
     }
 
-    /// Helper: sleeps until a descriptor or its bell is due.
+    /// Helper: sleeps until a descriptor or its bell is readable, or the time is up.
     pub fn help(&self, timeout: Option<u64>) -> Result<(), Errno> {
         let woken = wait_either(self.events.as_fd(), self.helper.as_fd(), timeout);
         self.helper_up.store(true, Ordering::Relaxed);
         woken
     }
 
-    /// Helper: naps while the program is busy; false if it was asked for meanwhile, and
-    /// still is.
+    /// Helper: naps while the program is busy. Returns false if it was asked to check meanwhile,
+    /// and still is.
     pub fn nap(&self, ns: u64) -> bool {
-        // Every ending leads to another look.
+        // However this ends, the caller polls again.
         let _ = futex::wait(&self.helper_word, NAP, Some(ns), Scope::Process);
         if self.helper_word.load(Ordering::Acquire) != ASKED {
             return true;
@@ -176,7 +176,7 @@ impl WaitSet {
             .is_ok()
     }
 
-    /// Ends the helper's sleep, from outside of the endpoint, and the helper.
+    /// Wakes the helper from outside of the endpoint, and ends it.
     pub fn stop_helper(&self) {
         self.helper_word.store(STOP, Ordering::Release);
         futex::wake(&self.helper_word, 1, Scope::Process);
@@ -191,23 +191,23 @@ impl WaitSet {
 
     /// Helper: pauses, unless it is to end.
     pub fn pause(&self, ns: u64) {
-        // Every ending leads to another look.
+        // However this ends, the caller polls again.
         let word = self.helper_word.load(Ordering::Relaxed);
         if word != STOP {
             let _ = futex::wait(&self.helper_word, word, Some(ns), Scope::Process);
         }
     }
 
-    /// Helper: sleeps while the program is in a wait that has slept; false if it
-    /// is in none.
+    /// Helper: sleeps while the program is in a wait that has slept. Returns false if it is in
+    /// none.
     pub fn guard(&self) -> bool {
         let dozes = (self.program)
             .compare_exchange(DOZING, GUARDED, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok();
         if dozes {
-            // Every ending leads to another look.
+            // However this ends, the caller polls again.
             let _ = futex::wait(&self.program, GUARDED, Some(GUARD_NS), Scope::Process);
-            // It may doze still.
+            // The program may still be in that wait.
             let _ = (self.program).compare_exchange(
                 GUARDED,
                 DOZING,
@@ -225,9 +225,9 @@ impl WaitSet {
     }
 }
 
-/// Senders on this host have been told that we sleep.
+/// Senders on this host know that we sleep.
 const DECLARED: u8 = 1;
-/// Somebody waits for the descriptor for other event loops, and has a bell that is to ring.
+/// A thread waits on the descriptor for other event loops, and its bell is to ring.
 const ARMED: u8 = 2;
 const HELPER: u8 = 4;
 const LEADER: u8 = 8;
@@ -235,23 +235,22 @@ const FOLLOWERS: u8 = 16;
 /// A wait has slept and goes on.
 const DOZES: u8 = 32;
 
-/// Who sleeps; changed by whoever holds the endpoint.
+/// Which threads sleep; changed only by the holder of the endpoint.
 pub(crate) struct SleepState {
     pub wait_set: Arc<WaitSet>,
     who: u8,
     followers: u32,
-    /// When the leader and the helper get up by themselves at the latest, ns
-    /// of the monotonic clock.
+    /// Latest wake-up times of the leader and the helper, ns of the monotonic clock.
     leader_due: u64,
     helper_due: u64,
-    /// When those get up by themselves that wait for [`WaitSet::fd`], ns.
+    /// Latest wake-up time of waiters on [`WaitSet::fd`], ns.
     armed_due: u64,
-    /// Their bells: each rings once, and only its own listener silences it.
+    /// Bells of these waiters: each rings once, and only its own listener clears it.
     armed: Vec<Arc<Doorbell>>,
-    /// Bells that have been rung and not been cleared since.
+    /// Whether these bells were rung and not cleared since.
     leader_rung: bool,
     helper_rung: bool,
-    /// The helper was asked to look soon.
+    /// Whether the helper was asked to check soon.
     asked: bool,
 }
 
@@ -271,24 +270,24 @@ impl SleepState {
         }
     }
 
-    /// Whether a call that makes progress has something to undo first.
+    /// Whether a call that makes progress must first undo a declared or armed sleep.
     #[inline(always)]
     pub const fn is_disturbed(&self) -> bool {
         self.who & (DECLARED | ARMED) != 0
     }
 
-    /// Whether somebody sleeps who may have to get up sooner than planned.
+    /// Whether a sleeper may have to wake up sooner than planned.
     #[inline(always)]
     pub const fn relies_on_us(&self) -> bool {
         self.who & (LEADER | HELPER | ARMED) != 0
     }
 
-    /// Whether somebody waits for the descriptor for other event loops.
+    /// Whether a thread waits on the descriptor for other event loops.
     pub const fn is_armed(&self) -> bool {
         self.who & ARMED != 0
     }
 
-    /// Whether somebody waits for what a pass has moved.
+    /// Whether a sleeper waits for what a pass moves.
     #[inline(always)]
     pub const fn waits_for_events(&self) -> bool {
         self.who & (LEADER | FOLLOWERS | ARMED) != 0
@@ -311,7 +310,7 @@ impl SleepState {
         self.who &= !DECLARED;
     }
 
-    /// A wait is about to sleep.
+    /// Marks that a wait is about to sleep.
     pub fn doze(&mut self) {
         if self.who & DOZES == 0 {
             self.who |= DOZES;
@@ -325,26 +324,26 @@ impl SleepState {
         self.who & DOZES != 0
     }
 
-    /// That wait is over.
+    /// Marks that this wait has ended.
     #[cold]
     pub fn doze_no_more(&mut self) {
         self.who &= !DOZES;
         self.wait_set.end_doze();
     }
 
-    /// Becomes the leader.
+    /// Makes the calling thread the leader, which wakes up at `due` at the latest.
     pub fn lead(&mut self, due: u64) {
         self.who |= LEADER;
         self.leader_due = due;
     }
 
-    /// The leader is up: another may lead.
+    /// Marks that the leader is awake: another thread may lead.
     pub fn lead_no_more(&mut self) {
         self.who &= !LEADER;
         self.tell_followers();
     }
 
-    /// Becomes a follower; gives what to call [`WaitSet::follow`] with.
+    /// Makes the calling thread a follower; returns the generation for [`WaitSet::follow`].
     pub fn follow(&mut self) -> u32 {
         self.who |= FOLLOWERS;
         self.followers += 1;
@@ -358,14 +357,14 @@ impl SleepState {
         }
     }
 
-    /// The helper is to look soon, since something gathers.
+    /// Asks the helper to check soon, since messages wait to share a packet.
     pub fn ask_helper(&mut self) {
         if !std::mem::replace(&mut self.asked, true) && self.wait_set.turn(NAP, ASKED) {
             futex::wake(&self.wait_set.helper_word, 1, Scope::Process);
         }
     }
 
-    /// It has left.
+    /// Withdraws that request: the messages have left.
     #[inline]
     pub fn ask_no_more(&mut self) {
         if std::mem::take(&mut self.asked) {
@@ -373,14 +372,14 @@ impl SleepState {
         }
     }
 
-    /// The helper goes to sleep.
+    /// Marks that the helper goes to sleep, until `due` at the latest.
     pub fn helper_sleeps(&mut self, due: u64) {
         self.who |= HELPER;
         self.helper_due = due;
         self.wait_set.helper_up.store(false, Ordering::Relaxed);
     }
 
-    /// The helper is up; whether its bell was rung.
+    /// Marks that the helper is awake; returns whether its bell was rung.
     pub fn helper_is_up(&mut self) -> bool {
         self.who &= !HELPER;
         let rung = std::mem::take(&mut self.helper_rung);
@@ -390,7 +389,7 @@ impl SleepState {
         rung
     }
 
-    /// Silences the leader's bell, unless one still sleeps who has to hear it.
+    /// Clears the leader's bell, unless a sleeping leader has yet to hear it.
     pub fn hush(&mut self) {
         if self.who & LEADER == 0 && std::mem::take(&mut self.leader_rung) {
             self.wait_set.leader.clear();
@@ -404,7 +403,7 @@ impl SleepState {
     }
 
     fn ring_helper(&mut self) {
-        // Once up, it sees for itself.
+        // Once awake, the helper polls by itself.
         self.who &= !HELPER;
         if !std::mem::replace(&mut self.helper_rung, true) {
             self.wait_set.helper.ring();
@@ -418,7 +417,7 @@ impl SleepState {
         }
     }
 
-    /// A pass has moved something.
+    /// Wakes the sleepers that wait for what a pass has moved.
     #[cold]
     pub fn notify(&mut self) {
         if self.who & LEADER != 0 {
@@ -428,14 +427,13 @@ impl SleepState {
         self.ring_armed();
     }
 
-    /// All that wait for the descriptor for other event loops are to look again.
+    /// Rings the bells of all that wait on the descriptor for other event loops.
     pub fn ring_armed(&mut self) {
         self.who &= !ARMED;
         self.armed.drain(..).for_each(|bell| bell.ring());
     }
 
-    /// Whoever sleeps on the descriptors is to look again: senders do not
-    /// ring any more.
+    /// Wakes those that sleep on the descriptors: senders do not ring any more.
     pub fn disturb(&mut self) {
         if self.who & LEADER != 0 {
             self.ring_leader();
@@ -445,7 +443,7 @@ impl SleepState {
         }
     }
 
-    /// Whether anybody sleeps on the descriptors, as far as we can see.
+    /// Whether a thread sleeps on the descriptors, as far as we can see.
     pub fn is_anyone_asleep(&mut self) -> bool {
         if self.wait_set.helper_up.load(Ordering::Relaxed) {
             self.who &= !HELPER;
@@ -453,7 +451,7 @@ impl SleepState {
         self.relies_on_us()
     }
 
-    /// Whether something due at `due` would be missed by who sleeps.
+    /// Whether the sleeper would miss something due at `due`.
     pub const fn oversleeps(&self, due: u64) -> bool {
         due < if self.who & LEADER != 0 {
             self.leader_due
@@ -464,7 +462,7 @@ impl SleepState {
         }
     }
 
-    /// Ends a sleep on the descriptors.
+    /// Wakes one that sleeps on the descriptors.
     pub fn rouse(&mut self) {
         if self.who & LEADER != 0 {
             self.ring_leader();
@@ -475,8 +473,8 @@ impl SleepState {
         }
     }
 
-    /// Somebody will wait for the descriptor for other event loops and for `bell`, until
-    /// `due` at most; `u64::MAX` for no limit. False: there is none, and none can be made.
+    /// Prepares for a wait on the descriptor for other event loops and on `bell`, until `due` at
+    /// most; `u64::MAX`: no limit. Returns false if no such descriptor can be made.
     pub fn arm(&mut self, due: u64, bell: &Arc<Doorbell>) -> bool {
         self.hush();
         let Ok(outer) = self.wait_set.outer() else {
@@ -504,7 +502,7 @@ mod tests {
         sleep.lead(u64::MAX);
         sleep.notify();
         assert!(rings());
-        // Others who look at the descriptors leave it alone.
+        // Other threads that poll the descriptors do not clear it.
         sleep.hush();
         assert!(rings());
         sleep.lead_no_more();
@@ -537,7 +535,7 @@ mod tests {
         sleep.lead(u64::MAX);
         let seen = sleep.follow();
         sleep.lead_no_more();
-        // Returns at once: there is news.
+        // Returns at once: the generation has changed.
         sleep.wait_set.follow(seen, None);
         sleep.follow_no_more();
         assert!(!sleep.waits_for_events());

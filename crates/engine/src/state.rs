@@ -66,7 +66,7 @@ impl Clock for HostClock {
 }
 
 /// Default congestion control towards an address (IPv6, IPv4 mapped). If the kernel does not report
-/// how it is reached, the more considerate mode.
+/// how it is reached, it is [`Mode::Shared`].
 #[must_use]
 pub fn congestion_towards(ip: [u8; 16]) -> Mode {
     let ip = Ipv6Addr::from(ip);

@@ -1,4 +1,4 @@
-//! Calls that several ranks make together.
+//! Collective calls.
 
 use portolan_core::{
     BROADCAST, BarrierCall, DeadPeer, Group, Misuse, PORTS_RESERVED, Progress, SendError,
@@ -11,41 +11,39 @@ use portolan_wire::ARGS_MAX;
 use crate::sleep::{ANYBODY, Call, Waiting};
 use crate::space::Space;
 
-/// Up to so many receivers the root sends to each itself; beyond, a tree is
-/// faster whatever the message's length.
+/// Number of receivers up to which the root sends to each itself; beyond, a tree is faster whatever
+/// the message's length.
 const LINEAR_MAX: usize = 3;
 
-/// A barrier that has waited so long for a rank asks it for a sign of life, ns.
+/// Wait for a rank after which a barrier asks it for a sign of life, ns.
 const KNOCK_AFTER_NS: u64 = 200_000_000;
 
 impl Space {
-    /// Waits until every rank of the job has come here.
+    /// Waits until every rank of the job has reached the barrier.
     ///
     /// # Errors
-    /// [`WaitError::PeerDead`] when one is dead.
+    /// [`WaitError::PeerDead`] when a rank is dead.
     pub fn barrier(&self) -> Result<(), WaitError> {
         self.barrier_of(&Group::world(self.size()))
     }
 
-    /// Waits until every member of a group, of which this rank is one, has
-    /// come here: see [`BarrierCall`].
+    /// Waits until every member of a group, of which this rank is one, has reached the barrier: see
+    /// [`BarrierCall`].
     ///
     /// A member that has died and come back counts: the barriers of its groups
     /// begin anew with it.
     ///
     /// # Errors
-    /// [`WaitError::PeerDead`] when a member is dead; also when it is back, if
-    /// neither a wait nor a barrier has told of its death before, for those who
-    /// come here with us may have begun anew. [`Misuse::BadRank`] when this rank
-    /// is no member.
+    /// [`WaitError::PeerDead`] when a member is dead; also when it is back, if no wait or barrier
+    /// has reported its death yet, for members that are here with us may have begun anew.
+    /// [`Misuse::BadRank`] when this rank is no member.
     pub fn barrier_of(&self, group: &Group) -> Result<(), WaitError> {
         self.check_job()?;
         let mut call = self.enter()?.core.begin_barrier(&group.within(self.id))?;
         let dead = self.await_barrier(&mut call)?;
         if !self.inner.helped && dead.is_none() {
-            // Others still wait for what we said; should the program make no
-            // further call, it would never leave (a connection may be under
-            // way only).
+            // Others still wait for what we sent. If the program made no further call, it would
+            // never leave (a connection may only be under way).
             let why = Waiting::of(Call::Barrier, ANYBODY);
             self.wait_loop(self.enter()?, None, true, why, |s| {
                 s.has_left().then_some(())
@@ -56,7 +54,7 @@ impl Space {
             Some((rank, why)) => {
                 let mut s = self.enter()?;
                 s.core.lanes.tell_all();
-                // Whoever tries until it succeeds must hear of it.
+                // A caller that retries until it succeeds must learn that the rank is back.
                 s.begin();
                 s.attend();
                 s.end();
@@ -90,11 +88,10 @@ impl Space {
         }
     }
 
-    /// Sends a message to the port of every rank in `to` (this one too, if it
-    /// is among them), along a tree from four receivers on: ranks on the way
-    /// pass it on within their progress. Its sender is this rank everywhere.
-    /// Broadcasts of one root to the same ranks and flow keep order among each
-    /// other, but not with other messages.
+    /// Sends a message to the port of every rank in `to` (this one too, if it is among them), along
+    /// a tree from four receivers on: ranks on the way forward it in their progress. Receivers see
+    /// this rank as the sender. Broadcasts of one root to the same ranks and flow keep order among
+    /// each other, but not with other messages.
     ///
     /// # Errors
     /// [`SendError`], never [`SendError::NoCredit`]. Ranks before the failure
@@ -123,7 +120,7 @@ impl Space {
         } else {
             0
         };
-        // Before anybody is reached.
+        // Before any rank is reached.
         if payload.len() as u64 > BYTES_MAX - head as u64 {
             return Err(SendError::TooLong);
         }

@@ -1,4 +1,4 @@
-//! Waiting without a thread of one's own.
+//! Futures: waiting without a blocked thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,9 +19,9 @@ pub struct Arrival<'a> {
 }
 
 impl Space {
-    /// A future that is ready when a message has been handed over after this
-    /// call; polling it makes progress. Between polls it is woken by the
-    /// helper thread, or by whoever else makes progress.
+    /// Returns a future that is ready when a message has been delivered after this call; polling it
+    /// makes progress. Between polls the helper thread wakes it, or any other thread that makes
+    /// progress.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -67,7 +67,7 @@ pub struct Operation<'a> {
 }
 
 impl Space {
-    /// A future of an operation's end; woken and polled as that of [`Space::arrival`].
+    /// Returns a future of an operation's end, woken and polled as that of [`Space::arrival`].
     pub const fn ended(&self, op: OpId) -> Operation<'_> {
         Operation { endpoint: self, op }
     }

@@ -12,19 +12,19 @@ pub enum AddPeerError {
     /// The bytes are no address of an endpoint that can be added.
     #[error("no address of an endpoint: {0}; give the 64 bytes that its address() returned")]
     NoAddress(&'static str),
-    /// It is the endpoint's own address: it is number 0.
+    /// The address is the endpoint's own, which is number 0.
     #[error("the address is the endpoint's own, which is number 0")]
     Myself,
-    /// As many peers are there as the setting `peers_max` says.
+    /// There are as many peers as the setting `peers_max` allows.
     #[error("no room for another peer: remove one, or raise the setting peers_max")]
     Full,
-    /// See there.
+    /// The call is not possible here: see [`Misuse`].
     #[error(transparent)]
     Misuse(#[from] Misuse),
 }
 
 impl Space {
-    /// Collective calls need ranks that all members number alike.
+    /// Refuses collective calls outside of a job: they need ranks that all members number alike.
     pub(super) fn check_job(&self) -> Result<(), Misuse> {
         if self.inner.standalone {
             return Err(Misuse::NoJob);
@@ -32,7 +32,7 @@ impl Space {
         Ok(())
     }
 
-    /// Adds a peer that has a public key; it need not be up. Gives its number.
+    /// Adds a peer that has a public key; it need not be up. Returns its number.
     ///
     /// # Errors
     /// [`AddPeerError`].
@@ -48,14 +48,14 @@ impl Space {
         added.ok_or(AddPeerError::Full)
     }
 
-    /// Removes a peer: nothing that it has sent is delivered from now on, operations with
-    /// it end with [`portolan_exchange::OpError::PeerDead`], and it hears that. What
-    /// was sent to it still arrives if it is connected and each message that it has not
-    /// acknowledged fits one packet; else that is dropped. Its number may become another's; what it
-    /// sends later comes under a new number, or is refused.
+    /// Removes a peer: nothing that it has sent is delivered from now on, operations with it end
+    /// with [`portolan_exchange::OpError::PeerDead`], and it is notified. What was sent to it still
+    /// arrives if it is connected and each message that it has not acknowledged fits one packet;
+    /// else that is dropped. Its number may be reused; what it sends later comes under a new
+    /// number, or is refused.
     ///
     /// # Errors
-    /// [`Misuse::BadRank`]: nobody has the number. [`Misuse::InJob`].
+    /// [`Misuse::BadRank`]: no peer has the number. [`Misuse::InJob`].
     pub fn remove_peer(&self, peer: u32) -> Result<(), Misuse> {
         let mut s = self.enter_for_peer(peer)?;
         s.stop_calling(peer);
@@ -65,15 +65,15 @@ impl Space {
         removed
     }
 
-    /// Takes back that a peer was [added](Self::add), and changes nothing else: what it sends
-    /// still comes, operations with it go on, and added again it has the number that it had.
-    /// Until then it is as one that has introduced itself: where places are short it makes room
-    /// for another, and its number may become another's.
+    /// Takes back that a peer was [added](Self::add), and changes nothing else: what it sends still
+    /// comes, operations with it go on, and added again it has the same number. Until then it
+    /// counts as one that has introduced itself: if places are short it makes room for another, and
+    /// its number may be reused.
     ///
-    /// For interfaces whose tables of addresses are their own.
+    /// For interfaces with address tables of their own.
     ///
     /// # Errors
-    /// [`Misuse::BadRank`]: nobody has the number. [`Misuse::InJob`].
+    /// [`Misuse::BadRank`]: no peer has the number. [`Misuse::InJob`].
     #[doc(hidden)]
     pub fn release_peer(&self, peer: u32) -> Result<(), Misuse> {
         let mut s = self.enter_for_peer(peer)?;
@@ -82,7 +82,7 @@ impl Space {
         released
     }
 
-    /// For a call about a peer that was added: none may be in a job, nor about oneself.
+    /// Enters for a call about an added peer: refused in a job, and for this endpoint itself.
     fn enter_for_peer(&self, peer: u32) -> Result<Guard<'_>, Misuse> {
         if !self.inner.standalone {
             return Err(Misuse::InJob);

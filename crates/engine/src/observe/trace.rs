@@ -67,9 +67,9 @@ struct Batch {
 pub(crate) struct Trace {
     marks: Vec<Mark>,
     dropped: u64,
-    /// Begin of the wait whose end is to be marked, ticks; 0: none.
+    /// Start of the wait whose end is to be marked, ticks; 0: none.
     waits_from: u64,
-    /// Begin of the send in progress, ticks.
+    /// Start of the send in progress, ticks.
     sends_from: u64,
     handed_at: u64,
     /// `None` once the trace ends.

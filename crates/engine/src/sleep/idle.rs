@@ -2,12 +2,12 @@
 
 use portolan_sys::epoll::{Epoll, READY_MAX};
 
-/// What a sleep needs, so that it can happen without the state.
+/// What a sleep needs, so that it can run without the state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {
-    /// How long at most, ns.
+    /// Longest duration, ns; `None`: no limit.
     pub timeout: Option<u64>,
-    /// That time on the monotonic clock; `u64::MAX` for no limit.
+    /// The same as a time of the monotonic clock, ns; `u64::MAX`: no limit.
     pub due: u64,
 }
 
@@ -16,7 +16,7 @@ pub(crate) struct Idle {
 pub(crate) struct Woken {
     tokens: [u64; READY_MAX],
     count: usize,
-    /// Whether it ended otherwise than it should: then they say nothing.
+    /// Whether the sleep failed: the tokens then say nothing.
     failed: bool,
 }
 
@@ -25,7 +25,7 @@ impl Woken {
     pub fn from(set: &Epoll, timeout: Option<u64>) -> Self {
         let mut woken = Self::default();
         let slept = set.wait(timeout, |token| woken.push(token));
-        // An error would be ours; then the wait spins.
+        // An error would be a bug of ours; the wait then spins.
         woken.failed = slept.is_err();
         woken
     }
@@ -41,8 +41,7 @@ impl Woken {
         &self.tokens[..self.count]
     }
 
-    /// Whether a descriptor of this name was readable; it may have been where
-    /// that is not known.
+    /// Whether a descriptor with this token was readable, or may have been.
     pub fn has(&self, token: u64) -> bool {
         self.failed || self.count == READY_MAX || self.tokens().contains(&token)
     }
@@ -67,7 +66,7 @@ mod tests {
         let woken = Woken::from(&set, None);
         assert_eq!(woken.tokens(), [13]);
         assert!(woken.has(13) && !woken.has(14));
-        // There may be more behind them.
+        // More may be readable.
         bells.iter().for_each(Doorbell::ring);
         assert!(Woken::from(&set, None).has(99));
     }

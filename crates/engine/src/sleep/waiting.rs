@@ -1,10 +1,10 @@
-//! In which call a thread waits, for whom and since when: whoever watches is told.
+//! In which call a thread waits, for whom and since when, for observers.
 
-/// What a thread of the program waits in.
+/// Call in which a thread of the program waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Call {
-    /// None.
+    /// No call.
     #[default]
     None = 0,
     /// A condition of the program's.
@@ -42,10 +42,9 @@ pub(crate) const ANYBODY: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub call: Call,
-    /// For whom, or [`ANYBODY`].
+    /// The awaited rank, or [`ANYBODY`].
     pub rank: u32,
-    /// Since when, ns of the monotonic clock; told once it is longer than a
-    /// spin.
+    /// Since when, ns of the monotonic clock; set once the wait has spun in vain.
     pub since: u64,
 }
 

@@ -1,5 +1,4 @@
-//! Endpoints of this host, outside of a job: shares memory with them, and notices the end of their
-//! processes.
+//! Shared memory with endpoints of this host, outside of a job, and the end of their processes.
 
 use std::os::fd::AsFd;
 

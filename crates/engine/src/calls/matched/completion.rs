@@ -1,4 +1,4 @@
-//! How operations on matched messages end, for the program.
+//! Ends of operations on matched messages, for the program.
 
 use portolan_core::{Death, Gather, Misuse, Scatter, WaitError};
 use portolan_exchange::{Completion, Memory, OpError};
@@ -9,12 +9,12 @@ use portolan_exchange::{Completion, Memory, OpError};
 pub struct Ended {
     /// How it ended.
     pub completion: Completion,
-    /// What it sent from or received in.
+    /// Memory that it sent from or received in.
     pub memory: Option<Memory<Gather, Scatter>>,
 }
 
 impl Ended {
-    /// The bytes that a receive in one owned buffer has got; empty for all else.
+    /// Returns the bytes that a receive in one owned buffer has got; empty for all else.
     #[must_use]
     pub fn into_received(self) -> Vec<u8> {
         let Some(Memory::Sink(scatter)) = self.memory else {
@@ -27,7 +27,7 @@ impl Ended {
     }
 }
 
-/// `why`: of the other side's death, if it is dead.
+/// Turns how an operation ended into a result. `why`: of the other side's death, if it is dead.
 pub(super) fn check(done: &Completion, why: Option<Death>) -> Result<(), WaitError> {
     match done.result {
         Ok(()) => Ok(()),
@@ -37,7 +37,7 @@ pub(super) fn check(done: &Completion, why: Option<Death>) -> Result<(), WaitErr
             rank: done.peer,
             why: why.unwrap_or(Death::Silent),
         }),
-        // The others are of one-sided memory.
+        // The endpoint was closed; other errors do not come from calls that wait here.
         Err(_) => Err(Misuse::Closed.into()),
     }
 }

@@ -19,7 +19,7 @@ impl State {
 }
 
 impl Space {
-    /// Tells the exchange something that it may send messages about.
+    /// Changes the exchange, and sends the messages that follow from it.
     fn tell(&self, act: impl FnOnce(&mut Exchange)) -> Result<(), Misuse> {
         let mut s = self.enter()?;
         s.with_exchange(self.id, act);
@@ -27,7 +27,7 @@ impl Space {
         Ok(())
     }
 
-    /// Makes a completion queue. It never drops a completion.
+    /// Creates a completion queue. It never drops a completion.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -35,8 +35,7 @@ impl Space {
         Ok(self.enter()?.exchange(self.id).open_queue())
     }
 
-    /// Closes a completion queue: what it holds, and what would still come to
-    /// it, is forgotten.
+    /// Closes a completion queue: completions that it holds, and later ones for it, are dropped.
     ///
     /// # Errors
     /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
@@ -47,8 +46,7 @@ impl Space {
         Ok(())
     }
 
-    /// The oldest completion in a queue, after one pass of progress if it is
-    /// empty.
+    /// Returns the oldest completion in a queue, after one pass of progress if it is empty.
     ///
     /// # Errors
     /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
@@ -60,8 +58,8 @@ impl Space {
         next?.transpose()
     }
 
-    /// Hands completions of a queue to `each`, the oldest first, after one pass of progress
-    /// if it is empty: `most` at most, and until `each` returns false. Returns how many.
+    /// Passes completions of a queue to `each`, the oldest first, after one pass of progress if it
+    /// is empty: `most` at most, and until `each` returns false. Returns their number.
     ///
     /// # Errors
     /// As [`Space::next_completion`].
@@ -96,9 +94,8 @@ impl Space {
         Ok(taken)
     }
 
-    /// Whether a queue holds a completion, without making progress. Before it sleeps on
-    /// [`Space::fd`] a program asks this behind [`Space::arm`]: the helper thread ends
-    /// operations too.
+    /// Whether a queue holds a completion, without making progress. A program checks this after
+    /// [`Space::arm`], before it sleeps on [`Space::fd`]: the helper thread ends operations too.
     ///
     /// # Errors
     /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
@@ -130,7 +127,7 @@ impl Space {
         })?
     }
 
-    /// Makes a counter, at zero.
+    /// Creates a counter, at zero.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -149,7 +146,7 @@ impl Space {
         Ok(())
     }
 
-    /// What a counter has counted, after one pass of progress.
+    /// Returns what a counter has counted, after one pass of progress.
     ///
     /// # Errors
     /// [`Misuse::NoSuchCounter`], and other [`Misuse`].
@@ -159,17 +156,18 @@ impl Space {
         self.counted(counter)
     }
 
-    /// The same without a pass: behind [`Space::arm`] as [`Space::has_completions`].
+    /// As [`Space::count`], without a pass; checked after [`Space::arm`], as
+    /// [`Space::has_completions`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Space::count`].
     pub fn counted(&self, counter: CounterId) -> Result<Count, Misuse> {
         let count = self.enter()?.exchange(self.id).count(counter);
         count.ok_or(Misuse::NoSuchCounter)
     }
 
-    /// Waits until a counter has counted `ended` operations in all, well or
-    /// not, for `limit` at most, if there is one.
+    /// Waits until a counter has counted `ended` operations in all, failed ones included, for
+    /// `limit` at most, if there is one.
     ///
     /// # Errors
     /// As [`Space::wait_completion`], with [`Misuse::NoSuchCounter`].
@@ -192,7 +190,7 @@ impl Space {
         })?
     }
 
-    /// How messages to a rank are pushed: by shared memory or by the network.
+    /// Returns the push thresholds towards a rank: those of shared memory or of the network.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -202,8 +200,7 @@ impl Space {
         Ok(s.exchange(self.id).terms(rank).push)
     }
 
-    /// How messages are pushed: by shared memory and to ourselves, and by the
-    /// network.
+    /// Returns the push thresholds: by shared memory and to ourselves, and by the network.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -212,8 +209,7 @@ impl Space {
         Ok((shm, net))
     }
 
-    /// Changes how messages are pushed from now on: by shared memory and to
-    /// ourselves, and by the network.
+    /// Sets the push thresholds from now on: by shared memory and to ourselves, and by the network.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -221,12 +217,11 @@ impl Space {
         self.tell(|x| x.set_pushes([shm, net]))
     }
 
-    /// Changes the pushed buffer: the bytes that each sender may push here
-    /// before a receive asks for them. `None`, the default: what one message
-    /// pushes at most ([`Push::most`]), by this endpoint's own thresholds, and an
-    /// eighth; by the network those that sent the last long messages share that. At
-    /// least [`portolan_exchange::PUSHED_MIN`], at most the sender's part of
-    /// `pushed_bytes`; what was granted before stays granted until it is used.
+    /// Sets the pushed buffer: the bytes that each sender may push here before a receive asks for
+    /// them. `None`, the default: what one message pushes at most ([`Push::most`]), by this
+    /// endpoint's own thresholds, plus an eighth; by the network the senders of the last long
+    /// messages share that. At least [`portolan_exchange::PUSHED_MIN`], at most the sender's part
+    /// of `pushed_bytes`; what was granted before stays granted until it is used.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -234,8 +229,8 @@ impl Space {
         self.tell(|x| x.set_pushed_share(bytes))
     }
 
-    /// How long messages are pulled: bytes asked for that have not come, of all
-    /// senders together, and bytes that one request asks for.
+    /// Returns how long messages are pulled: bytes requested and not arrived, of all senders
+    /// together, and bytes per request.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -243,8 +238,7 @@ impl Space {
         Ok(self.enter()?.exchange(self.id).pull_sizes())
     }
 
-    /// Changes how long messages are pulled from now on: as
-    /// [`Space::pull_sizes`] gives it. What was asked for stays so.
+    /// Sets what [`Space::pull_sizes`] returns, for later requests.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -252,8 +246,8 @@ impl Space {
         self.tell(|x| x.set_pull(window, chunk))
     }
 
-    /// From how many bytes on both sides copy a message between processes that
-    /// can reach into each other's memory, if it is sent by a call that waits.
+    /// Returns the length from which both sides copy a message, bytes, between processes that can
+    /// access each other's memory, if it is sent by a call that waits.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -261,8 +255,8 @@ impl Space {
         Ok(self.enter()?.exchange(self.id).share_min())
     }
 
-    /// Changes it, for messages that are sent or met by a receive from now on.
-    /// The sender's says what is offered so, the receiver's what is copied so.
+    /// Sets that length, for messages that are sent or matched from now on. The sender's decides
+    /// what is offered so, the receiver's what is copied so.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -272,7 +266,7 @@ impl Space {
         Ok(())
     }
 
-    /// What the matched messages hold at this moment.
+    /// Returns what the matched messages hold at this moment.
     ///
     /// # Errors
     /// [`Misuse`].
