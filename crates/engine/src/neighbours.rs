@@ -18,8 +18,7 @@
 //! both agree.
 //!
 //! Any user of the host can connect, as often as it likes. A pass accepts few connections, and
-//! after many of other users none for a second. A caller that is never told `ready` uses the
-//! network.
+//! after many of other users none for a second. A caller that never gets `ready` uses the network.
 
 use std::collections::VecDeque;
 use std::io;
@@ -410,7 +409,7 @@ impl Neighbours {
         self.deaf_until = until;
     }
 
-    /// Tells a process of our user that has connected that it may call.
+    /// Sends `ready` to a process of our user that has connected.
     fn let_in(&mut self, other: OwnedFd) {
         // Older kernels never refuse descriptors.
         let _ = socket::admit_descriptors(other.as_fd());

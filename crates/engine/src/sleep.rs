@@ -1,10 +1,10 @@
 //! Which threads sleep, until when, and how they are woken.
 //!
-//! Of the threads that wait on one endpoint one at most (the leader) sleeps on its descriptors; the
-//! others (followers) sleep on a generation counter. So each bell has one listener, and no thread
-//! takes another's ring. When the leader wakes up, for whatever reason, all followers poll again,
-//! and one of them leads. The helper thread sleeps on the same descriptors and a bell of its own,
-//! but not while a thread of the program leads.
+//! Among the threads that wait on one endpoint one at most (the leader) sleeps on its descriptors;
+//! the others (followers) sleep on a generation counter. So each bell has one listener, and no
+//! thread takes another's ring. When the leader wakes up, for whatever reason, all followers poll
+//! again, and one of them leads. The helper thread sleeps on the same descriptors and a bell of its
+//! own, but not while a thread of the program leads.
 //!
 //! A thread that sleeps outside of the endpoint, on a descriptor for other event loops, has a bell
 //! that no other thread clears. Each rings once, and then all poll again.
@@ -270,7 +270,7 @@ impl SleepState {
         }
     }
 
-    /// Whether a call that makes progress must first undo a declared or armed sleep.
+    /// Whether a call that makes progress may have to undo a declared sleep first.
     #[inline(always)]
     pub const fn is_disturbed(&self) -> bool {
         self.who & (DECLARED | ARMED) != 0

@@ -20,29 +20,29 @@ use crate::observe::Table;
 use crate::sleep::{ANYBODY, Call, WaitSet, Waiting};
 use crate::state::State;
 
-/// How long an endpoint that closes goes on answering, ns: a peer that asks again at each
-/// answer would keep it for ever.
+/// How long a closing endpoint goes on answering, ns: a peer that asks again at each answer would
+/// keep it open for ever.
 const ANSWERS_NS: u64 = 50_000_000;
 
-/// What the endpoint and its helper thread share.
+/// What an endpoint's spaces and its helper thread share.
 pub(crate) struct Inner {
     pub state: Owned<State>,
     pub wait_set: Arc<WaitSet>,
     pub threads: Threads,
     pub takeover_ns: u64,
     close_ns: u64,
-    /// There is a helper thread.
+    /// Whether there is a helper thread.
     pub helped: bool,
     rank: u32,
     size: u32,
-    /// There is no job.
+    /// Whether the endpoint is outside of a job.
     pub standalone: bool,
 }
 
-/// A process's attachment to its job, for one of several interfaces to it: with ports,
-/// matched messages, regions, queues, memory for arriving messages and error handlers of
-/// its own. What is sent in a space arrives in the space of the same number. The first is
-/// the program's own.
+/// A process's attachment to its job, for one of several interfaces to it: with ports, matched
+/// messages, regions, queues, memory for arriving messages and error handlers of its own. A message
+/// arrives in the space with the number of the one that it was sent in. The first is the program's
+/// own.
 ///
 /// Every call makes some progress of its own kind, for all spaces; handlers run only
 /// within calls that say so ([`Space::progress`], blocking sends, waits), one at a
@@ -55,7 +55,7 @@ pub struct Space {
     shared: Option<Arc<Shared>>,
 }
 
-/// Opens spaces of an endpoint, as long as one of them is there.
+/// Opens spaces of an endpoint, as long as one of them is open.
 #[derive(Clone, Debug)]
 pub struct Opener {
     inner: Weak<Inner>,
@@ -63,21 +63,21 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// As [`Space::space`]; `None`: the endpoint is there no more.
+    /// As [`Space::space`]; `None`: the endpoint is gone.
     #[must_use]
     pub fn space(&self, id: SpaceId) -> Option<Result<Space, Misuse>> {
         let (inner, shared) = (self.inner.upgrade()?, self.shared.upgrade()?);
         Some(Space::open(&inner, Some(shared), id))
     }
 
-    /// Whether nobody has opened a space yet.
+    /// Whether a space can still be opened, as far as is known without a call.
     #[must_use]
     pub fn is_free(&self, id: SpaceId) -> bool {
         let shared = self.shared.upgrade();
         shared.is_some_and(|it| it.taken.load(Ordering::Relaxed) & id.bit() == 0)
     }
 
-    /// Which threads may call it.
+    /// Returns which threads may call the endpoint; `None`: it is gone.
     #[must_use]
     pub fn threads(&self) -> Option<Threads> {
         self.shared.upgrade()?;
@@ -89,8 +89,8 @@ impl Opener {
 struct Shared {
     helper: Option<Helper>,
     tables: Vec<Table>,
-    /// Spaces that somebody has, or had: a bit for each. To be looked at by whoever may not
-    /// call the endpoint.
+    /// Spaces that are open, or were: a bit for each. Threads that may not call the endpoint read
+    /// this.
     taken: AtomicU16,
 }
 
@@ -126,7 +126,7 @@ impl Space {
             size,
             standalone: config.proto.introduces,
         });
-        // The state has come to its place.
+        // The state has reached its final place.
         for table in tables.iter_mut().filter(|table| table.address == 0) {
             table.address = inner.state.address();
         }
@@ -146,8 +146,8 @@ impl Space {
         })
     }
 
-    /// Opens another space of the endpoint. What has come for it meanwhile is there, also from
-    /// ranks that are dead.
+    /// Opens another space of the endpoint. Messages that came for it before are there, also from
+    /// dead ranks.
     ///
     /// # Errors
     /// [`Misuse::SpaceOpen`]: each is opened once; other [`Misuse`].
@@ -190,7 +190,7 @@ impl Space {
         Ok(other)
     }
 
-    /// What can open further spaces without keeping the endpoint open.
+    /// Returns what can open further spaces without keeping the endpoint open.
     #[must_use]
     pub fn opener(&self) -> Opener {
         Opener {
@@ -199,7 +199,7 @@ impl Space {
         }
     }
 
-    /// Which it is.
+    /// Returns the id of this space.
     #[must_use]
     pub const fn id(&self) -> SpaceId {
         self.id
@@ -210,7 +210,7 @@ impl Space {
         Ok(self.inner.state.enter()?)
     }
 
-    /// For what begins something that outlasts the call.
+    /// Enters for a call that starts something that outlasts it: refused once the space is closing.
     pub(crate) fn enter_open(&self) -> Result<Guard<'_>, Misuse> {
         let s = self.enter()?;
         if s.core.is_over(self.id) {
@@ -219,48 +219,49 @@ impl Space {
         Ok(s)
     }
 
-    /// This process's number in the job; 0 outside of one.
+    /// Returns this process's number in the job; 0 outside of one.
     #[inline]
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.inner.rank
     }
 
-    /// Number of processes in the job; 1 outside of one, however many peers there are.
+    /// Returns the number of processes in the job; 1 outside of one, however many peers there are.
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
         self.inner.size
     }
 
-    /// Where counters and state lie, for whoever watches this process.
+    /// Returns where counters and state lie, for observers of this process.
     #[must_use]
     pub fn tables(&self) -> &[Table] {
         self.shared.as_ref().map_or(&[], |shared| &shared.tables)
     }
 
-    /// Closes the space: messages that wait for its handlers, and what comes to its ports
-    /// from then on, are refused. While other spaces are in use, its operations end with
+    /// Closes the space: messages that wait for its handlers, and later ones to its ports, are
+    /// refused. While other spaces are in use, its operations end with
     /// [`portolan_exchange::OpError::Closed`], and other ranks take this one for dead in it
-    /// ([`portolan_core::Death::Closed`]); this waits until nobody reads or writes memory of
+    /// ([`portolan_core::Death::Closed`]); this waits until no process reads or writes memory of
     /// those operations, but not longer than the setting `close_ns`.
     ///
-    /// With the last space in use this closes the endpoint. Then it waits until all that was sent has been acknowledged, but not longer than the
-    /// setting `close_ns` (for as long as a process is stopped that is writing to a receive's
-    /// memory), and tells the peers. Handlers still run meanwhile, for 50 ms at most, but
-    /// cannot send; where one panics, the panic goes on once the endpoint is closed.
+    /// With the last space in use this closes the endpoint. Then it waits until all that was sent
+    /// has been acknowledged, but not longer than the setting `close_ns`, and notifies the peers.
+    /// While a process is stopped that is writing to a receive's memory, it waits longer. Handlers
+    /// still run meanwhile, for 50 ms at most, but cannot send; a panic of theirs goes on once the
+    /// endpoint is closed.
     ///
-    /// Dropping the space does the same, in any thread, but for the panic where the thread
-    /// unwinds already; not in a handler of its own, where its memory stays until the process
-    /// ends.
+    /// Dropping the space does the same, in any thread, but without the panic if the thread unwinds
+    /// already. Dropped in a handler of its own it is not closed: its memory stays until the
+    /// process ends.
     ///
     /// # Errors
-    /// - [`WaitError::TimedOut`]: something may not have arrived. While others are in use,
-    ///   what has not ended then ends later.
-    /// - [`WaitError::Misuse`]: closed already, or see there.
+    /// - [`WaitError::TimedOut`]: something may not have arrived. While other spaces are in use,
+    ///   what is still in flight ends later.
+    /// - [`WaitError::Misuse`]: closed already, or other [`Misuse`].
     ///
-    /// Operations that are under way after the end of the endpoint end with
-    /// [`Misuse::Closed`], and so do waits of other threads.
+    /// Operations in flight after the end of the endpoint end with [`Misuse::Closed`], and so do
+    /// waits of other threads.
     pub fn close(&self) -> Result<(), WaitError> {
         let s = self.enter()?;
         if s.core.is_over(self.id) {
@@ -272,7 +273,7 @@ impl Space {
         self.close_held(s)
     }
 
-    /// Others go on with the endpoint.
+    /// Closes this space only: others go on with the endpoint.
     fn leave(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
         let deadline = now_ns().saturating_add(self.inner.close_ns);
         s.core.refuse_space(self.id);
@@ -291,8 +292,8 @@ impl Space {
         handed_over.and(left)
     }
 
-    /// The endpoint is held throughout, and no panic goes on, before others of
-    /// this host can no longer write to the program's memory.
+    /// Closes the endpoint. It is held throughout, and no panic goes on, until others of this host
+    /// can no longer write to the program's memory.
     fn close_held(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
         s.core.begin_close();
         s.say_closing(None);
@@ -315,7 +316,7 @@ impl Space {
         let (mut s, closed) = self.wait_idle(s, began)?;
         s.leave();
         s.rethrow();
-        // A peer that does not answer our last word has had all that was sent to it.
+        // A peer that does not answer the final message has received all that was sent to it.
         let closed = closed.or_else(|e| match e {
             WaitError::TimedOut => Ok(()),
             e => Err(e),
@@ -323,7 +324,7 @@ impl Space {
         flushed.and(told).and(withdrawn).and(closed)
     }
 
-    /// Waits until nothing of ours is under way, since `began`, ns.
+    /// Waits until nothing of ours is in flight; `began`: start of the close, ns.
     fn wait_idle<'e>(&'e self, s: Guard<'e>, began: u64) -> Waited<'e, ()> {
         let why = Waiting::of(Call::Close, ANYBODY);
         let deadline = began.saturating_add(self.inner.close_ns);
@@ -342,7 +343,7 @@ impl Drop for Space {
             return;
         };
         let forked = self.inner.state.is_forked();
-        // As long as this waits, nobody closes the endpoint.
+        // While this waits, no other drop closes the endpoint.
         if Arc::strong_count(&shared) > 1 && !forked {
             go_on(catch_unwind(AssertUnwindSafe(|| match self.enter() {
                 Ok(s) if !s.core.is_over(self.id) => self.leave(s),
@@ -353,20 +354,20 @@ impl Drop for Space {
             return;
         };
         if forked {
-            // The child has neither the helper thread nor a part in this.
+            // A forked child has no helper thread, and no part in the endpoint.
             std::mem::forget(shared.helper.take());
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }
-        // SAFETY: nobody else has a space of the endpoint any more, so no thread is in a
-        // call of its or makes one later; the helper only helps.
+        // SAFETY: no other space of the endpoint is left, so no thread is in a call or makes one
+        // later; the helper only helps.
         unsafe { self.inner.state.adopt() };
         let closed = catch_unwind(AssertUnwindSafe(|| match self.enter() {
-            // Also where a close before has not come to its end.
+            // Also if an earlier close did not complete.
             Ok(s) if !s.closed => self.close_held(s),
             Err(Misuse::InHandler) => {
-                // In a handler, which the helper runs: what others may still write
-                // to stays where it is, and peers hear of it when the process ends.
+                // In a handler that the helper runs: memory that others may still write to stays,
+                // and peers hear of the end when the process ends.
                 std::mem::forget(Arc::clone(&self.inner));
                 Ok(())
             }
@@ -377,7 +378,7 @@ impl Drop for Space {
     }
 }
 
-/// Goes on with a handler's panic, where the thread does not unwind already.
+/// Resumes a handler's panic, unless the thread unwinds already.
 fn go_on(closed: std::thread::Result<Result<(), WaitError>>) {
     if let Err(panic) = closed
         && !std::thread::panicking()

@@ -7,7 +7,7 @@ use portolan_sys::epoll::{Epoll, READY_MAX};
 pub(crate) struct Idle {
     /// Longest duration, ns; `None`: no limit.
     pub timeout: Option<u64>,
-    /// The same as a time of the monotonic clock, ns; `u64::MAX`: no limit.
+    /// Latest wake-up, ns of the monotonic clock; `u64::MAX`: no limit.
     pub due: u64,
 }
 

@@ -1,6 +1,5 @@
-//! The helper thread: keeps the network going while the program makes no
-//! calls. It moves data only; handlers run in the program's calls, but for
-//! those of ports that were opened for any thread.
+//! The helper thread: keeps the network going while the program makes no calls. It moves data only;
+//! handlers run in the program's calls, except those of ports that any thread may run.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -15,29 +14,28 @@ use crate::config::OpenError;
 use crate::sleep::Woken;
 use crate::state::State;
 
-/// Longest pause between two looks at a program that calls now and then, and at one that polls,
-/// ns. A look takes the program's core for a moment, where all cores poll: a thousand a second
-/// cost a tenth of its messages.
+/// Longest pause between two checks of a program that calls now and then, and of one that polls,
+/// ns. A check takes the program's core for a moment, if all cores poll: a thousand a second cost a
+/// tenth of its messages.
 const PERIOD_MAX_NS: [u64; 2] = [1_000_000, 4_000_000];
-/// A program polls that makes a call in each such time, ns.
+/// A program that makes a call in each such time polls, ns.
 const POLLS_NS: u64 = 10_000;
 
-/// Whether a program polls that has made so many calls in so many ns.
+/// Whether a program that has made `calls` calls in `ns` ns polls.
 fn polls(calls: u32, ns: u64) -> bool {
     u64::from(calls) * POLLS_NS >= ns.max(POLLS_NS)
 }
 
-/// The longest pause behind one of so many ns, in which the program has made so many calls.
+/// Longest pause after one of `pause_ns`, in which the program has made `calls` calls, ns.
 fn longest_after(pause_ns: u64, calls: u32) -> u64 {
     PERIOD_MAX_NS[usize::from(polls(calls, pause_ns))]
 }
 
-/// Shortest and longest pause between two passes while a long message comes, ns.
-/// A computing program loses a third of its core to packets that come every 58 us
-/// (200 Mbit/s) and are taken one by one, a seventh where eight are taken at once.
+/// Shortest and longest pause between two passes while a long message arrives, ns. A computing
+/// program loses a third of its core to packets that come every 58 us (200 Mbit/s) and are taken
+/// one by one, a seventh if eight are taken at once.
 const PAUSES_NS: [u64; 2] = [50_000, 500_000];
-/// A pause is longer after a pass that has moved fewer packets, and shorter after
-/// one that has moved more.
+/// Packets per pass below which the pause grows, and above which it shrinks.
 const MOVES: [usize; 2] = [8, 24];
 
 /// The pauses while the program is away.
@@ -47,7 +45,7 @@ struct Pauses {
 }
 
 impl Pauses {
-    /// The pause after a pass that has moved so many packets, ns; 0 for none.
+    /// Returns the pause after a pass that has moved `moved` packets, ns; 0 for none.
     fn after(&mut self, moved: usize) -> u64 {
         let [shortest, longest] = PAUSES_NS;
         let [few, many] = MOVES;
@@ -63,14 +61,14 @@ impl Pauses {
     }
 }
 
-/// The thread; it ends when this is dropped.
+/// The helper thread; it ends when this is dropped.
 pub(crate) struct Helper {
     inner: Arc<Inner>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Helper {
-    /// Starts it; `pulse` says as long as it runs that this process lives.
+    /// Starts the thread; `pulse` shows as long as it runs that this process lives.
     pub fn start(inner: &Arc<Inner>, pulse: Option<Pulse>) -> Result<Self, OpenError> {
         let theirs = Arc::clone(inner);
         let watched = pulse.is_some();
@@ -79,17 +77,17 @@ impl Helper {
             .name("portolan-helper".to_owned())
             .stack_size(256 << 10)
             .spawn(move || {
-                // Without it the process's descriptor still tells of its end.
+                // Without the pulse the process's pidfd still reports its end.
                 let _held = pulse.as_ref().and_then(|pulse| pulse.hold().ok());
                 drop(holds);
-                // Where that is not permitted, it takes over 50 us later.
+                // If that is not permitted, the helper takes over 50 us later.
                 let _ = portolan_sys::slice::end_sleeps_on_time();
                 run(&theirs);
             })
             .map_err(OpenError::Thread)?;
         if watched {
-            // A process that ends from now on is missed at once. Nothing is
-            // ever sent: the channel closes.
+            // From now on the process's end is noticed at once. Nothing is ever sent: the channel
+            // closes.
             let _ = held.recv();
         }
         Ok(Self {
@@ -102,7 +100,7 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         self.inner.wait_set.stop_helper();
-        // Where a handler of any thread's drops the endpoint the thread is its own.
+        // A handler that the helper runs may drop the endpoint: then the thread is this one.
         let other = |it: &JoinHandle<()>| it.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other) {
             // Its panic would be a bug of ours, reported by the thread itself.
@@ -140,8 +138,7 @@ fn run(inner: &Inner) {
     }
 }
 
-/// Lets what waits for more of its kind leave. If the program is in a call, it is looked
-/// at again as soon.
+/// Sends what waits to share a packet. If the program is in a call, this is soon tried again.
 fn send_gathered(inner: &Inner) {
     if let Some(mut s) = inner.state.try_help() {
         s.flush();
@@ -152,13 +149,12 @@ fn send_gathered(inner: &Inner) {
 /// The helper's hold of the endpoint.
 type Hold<'e> = HelperGuard<'e, State>;
 
-/// Takes the endpoint, unless the program has it or sleeps on its own.
+/// Takes the endpoint, unless the program has it or sleeps on its descriptors.
 fn take(inner: &Inner) -> Option<Hold<'_>> {
     inner.state.try_help().filter(|s| !s.sleep.is_led())
 }
 
-/// Takes the endpoint when the program has made its call, unless that takes long or is one of
-/// many.
+/// Takes the endpoint when the program's call is over, unless that takes long or the program polls.
 fn take_soon(inner: &Inner, calls: u32, since: u64) -> Option<Hold<'_>> {
     let mut pause = POLLS_NS;
     loop {
@@ -173,8 +169,8 @@ fn take_soon(inner: &Inner, calls: u32, since: u64) -> Option<Hold<'_>> {
     }
 }
 
-/// Moves what there is, then sleeps until there is more, as long as the program calls but now
-/// and then; false if the program does all that itself.
+/// Moves what there is, then sleeps until there is more, as long as the program calls only now and
+/// then. Returns false if the program makes progress itself.
 fn help(inner: &Inner, pauses: &mut Pauses) -> bool {
     let seen = |calls: u32| (inner.state.calls().wrapping_sub(calls), now_ns());
     let mut held = take(inner);
@@ -190,7 +186,7 @@ fn help(inner: &Inner, pauses: &mut Pauses) -> bool {
             Slept::Up(s) => Some(s),
             Slept::Due => take(inner),
             Slept::Taken => {
-                // Perhaps it is in one call, as one that answers what was moved.
+                // The program may be in one call, such as one that answers what was moved.
                 (calls, since) = seen(0);
                 take_soon(inner, calls, since)
             }
@@ -203,17 +199,17 @@ fn help(inner: &Inner, pauses: &mut Pauses) -> bool {
     false
 }
 
-/// Why the helper moves no more.
+/// Why the helper stopped moving data.
 enum Moved<'e> {
-    /// There is nothing.
+    /// Nothing is left.
     All(Hold<'e>),
     /// The program waits for the endpoint.
     Wanted,
-    /// It had it, or makes progress itself, after a pause.
+    /// After a pause, the program has the endpoint, or makes progress itself.
     Back,
 }
 
-/// Moves what there is, with pauses where it comes in parts of long messages.
+/// Moves what there is, with pauses while it comes in parts of long messages.
 fn move_all<'e>(inner: &'e Inner, mut s: Hold<'e>, pauses: &mut Pauses) -> Moved<'e> {
     let calls = inner.state.calls();
     let away = || !inner.wait_set.is_stopped() && inner.state.calls() == calls;
@@ -249,17 +245,17 @@ fn move_all<'e>(inner: &'e Inner, mut s: Hold<'e>, pauses: &mut Pauses) -> Moved
 
 /// How a sleep has ended.
 enum Slept<'e> {
-    /// A descriptor tells of something, or something is due. The program is in no call.
+    /// A descriptor is readable, or something is due. The program is in no call.
     Up(Hold<'e>),
-    /// It did not begin: there is something to do at once.
+    /// The sleep did not begin: there is something to do at once.
     Due,
-    /// The program has woken us.
+    /// The program has rung the helper's bell.
     Rung,
     /// The program makes progress itself.
     Taken,
 }
 
-/// Sleeps until there is something.
+/// Sleeps until there is something to do.
 fn sleep<'e>(inner: &'e Inner, mut s: Hold<'e>) -> Slept<'e> {
     let idle = s.prepare(None);
     s.core.run = true;
@@ -280,7 +276,7 @@ fn sleep<'e>(inner: &'e Inner, mut s: Hold<'e>) -> Slept<'e> {
     match slept {
         Ok(()) if rung => Slept::Rung,
         Ok(()) => Slept::Up(s),
-        // An error would be ours; then the next look comes after a pause.
+        // An error would be a bug of ours; the next check then comes after a pause.
         Err(_) => Slept::Taken,
     }
 }
@@ -301,7 +297,7 @@ mod tests {
     #[test]
     fn pauses_are_as_long_as_some_packets_take() {
         let mut pauses = Pauses::default();
-        // One packet every so many ns, which a pass takes no time for.
+        // One packet every `every` ns; a pass takes no time.
         let mut settle = |every: u64| {
             let mut moved = 1;
             for _ in 0..20 {

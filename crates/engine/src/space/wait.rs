@@ -10,14 +10,14 @@ use crate::config::Threads;
 use crate::sleep::{ANYBODY, Call, Waiting, Woken};
 use crate::state::State;
 
-/// How a wait ended, and the endpoint, which nobody else had meanwhile but where
-/// threads wait for each other.
+/// How a wait ended, and the endpoint, which no other thread has had meanwhile unless threads wait
+/// for each other ([`Threads::Multiple`]).
 pub(crate) type Waited<'e, R> = Result<(Guard<'e>, Result<R, WaitError>), Misuse>;
 
 const CONDITION: Waiting = Waiting::of(Call::Condition, ANYBODY);
 
 impl State {
-    /// A wait is over.
+    /// Marks that a wait is over.
     #[inline(always)]
     fn stop_waiting(&mut self, why: Waiting) {
         self.waiting.call = Call::None;
@@ -30,13 +30,13 @@ impl State {
     }
 }
 
-/// Passes between two looks at a deadline while something keeps moving: whoever sends without
-/// end, sense or not, is not to keep a wait beyond it.
+/// Passes between two checks of a deadline while data keeps moving: a peer that sends without end,
+/// valid or not, must not keep a wait beyond it.
 const PASSES_UNTIMED: u32 = 64;
 
 impl Space {
-    /// One pass of progress: takes what has arrived, runs handlers, sends what
-    /// is due. Gives how much was moved; 0 when nothing waited.
+    /// Makes one pass of progress: receives what has arrived, runs handlers, sends what is due.
+    /// Returns how much was moved; 0 if nothing waited.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -50,14 +50,13 @@ impl Space {
         Ok(moved)
     }
 
-    /// Makes progress until `done` says so. Spins briefly, then yields, then
-    /// sleeps in the kernel. `done` is asked when something has moved: what
-    /// another thread changes without a message wakes nobody.
+    /// Makes progress until `done` returns true. Spins briefly, then yields, then sleeps in the
+    /// kernel. `done` is called when something has moved: a change by another thread without a
+    /// message does not wake the waiter.
     ///
     /// # Errors
-    /// [`WaitError::PeerDead`] once for each peer whose process dies (and for
-    /// the last peer that closes its endpoint): whoever waits for it would
-    /// wait forever. Call again to go on waiting for others.
+    /// [`WaitError::PeerDead`] once for each peer whose process dies (and for the last peer that
+    /// closes its endpoint): a wait for it would never end. Call again to go on waiting for others.
     #[inline]
     pub fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<(), WaitError> {
         let s = self.enter()?;
@@ -67,7 +66,7 @@ impl Space {
     /// As [`Space::wait_until`], for `limit` at most.
     ///
     /// # Errors
-    /// As there, and [`WaitError::TimedOut`].
+    /// As [`Space::wait_until`], and [`WaitError::TimedOut`].
     pub fn wait_timeout(
         &self,
         limit: Duration,
@@ -90,7 +89,7 @@ impl Space {
         if done() {
             return Some(Ok(()));
         }
-        // Error handlers are told first, so that they can say who it was.
+        // Error callbacks come first, so that they can say which rank it was.
         if s.core.lanes.has_reports()
             && s.core.events.is_empty()
             && let Some((rank, why)) = s.core.lanes.next_report(self.id)
@@ -100,9 +99,8 @@ impl Space {
         None
     }
 
-    /// Passes of progress until `poll` has a result. `unwind`: a handler's
-    /// panic ends the wait at once, not when it is over. `why` is for whoever
-    /// watches.
+    /// Makes passes until `poll` has a result. `unwind`: a handler's panic ends the wait at once,
+    /// not when it is over. `why` is for observers.
     #[inline]
     pub(crate) fn wait_loop<'e, R>(
         &'e self,
@@ -117,8 +115,8 @@ impl Space {
         ended
     }
 
-    /// As [`Space::wait_loop`], but goes on holding the endpoint, and without
-    /// `unwind` leaves it to the caller to go on with a panic.
+    /// As [`Space::wait_loop`], but keeps holding the endpoint, and without `unwind` leaves it to
+    /// the caller to resume a panic.
     #[inline]
     pub(crate) fn wait_held<'e, R>(
         &'e self,
@@ -129,7 +127,7 @@ impl Space {
         mut poll: impl FnMut(&mut State) -> Option<R>,
     ) -> Waited<'e, R> {
         s.begin();
-        // Set when looking has found nothing.
+        // Set when spinning has found nothing.
         let mut yields_until = None;
         // When the last yield ended, if no pass since then has moved anything.
         let mut yielded_at = None;
@@ -189,7 +187,7 @@ impl Space {
                 yielded_at = Some(after);
                 continue;
             }
-            // A poll may have changed since its last look.
+            // The condition may have changed since it was last polled.
             if let Some(result) = poll(&mut s) {
                 s.stop_waiting(why);
                 s.end();
@@ -199,9 +197,9 @@ impl Space {
         }
     }
 
-    /// Lets other threads have the endpoint for a moment, where they may call at
-    /// any time: of those that take turns one that calls meanwhile is in error,
-    /// and must not end this wait.
+    /// Lets other threads have the endpoint for a moment under [`Threads::Multiple`]. Under
+    /// [`Threads::Serialized`] a thread that calls meanwhile is in error, and must not end this
+    /// wait.
     fn turn<'e>(&'e self, s: Guard<'e>) -> Result<Guard<'e>, Misuse> {
         if self.inner.threads != Threads::Multiple {
             return Ok(s);

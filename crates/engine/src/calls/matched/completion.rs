@@ -37,7 +37,7 @@ pub(super) fn check(done: &Completion, why: Option<Death>) -> Result<(), WaitErr
             rank: done.peer,
             why: why.unwrap_or(Death::Silent),
         }),
-        // The endpoint was closed; other errors do not come from calls that wait here.
+        // Closed, cancelled, or an error of one-sided memory.
         Err(_) => Err(Misuse::Closed.into()),
     }
 }

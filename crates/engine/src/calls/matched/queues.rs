@@ -229,7 +229,7 @@ impl Space {
         self.tell(|x| x.set_pushed_share(bytes))
     }
 
-    /// Returns how long messages are pulled: bytes requested and not arrived, of all senders
+    /// Returns how long messages are pulled: most bytes requested and not arrived, of all senders
     /// together, and bytes per request.
     ///
     /// # Errors

@@ -1,5 +1,4 @@
-//! The program's calls on memory of other ranks, and on its own that others
-//! reach.
+//! The program's calls on memory of other ranks, and on its own memory for their access.
 
 use portolan_core::{
     Buffer, DeregisterError, Exchange, Extent, Gather, Misuse, RegisterError, Released, Scatter,
@@ -16,22 +15,20 @@ use crate::sleep::{ANYBODY, Call, Waiting};
 use crate::space::{Guard, Space, Waited};
 use crate::state::State;
 
-/// How often those are looked at who reach into memory themselves, ns: nobody
-/// wakes us when they are done.
+/// Interval at which processes that access memory directly are polled, ns: their end wakes no
+/// waiter.
 const LOOK_NS: u64 = 1_000_000;
-/// The same when it takes long: the pause is doubled from look to look.
+/// Longest such interval, ns: it doubles from poll to poll.
 const LOOK_NS_MAX: u64 = 64_000_000;
 
 impl Space {
-    /// Lets other ranks reach into memory, with a key of the program's or, for
-    /// `None`, one that is chosen, on these terms: [`Rights`](crate::Rights), or an
-    /// [`Admission`] that says also whether the key alone names the region. What
-    /// names it to them is its [`Space::remote_key`], which the program gives
-    /// them. It works also while the program makes no calls, by the helper
-    /// thread.
+    /// Registers memory for access by other ranks, with a key of the program's or, for `None`, one
+    /// that is chosen. `admission`: [`Rights`](crate::Rights), or an [`Admission`] that says also
+    /// whether the key alone names the region. The program sends its [`Space::remote_key`] to the
+    /// others. Access works also while the program makes no calls, by the helper thread.
     ///
-    /// Lent memory ([`crate::Buffer::lent`]) is changed by others until it is
-    /// deregistered: look at it with volatile or atomic reads only.
+    /// Lent memory ([`crate::Buffer::lent`]) is changed by others until it is deregistered: read it
+    /// with volatile or atomic reads only.
     ///
     /// # Errors
     /// [`RegisterError`], with the memory.
@@ -51,15 +48,14 @@ impl Space {
     }
 
     /// Registers the whole address space of this process, 2^64 - 1 bytes from address 0 on:
-    /// accesses name bytes by their address. Nothing is mapped, locked or walked for it. An
-    /// access to an address that is not mapped ends as
-    /// [`OpError::OutOfBounds`](crate::OpError::OutOfBounds), and of a put a part may then
-    /// have been written.
+    /// accesses name bytes by their address. Nothing is mapped, locked or walked for it. An access
+    /// to an address that is not mapped ends as
+    /// [`OpError::OutOfBounds`](crate::OpError::OutOfBounds), and a put may then have been written
+    /// in part.
     ///
     /// # Safety
-    /// Others that have the key reach any memory of this process, as the rights say: whatever
-    /// they write there must be as good as if this process had written it at some moment of
-    /// its own.
+    /// Others that have the key access any memory of this process, as the rights say: what they
+    /// write there must be as good as if this process had written it at some moment of its own.
     ///
     /// # Errors
     /// [`RegisterError`]; [`RegisterError::NotPossible`] where the kernel forbids such copies.
@@ -78,11 +74,10 @@ impl Space {
         registered.map_err(|(refused, _)| refused.into())
     }
 
-    /// Registers memory of a region once more: all of it or a part, `bytes` bytes
-    /// from `start` of that region on, with a key (`None`: some) and terms of its
-    /// own. The memory comes back with the last of its regions. With the key, the
-    /// extent and the terms of a region of this memory it is that region, which
-    /// has then to be deregistered once more.
+    /// Registers memory of a region once more: all of it or a part, `bytes` bytes from `start` of
+    /// that region on, with a key (`None`: a chosen one) and terms of its own. The memory is
+    /// returned with the last of its regions. If a region of this memory has the same key, extent
+    /// and terms, that region is returned; it must then be deregistered once more.
     ///
     /// # Errors
     /// [`RegisterError`]: nothing was registered.
@@ -99,19 +94,16 @@ impl Space {
         Ok(s.register_again(self.id, of, start, bytes, key, admission)?)
     }
 
-    /// Registers memory that the program uses again and again: a registration on
-    /// the same terms is found where there is one, also when it was ended. Others
-    /// need be told the remote key only once. [`Space::deregister`] leaves the
-    /// region open until its place is needed: of those that the program has
-    /// ended [`Config::regions_cached`](crate::Config::regions_cached) stay, the
-    /// ones that ended last.
+    /// Registers memory that the program uses again and again: reuses a registration on the same
+    /// terms, if there is one, also after it was ended. Others need the remote key only once.
+    /// [`Space::deregister`] leaves the region open until its place is needed: of the ended
+    /// registrations the last [`Config::regions_cached`](crate::Config::regions_cached) stay.
     ///
     /// # Safety
-    /// As [`crate::Buffer::lent`], and for longer: until
-    /// [`Space::forget_memory`] of it has returned, after the last
-    /// registration was ended, or the endpoint is closed. Regions that
-    /// [`Space::register_again`] made of it are deregistered by themselves. Others that have the
-    /// key reach into the memory until then.
+    /// As [`crate::Buffer::lent`], and for longer: until [`Space::forget_memory`] of it has
+    /// returned, after the last registration was ended, or the endpoint is closed. Regions that
+    /// [`Space::register_again`] made of it must be deregistered separately. Others that have the
+    /// key access the memory until then.
     ///
     /// # Errors
     /// [`RegisterError`]: nothing was registered.
@@ -124,7 +116,7 @@ impl Space {
         let mut s = self.enter_open()?;
         let admission = admission.into();
         if bytes == 0 {
-            // Whatever `start` is: there is nothing to be found again.
+            // No bytes, whatever `start` is: nothing to cache.
             let nothing = s.register_region(self.id, Vec::new().into(), None, admission);
             return nothing.map_err(|(refused, _)| refused.into());
         }
@@ -138,10 +130,10 @@ impl Space {
         Ok(s.register_cached(self.id, memory, extent)?)
     }
 
-    /// Closes the regions of [`Space::register_cached`] that any of these bytes is
-    /// in, before the memory is given back or used for something else. Accesses
-    /// that are under way are waited for as [`Space::deregister`] does. Regions
-    /// whose registration was not ended are closed when it is.
+    /// Closes the regions of [`Space::register_cached`] that contain any of these bytes; call it
+    /// before the memory is freed or used for something else. Accesses in flight are waited for as
+    /// [`Space::deregister`] does. Regions that are still registered are closed when their
+    /// registration ends.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -155,7 +147,7 @@ impl Space {
         })
     }
 
-    /// What other ranks name a region by; `None` if it is not open.
+    /// Returns the key by which other ranks name a region; `None` if it is not open.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -185,10 +177,10 @@ impl Space {
         Ok(opened.memory.read(opened.start + at, into).then_some(()))
     }
 
-    /// Ends a registration: no access is admitted any more, and those that are
-    /// under way are waited for, with progress. The memory comes back with its
-    /// last registration. A rank that dies holds nothing up; one of this host
-    /// that is stopped in the middle of an access is waited for until it goes on.
+    /// Ends a registration: no access is admitted any more, and those in flight are waited for,
+    /// with progress. The memory is returned with its last registration. A rank that dies delays
+    /// nothing; one of this host that is stopped in the middle of an access is waited for until it
+    /// goes on.
     ///
     /// # Errors
     /// [`DeregisterError`].
@@ -198,7 +190,7 @@ impl Space {
             Released::Kept => Ok(None),
             Released::NotRegistered => Err(DeregisterError::NoSuchRegion),
             Released::Close => self.until_left(|s| match s.deregister_region(self.id, region) {
-                // Of the address space nothing is given back.
+                // The address space is not returned.
                 Ok(memory) => Some(Ok(memory.filter(|it| !it.is_address_space()))),
                 Err(DeregisterRefused::InUse(_)) => None,
                 Err(DeregisterRefused::NoSuchRegion) => Some(Err(DeregisterError::NoSuchRegion)),
@@ -206,9 +198,9 @@ impl Space {
         }
     }
 
-    /// Has a counter count what others read of a region, write to it, or both, as `what` says,
-    /// when they are done. From when this returns on they do it by messages: nobody of this host
-    /// reaches into the memory past this endpoint. An access that reads and writes counts once.
+    /// Makes a counter count completed accesses of others to a region: reads, writes or both, as
+    /// `what` says. Once this has returned they come by messages: no process of this host accesses
+    /// the memory past this endpoint. An access that reads and writes counts once.
     ///
     /// # Errors
     /// [`DeregisterError::NoSuchRegion`]; [`Misuse::NoSuchCounter`] and other [`Misuse`].
@@ -228,13 +220,13 @@ impl Space {
         Ok(self.until_left(|s| s.hide_region(self.id, region).then_some(()))?)
     }
 
-    /// Waits, with progress, until others are out of memory of ours, as `ended` says.
+    /// Waits, with progress, until others have left memory of ours, as `ended` reports.
     fn until_left<R>(&self, mut ended: impl FnMut(&mut State) -> Option<R>) -> Result<R, Misuse> {
         let why = Waiting::of(Call::Operation, ANYBODY);
         let mut pause = LOOK_NS;
         loop {
             let s = self.enter()?;
-            // What comes by messages ends with a message, or with its sender.
+            // An access by messages ends with a message, or with its sender.
             let look_again = (s.shm.is_some()).then(|| now_ns().saturating_add(pause));
             match self.wait_loop(s, look_again, true, why, &mut ended) {
                 Ok(ended) => return Ok(ended),
@@ -244,9 +236,9 @@ impl Space {
         }
     }
 
-    /// Before the lanes close, or a space has left: no process of this host reaches into our
-    /// memory any more, and of the space nothing is under way. For one that was stopped while it wrote to a receive's memory
-    /// this waits beyond the deadline: the program has that back then.
+    /// Waits, before the lanes close or a space has left, until no process of this host accesses
+    /// our memory and nothing of the space is in flight. If one was stopped while it wrote to a
+    /// receive's memory this waits beyond the deadline: the program has that memory back then.
     pub(crate) fn wait_withdrawn<'e>(
         &'e self,
         mut s: Guard<'e>,
@@ -288,13 +280,12 @@ impl Space {
         Ok(())
     }
 
-    /// Writes `from` to another rank's memory. A signal makes the handler of a
-    /// port there run, once the bytes are visible, with two words: the signal's
-    /// and how many bytes there were.
+    /// Writes `from` to another rank's memory. A signal runs the handler of a port there, once the
+    /// bytes are visible, with two words: the signal's and the number of bytes.
     ///
     /// # Errors
-    /// [`SendError`], with the memory; nothing was begun. Whether the target
-    /// took it the operation's end tells.
+    /// [`SendError`], with the memory; nothing was started. The operation's end reports whether the
+    /// target accepted it.
     pub fn post_put(
         &self,
         rank: u32,
@@ -337,14 +328,13 @@ impl Space {
         begun
     }
 
-    /// Changes numbers of another rank's, each atomically among such operations; what they
-    /// were before is not told. The offset is a multiple of an element's size, of a complex
-    /// number of half that. The values are copied: their memory is free when this returns.
+    /// Changes numbers in another rank's memory, each atomically among such operations; their
+    /// previous values are not returned. The offset is a multiple of an element's size, for a
+    /// complex number of half that. The values are copied: their memory is free when this returns.
     ///
     /// # Errors
-    /// [`SendError`]; nothing was begun. [`Misuse::BadAtomic`]: there is no such operation, see
-    /// [`AtomicOp::elements_max`](crate::AtomicOp::elements_max), or the values have other
-    /// lengths.
+    /// [`SendError`]; nothing was started. [`Misuse::BadAtomic`]: there is no such operation, see
+    /// [`AtomicOp::elements_max`](crate::AtomicOp::elements_max), or the values have other lengths.
     pub fn post_atomic(
         &self,
         rank: u32,
@@ -355,11 +345,11 @@ impl Space {
         self.post_short(rank, notify, |x| x.atomic(rank, place, what, notify))
     }
 
-    /// The same, and fills `into` with what the numbers were before; it has just their
-    /// length. Of one number of at most 8 bytes the completion's `data` says it too.
+    /// As [`Space::post_atomic`], and fills `into`, which has exactly their length, with the
+    /// previous values. For one number of at most 8 bytes the completion's `data` has it too.
     ///
     /// # Errors
-    /// As there, with the memory.
+    /// As [`Space::post_atomic`], with the memory.
     pub fn post_fetch_atomic(
         &self,
         rank: u32,
@@ -380,11 +370,11 @@ impl Space {
         begun
     }
 
-    /// Adds to a 64-bit little-endian number of another rank's: an atomic operation whose
-    /// completion's `data` is what was there before.
+    /// Adds to a 64-bit little-endian number in another rank's memory: an atomic operation whose
+    /// completion's `data` is the previous value.
     ///
     /// # Errors
-    /// [`SendError`]; nothing was begun.
+    /// [`SendError`]; nothing was started.
     pub fn post_fetch_add(
         &self,
         rank: u32,
@@ -395,11 +385,11 @@ impl Space {
         self.post_short(rank, notify, |x| x.fetch_add(rank, place, add, notify))
     }
 
-    /// Replaces such a number by `new` if it is `expected`. Else as
+    /// Replaces such a number by `new` if it is `expected` (compare-and-swap). All else is as for
     /// [`Space::post_fetch_add`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Space::post_fetch_add`].
     pub fn post_compare_swap(
         &self,
         rank: u32,
@@ -412,8 +402,8 @@ impl Space {
         })
     }
 
-    /// Ends when all puts and atomic operations towards a rank that were begun
-    /// before are visible there.
+    /// Starts a flush, which ends when all earlier puts and atomic operations towards a rank are
+    /// visible there.
     ///
     /// # Errors
     /// As [`Space::post_fetch_add`].
@@ -421,8 +411,8 @@ impl Space {
         self.post_short(rank, notify, |x| x.flush(rank, notify))
     }
 
-    /// One-sided operations towards a rank that are begun after this are
-    /// executed after those that were begun before. Does not wait.
+    /// Orders one-sided operations towards a rank: those started after this are executed after
+    /// those started before. Does not wait.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -431,8 +421,8 @@ impl Space {
         Ok(())
     }
 
-    /// Enters for an operation whose end is told so: queue and counter must be
-    /// there. Of a closed endpoint that is told first.
+    /// Enters for an operation that reports its end by `notify`: queue and counter must exist. A
+    /// closed endpoint is reported before a bad queue or counter.
     fn enter_to_begin(&self, notify: Notify) -> Result<Guard<'_>, Misuse> {
         let mut s = self.enter()?;
         if !s.core.closing {

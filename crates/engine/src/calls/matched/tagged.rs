@@ -24,7 +24,7 @@ impl State {
         self.exchange(space).take(id)
     }
 
-    /// Of lent memory there is nothing to give back.
+    /// Takes an ended operation without its memory: lent memory is not returned.
     #[inline]
     fn finish_end(&mut self, space: SpaceId, id: OpId) -> Option<(Completion, ())> {
         Some((self.exchange(space).finish(id)?, ()))
@@ -37,9 +37,9 @@ impl State {
 }
 
 impl Space {
-    /// Sends a message to be matched by `tag`. Returns when the bytes are
-    /// yours again: of a short one as soon as it has left, of a long one when
-    /// its receiver has it. Makes progress and runs handlers meanwhile.
+    /// Sends a message to be matched by `tag`. Returns when the bytes are yours again: a short
+    /// message has left, or a long one has arrived at its receiver. Makes progress and runs
+    /// handlers meanwhile.
     ///
     /// # Errors
     /// [`WaitError::PeerDead`], [`WaitError::TooLong`],
@@ -54,11 +54,10 @@ impl Space {
         self.send_tagged_waiting(s, rank, tag, &TaggedOptions::default(), payload)
     }
 
-    /// As [`Space::send_tagged`], with options; how it ends is not told
-    /// otherwise.
+    /// As [`Space::send_tagged`], with options; only the result reports its end.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Space::send_tagged`].
     pub fn send_tagged_with(
         &self,
         rank: u32,
@@ -90,11 +89,11 @@ impl Space {
         check(&done, self.enter()?.death(rank, self.id))
     }
 
-    /// As [`Space::send_tagged_with`], from several pieces of memory; gives
-    /// them back, and tells how it ended.
+    /// As [`Space::send_tagged_with`], from several pieces of memory; returns them, and how it
+    /// ended.
     ///
     /// # Errors
-    /// As there, where nothing was begun.
+    /// As [`Space::send_tagged_with`], if nothing was started.
     pub fn send_pieces(
         &self,
         rank: u32,
@@ -129,14 +128,13 @@ impl Space {
         self.wait_loop(s, None, false, why, |s| end(s, self.id, id))
     }
 
-    /// Receives the first message that fits `selector`, in `into`. Makes
-    /// progress and runs handlers meanwhile.
+    /// Receives the first message that matches `selector`, in `into`. Makes progress and runs
+    /// handlers meanwhile.
     ///
     /// # Errors
-    /// - [`WaitError::Truncated`]: it was longer; its beginning is there.
-    /// - [`WaitError::PeerDead`]: its sender died. Of a receive from anybody
-    ///   this is told once for each peer whose process dies: call again to wait
-    ///   for others.
+    /// - [`WaitError::Truncated`]: the message was longer; its beginning is there.
+    /// - [`WaitError::PeerDead`]: the sender died. A receive from any rank reports this once for
+    ///   each peer whose process dies: call again to wait for others.
     /// - [`WaitError::Misuse`].
     #[inline]
     pub fn receive_tagged(
@@ -161,11 +159,11 @@ impl Space {
         check(&done, self.enter()?.death(done.peer, self.id)).map(|()| done)
     }
 
-    /// As [`Space::receive_tagged`], in several pieces of memory; gives them
-    /// back, and tells how it ended, of a message that was too long too.
+    /// As [`Space::receive_tagged`], in several pieces of memory; returns them, and how it ended,
+    /// also for a message that was too long.
     ///
     /// # Errors
-    /// - [`WaitError::PeerDead`]: of a receive from anybody, as there.
+    /// - [`WaitError::PeerDead`]: for a receive from any rank, as in [`Space::receive_tagged`].
     /// - [`WaitError::Misuse`].
     #[inline]
     pub fn receive_pieces(
@@ -178,7 +176,7 @@ impl Space {
         ended.map(|(completion, memory)| Ended { completion, memory })
     }
 
-    /// Waits for a receive that stands.
+    /// Waits for the posted inline receive.
     #[inline]
     fn wait_standing(&self, s: Guard<'_>, selector: &Selector) -> Result<Completion, WaitError> {
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
@@ -225,7 +223,7 @@ impl Space {
                 && s.core.events.is_empty()
             {
                 report = s.core.lanes.next_report(self.id);
-                // What is arriving already is received.
+                // A message that is arriving already is received.
                 if report.is_some() && s.exchange(self.id).cancel(id) {
                     return end(s, self.id, id);
                 }
@@ -238,11 +236,11 @@ impl Space {
         Ok(ended)
     }
 
-    /// Begins to send a message to be matched by `tag`.
+    /// Starts to send a message to be matched by `tag`.
     ///
     /// # Errors
-    /// [`SendError::PeerDead`], [`SendError::TooLong`], [`SendError::Misuse`],
-    /// with the memory; nothing was begun.
+    /// [`SendError::PeerDead`], [`SendError::TooLong`], [`SendError::Misuse`], with the memory;
+    /// nothing was started.
     pub fn post_send(
         &self,
         rank: u32,
@@ -260,11 +258,11 @@ impl Space {
         posted
     }
 
-    /// As [`Space::post_send`] of a copy: `payload` is yours again on return. For short
-    /// messages; it never waits. Of its end only [`Notify`] tells.
+    /// As [`Space::post_send`] of a copy: `payload` is yours again on return. For short messages;
+    /// it never waits. Only [`Notify`] reports its end.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Space::post_send`].
     #[inline]
     pub fn inject_tagged(
         &self,
@@ -297,8 +295,8 @@ impl Space {
         Ok(())
     }
 
-    /// Posts a receive: of the messages that fit `selector` it takes the one
-    /// that arrived, or arrives, first.
+    /// Posts a receive: it takes the message that matches `selector` and arrived, or arrives,
+    /// first.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -314,15 +312,15 @@ impl Space {
         Ok(id)
     }
 
-    /// Posts a receive that takes many messages: those that fit `selector`, one behind the
-    /// other without gaps, until less than `room_min` bytes are left, at least 1. A message
-    /// that is longer than the room left is cut.
+    /// Posts a receive that takes many messages: those that match `selector`, one behind the other
+    /// without gaps, until less than `room_min` bytes are left, at least 1. A message longer than
+    /// what is left is truncated.
     ///
-    /// Each message has a completion as of a receive, in the queue of `notify`, in the
-    /// order in which they are complete: [`Completion::op`] is this receive, and
-    /// [`Completion::at`] where in the memory the message begins. After all of them the receive
-    /// itself ends, as [`Action::ReceiveMany`](crate::Action::ReceiveMany), and
-    /// the memory comes back. [`Space::cancel`] has it take no more.
+    /// Each message has a completion as that of a receive, in the queue of `notify`, in the order
+    /// in which they are complete: [`Completion::op`] is this receive, and [`Completion::at`] where
+    /// in the memory the message begins. After all of them the receive itself ends, as
+    /// [`Action::ReceiveMany`](crate::Action::ReceiveMany), and the memory is returned. After
+    /// [`Space::cancel`] it takes no more.
     ///
     /// # Errors
     /// [`Misuse`]: [`Misuse::NoSuchQueue`] also where `notify` names none.
@@ -339,9 +337,9 @@ impl Space {
         Ok(id)
     }
 
-    /// Cancels a receive that no message has met; it ends as cancelled. False
-    /// if it has met one, or is a send: then it goes on. A receive of many messages takes
-    /// no more, and ends as cancelled when those that it has taken have ended.
+    /// Cancels a receive that no message has matched; it ends as cancelled. Returns false if one
+    /// has, or if it is a send: then it goes on. A receive of many messages takes no more, and ends
+    /// as cancelled when those that it has taken have ended.
     ///
     /// # Errors
     /// [`WaitError::NoSuchOperation`], [`WaitError::Misuse`].
@@ -356,8 +354,8 @@ impl Space {
         Ok(cancelled)
     }
 
-    /// Cancels a receive whose [`Notify::context`] is this and that no message has met, as
-    /// [`Space::cancel`]; false if there is none. Takes time for each operation that there is.
+    /// As [`Space::cancel`], for an unmatched receive whose [`Notify::context`] is `context`;
+    /// returns false if there is none. Takes time for each operation that there is.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -368,9 +366,8 @@ impl Space {
         Ok(cancelled)
     }
 
-    /// How an operation ended, and its memory, after one pass of progress if
-    /// need be; `None` while it has not ended. Its number is void once this was
-    /// told.
+    /// Returns how an operation ended, and its memory, after one pass of progress if need be;
+    /// `None` while it has not ended. `op` is void once its end was returned.
     ///
     /// # Errors
     /// [`WaitError::NoSuchOperation`], [`WaitError::Misuse`].
@@ -393,9 +390,9 @@ impl Space {
     /// one. Makes progress and runs handlers.
     ///
     /// # Errors
-    /// [`WaitError::NoSuchOperation`], [`WaitError::TimedOut`],
-    /// [`WaitError::Misuse`]; [`WaitError::PeerDead`] once for each peer whose
-    /// process dies while a receive from anybody is waited for: it goes on.
+    /// [`WaitError::NoSuchOperation`], [`WaitError::TimedOut`], [`WaitError::Misuse`];
+    /// [`WaitError::PeerDead`] once for each peer whose process dies while a receive from any rank
+    /// is waited for: the receive goes on.
     pub fn wait_end(&self, op: OpId, limit: Option<Duration>) -> Result<Ended, WaitError> {
         let s = self.enter()?;
         let why = Waiting::of(Call::Operation, ANYBODY);
@@ -409,12 +406,12 @@ impl Space {
         })?
     }
 
-    /// Waits until an operation has ended, as [`Space::wait_end`] without a limit, and
-    /// reports as an error that it has not ended well. Its memory is then freed.
+    /// Waits until an operation has ended, as [`Space::wait_end`] without a limit, and returns an
+    /// error if it failed. Its memory is then freed.
     ///
     /// # Errors
-    /// As there; [`WaitError::PeerDead`], [`WaitError::Refused`] or
-    /// [`WaitError::Truncated`] where it ended so.
+    /// As [`Space::wait_end`]; [`WaitError::PeerDead`], [`WaitError::Refused`] or
+    /// [`WaitError::Truncated`] if it ended so.
     pub fn wait(&self, op: OpId) -> Result<Ended, WaitError> {
         let ended = self.wait_end(op, None)?;
         let peer = ended.completion.peer;
@@ -431,8 +428,7 @@ impl Space {
         ended.ok_or(WaitError::NoSuchOperation)
     }
 
-    /// Nobody will ask how an operation ended, nor want its memory back. One that goes on
-    /// is known until it ends.
+    /// Drops the result and the memory of an operation. One in flight stays known until it ends.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -441,8 +437,8 @@ impl Space {
         Ok(())
     }
 
-    /// The message that a receive with this selector would take, after one
-    /// pass of progress if there is none yet. It stays.
+    /// Returns the message that a receive with this selector would take, after one pass of progress
+    /// if there is none yet. The message stays.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -450,10 +446,9 @@ impl Space {
         self.after_a_pass(|s| s.exchange(self.id).probe(selector))
     }
 
-    /// Takes the message out that a receive with this selector would take,
-    /// after one pass of progress if there is none yet: it waits for
-    /// [`Space::receive_claimed`] or [`Space::discard`], and no other
-    /// receive sees it.
+    /// Takes the message out that a receive with this selector would take, after one pass of
+    /// progress if there is none yet: it then waits for [`Space::receive_claimed`] or
+    /// [`Space::discard`], and no other receive sees it.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -497,7 +492,7 @@ impl Space {
         Ok(id)
     }
 
-    /// Throws a claimed message away.
+    /// Discards a claimed message.
     ///
     /// # Errors
     /// [`Misuse::NoSuchMessage`], and other [`Misuse`].
@@ -515,9 +510,9 @@ pub(super) fn deadline(limit: Duration) -> u64 {
 }
 
 impl State {
-    /// A death that ends waits which may depend on anybody.
+    /// Returns a death that ends waits which may depend on any rank.
     pub(super) fn report(&mut self, space: SpaceId) -> Option<WaitError> {
-        // Error handlers are told first, so that they can say who it was.
+        // Error callbacks come first, so that they can say which rank it was.
         if !self.core.lanes.has_reports() || !self.core.events.is_empty() {
             return None;
         }
@@ -525,7 +520,7 @@ impl State {
         Some(WaitError::PeerDead { rank, why })
     }
 
-    /// Likewise, if an operation is a receive from anybody.
+    /// As [`State::report`], if an operation is a receive from any rank.
     fn report_to(&mut self, space: SpaceId, op: OpId) -> Option<WaitError> {
         if self.exchange(space).is_from_anybody(op) {
             self.report(space)
