@@ -462,7 +462,7 @@ impl SleepState {
         }
     }
 
-    /// Wakes one that sleeps on the descriptors.
+    /// Wakes a sleeper on the descriptors: the leader, else the helper, else armed waiters.
     pub fn rouse(&mut self) {
         if self.who & LEADER != 0 {
             self.ring_leader();

@@ -44,10 +44,10 @@ pub(crate) struct Inner {
 /// arrives in the space with the number of the one that it was sent in. The first is the program's
 /// own.
 ///
-/// Every call makes some progress of its own kind, for all spaces; handlers run only
-/// within calls that say so ([`Space::progress`], blocking sends, waits), one at a
-/// time, in the calling thread. Threads and settings are those of the endpoint, which closes
-/// with the last of its spaces.
+/// Every call makes some progress of its own kind, for all spaces; handlers run only within calls
+/// that say so ([`Space::progress`], blocking sends, waits), one at a time, in the calling thread;
+/// those that any thread may run also in the helper thread. Threads and settings are those of the
+/// endpoint, which closes with the last of its spaces.
 pub struct Space {
     pub(crate) inner: Arc<Inner>,
     pub(crate) id: SpaceId,

@@ -31,7 +31,7 @@ use crate::sleep::{Backoff, Idle, SleepState, TOKEN_BELL, WaitSet, Waiting, Woke
 const TOKEN_WATCH: u64 = 2;
 const TOKEN_SHM: u64 = 3;
 const TOKEN_PID: u64 = 1 << 32;
-/// Added to the index of an endpoint outside of a job: its process.
+/// Processes of endpoints outside of a job have this plus their index here.
 const TOKEN_NEAR_PID: u64 = 1 << 33;
 
 /// Empty passes between two polls of descriptors that rarely have news.
@@ -252,7 +252,7 @@ impl State {
         settled
     }
 
-    /// Counts a pass with packets: if none sleeps, the link's descriptor is soon disarmed.
+    /// Counts a pass with packets: if no thread sleeps, the link's descriptor is soon disarmed.
     #[cold]
     fn calm(&mut self) {
         if !self.sleep.relies_on_us()

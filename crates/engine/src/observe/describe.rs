@@ -139,8 +139,8 @@ const FAST_FIELDS: &[Field] = &[
     field!("source_ports_tried", XdpCounters, tried),
 ];
 
-/// Tables of a host port: what came past the kernel, and what the program does that steers it
-/// there.
+/// Tables of a host port: what came past the kernel, and what the BPF program that steers it there
+/// does.
 fn describe_fast(link: &Xdp) -> [Table; 2] {
     let counting = link.gate().counting();
     let names = GATE_COUNTERS.into_iter().enumerate();

@@ -86,8 +86,8 @@ impl Helper {
             })
             .map_err(OpenError::Thread)?;
         if watched {
-            // From now on the process's end is noticed at once. Nothing is ever sent: the channel
-            // closes.
+            // Waits until the pulse is held: from then on the process's end is noticed at once.
+            // Nothing is ever sent: the channel closes.
             let _ = held.recv();
         }
         Ok(Self {

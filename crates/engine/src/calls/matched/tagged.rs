@@ -355,7 +355,7 @@ impl Space {
     }
 
     /// As [`Space::cancel`], for an unmatched receive whose [`Notify::context`] is `context`;
-    /// returns false if there is none. Takes time for each operation that there is.
+    /// returns false if there is none. Its time is linear in the number of operations.
     ///
     /// # Errors
     /// [`Misuse`].
