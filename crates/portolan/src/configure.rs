@@ -13,7 +13,7 @@ use crate::open::{OpenError, random};
 use crate::settings::{Origin, SettingError, Settings};
 use crate::tuned::{self, Link};
 
-/// What is kept of matched messages, and how they are pulled.
+/// Memory budgets of matched messages, and how they are pulled.
 fn exchange_config(settings: &Settings) -> Result<engine::ExchangeConfig, SettingError> {
     Ok(engine::ExchangeConfig {
         pushed_bytes: settings.number("pushed_bytes")?,
@@ -27,7 +27,7 @@ fn exchange_config(settings: &Settings) -> Result<engine::ExchangeConfig, Settin
     })
 }
 
-/// How they are pushed by shared memory, and by the network.
+/// How matched messages are pushed by shared memory, and by the network.
 fn pushes(settings: &Settings) -> Result<(Push, Push), SettingError> {
     let shm = Push {
         whole: settings.number("push_shm_whole")?,
@@ -44,7 +44,7 @@ fn pushes(settings: &Settings) -> Result<(Push, Push), SettingError> {
     Ok((shm, net))
 }
 
-/// Takes what was tuned for the links that this process uses.
+/// Adopts the values that were tuned for the links that this process uses.
 pub(crate) fn adopt_tuned(
     settings: &mut Settings,
     links: &[Link],
@@ -54,7 +54,7 @@ pub(crate) fn adopt_tuned(
         match tuned::find(*link) {
             Ok(Some(tuned)) => settings.adopt(&tuned),
             Ok(None) => {}
-            // A job does not fail for what only makes it faster.
+            // Tuning only makes a job faster: a bad file does not fail it.
             Err(error) => tell(format_args!("portolan: {error}")),
         }
     }
@@ -63,7 +63,7 @@ pub(crate) fn adopt_tuned(
     Ok(())
 }
 
-/// Which suite that is.
+/// The engine's id of a cipher suite.
 pub(crate) const fn suite_of(security: Security, suite: Suite) -> SuiteId {
     match (security, suite) {
         (Security::None, _) => SuiteId::None,
@@ -87,10 +87,10 @@ pub(crate) fn job_config(
         secret: job.take_secret().map(Arc::new),
         suite: suite_of(job.security, job.suite),
         trace: settings.file_of("trace", job.rank, job.restarts),
-        // The launcher says who is in which life.
+        // The launcher reports each rank's life.
         fixed_lives: !job.is_guest(),
-        // Shared memory reaches everybody: no socket is needed. Guests do not
-        // know yet whether it reaches all.
+        // If shared memory reaches all ranks, no socket is needed. Guests do not
+        // know yet whether it does.
         network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),
         reached_at: job.ip,
         ..engine_config(settings, threads)?
@@ -109,13 +109,15 @@ pub(crate) fn job_config(
             .unwrap_or(u32::MAX)
             .saturating_sub(1);
     }
-    // All have come: who is not heard by then is cut off, or has another secret.
+    // All ranks have joined: a peer that does not answer by then is cut off, or has another
+    // secret.
     config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
     Ok(config)
 }
 
-/// What only this endpoint knows. Each is drawn by itself: none follows from another, or from
-/// what others are told.
+/// Draws the secrets of this endpoint. Each is a draw of its own: none follows from
+/// another,
+/// or from a value that peers know.
 fn secrets() -> Result<engine::Secrets, OpenError> {
     let word = || random().map(u64::from_ne_bytes);
     Ok(engine::Secrets {
@@ -125,7 +127,7 @@ fn secrets() -> Result<engine::Secrets, OpenError> {
     })
 }
 
-/// The engine's settings, but for who and where an endpoint is.
+/// The engine's settings, without the endpoint's identity and network.
 pub(crate) fn engine_config(
     settings: &Settings,
     threads: Threads,

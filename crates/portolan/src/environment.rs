@@ -8,11 +8,11 @@ use portolan_sys::environment::{WHY_IGNORED, ignored, vars_os};
 use crate::logging;
 use crate::settings::SETTINGS;
 
-/// Before the name of each.
+/// Prefix of all variables.
 const OURS: &str = "PORTOLAN_";
-/// Tests have some of their own.
+/// Prefix of variables that only tests use.
 const OF_TESTS: &str = "PORTOLAN_TEST_";
-/// Those that are no settings.
+/// Known variables that are no settings, without the prefix.
 const OTHERS: &[&str] = &[
     "CONFIG",
     "DISABLE",
@@ -26,7 +26,7 @@ const OTHERS: &[&str] = &[
     "SSH",
     "TUNED",
 ];
-/// What two words must have in common to be meant for each other, of 1.
+/// Least Jaro similarity, of 1, at which a known word is suggested for another.
 const LIKENESS: f64 = 0.8;
 
 /// Checks the environment for mistakes that no other check reports. Returns a
@@ -43,7 +43,7 @@ pub fn check_environment() -> Vec<String> {
     wrong.chain(in_vain).collect()
 }
 
-/// The variables that have a meaning, without what stands before the name of each.
+/// The known variables, without the prefix.
 fn known() -> Vec<String> {
     let settings = SETTINGS.iter().map(|row| row.name.to_uppercase());
     settings
@@ -51,7 +51,8 @@ fn known() -> Vec<String> {
         .collect()
 }
 
-/// Does the same for one variable, which may be meant for another process.
+/// Checks one variable, which may be meant for another process, as
+/// [`check_environment`] does.
 pub fn check_variable(name: &OsStr, value: &OsStr) -> Vec<String> {
     let shown = name.to_string_lossy();
     let Some(own) = shown.strip_prefix(OURS) else {
@@ -75,7 +76,7 @@ pub fn check_variable(name: &OsStr, value: &OsStr) -> Vec<String> {
     }
 }
 
-/// The word that was meant, if one is like enough.
+/// The known word that is most similar, if it is similar enough.
 pub(crate) fn nearest<'a>(word: &str, known: &'a [String]) -> Option<&'a str> {
     let likeness = |it: &String| strsim::jaro(word, it);
     let best = known

@@ -25,15 +25,15 @@ use crate::interfaces;
 use crate::open::{OpenError, fill_random};
 use crate::settings::{Origin, Settings};
 
-/// Least and most bytes of a file with a job's secret.
+/// Bounds of the length of a job's secret file, bytes.
 const SECRET_BYTES_MIN: u64 = 32;
 const SECRET_BYTES_MAX: u64 = 4096;
-/// A host is lost after this part of the silence after which a peer is.
+/// Share of a peer's dead-peer timeout (`silence_ms`) after which a host is lost.
 const HOST_SILENCE: f64 = 5.0 / 6.0;
-/// How long the launcher's library may take for what needs no other process,
+/// Timeout of the launcher's library for calls that need no other process,
 /// unless `join_ms` is set.
 const LIBRARY_LIMIT: Duration = Duration::from_secs(10);
-/// Values of settings that only those without `portolan run` have.
+/// Values of settings that count only without `portolan run`.
 pub(crate) const SECURITY: [(&str, Security); 2] =
     [("encrypt", Security::Encrypt), ("none", Security::None)];
 pub(crate) const SUITE: [(&str, Suite); 2] = [
@@ -45,7 +45,7 @@ pub(crate) const CONGESTION: [(&str, Congestion); 3] = [
     ("lan", Congestion::Lan),
     ("shared", Congestion::Shared),
 ];
-/// Rights of others than the owner.
+/// Mode bits of users other than the owner.
 const OTHERS: u32 = 0o077;
 
 /// Why the file that the setting `job_secret_file` names cannot be used.
@@ -60,10 +60,10 @@ pub enum SecretFileError {
         #[source]
         error: io::Error,
     },
-    /// It is not a regular file, but a folder, a device or a pipe.
+    /// The path is a folder, a device or a pipe, not a regular file.
     #[error("job_secret_file: {0} is no ordinary file")]
     NotAFile(PathBuf),
-    /// It belongs to another user than the one who runs this process.
+    /// The file belongs to another user than the one who runs this process.
     #[error(
         "job_secret_file: {path} belongs to user {uid}, not to the one who runs this program: chown it"
     )]
@@ -73,7 +73,7 @@ pub enum SecretFileError {
         /// Its owner.
         uid: u32,
     },
-    /// Its mode lets other users read, write or execute it.
+    /// The file's mode lets other users read, write or execute it.
     #[error(
         "job_secret_file: others may use {path} (mode {mode:04o}): chmod 600 it, and if others \
          could read it, make a new one"
@@ -84,7 +84,7 @@ pub enum SecretFileError {
         /// Its mode.
         mode: u32,
     },
-    /// It is shorter than 32 bytes or longer than 4,096.
+    /// The file is shorter than 32 bytes or longer than 4,096.
     #[error(
         "job_secret_file: {path} has {bytes} bytes: give it {SECRET_BYTES_MIN} to \
          {SECRET_BYTES_MAX} random ones (openssl rand -out FILE 32)"
@@ -102,7 +102,7 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretFileError> {
         path: path.to_owned(),
         error,
     };
-    // A pipe would hold the opening up.
+    // Without NONBLOCK, opening a pipe would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = rustix::fs::open(path, flags, Mode::empty());
     let file = File::from(file.map_err(|errno| unreadable(errno.into()))?);
@@ -123,7 +123,8 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretFileError> {
             mode,
         });
     }
-    // It never grows: a part of it would stay behind.
+    // The vector never grows, which would leave a copy of the secret in freed
+    // memory.
     let mut content = Zeroizing::new(Vec::with_capacity(2 * SECRET_BYTES_MAX as usize));
     let mut bounded = file.take(SECRET_BYTES_MAX + 1);
     bounded.read_to_end(&mut content).map_err(unreadable)?;
@@ -141,14 +142,15 @@ fn no_memory(error: MemoryError) -> OpenError {
     OpenError::Engine(error.into())
 }
 
-/// 32 random bytes that nobody else has.
+/// Draws 32 secret random bytes.
 pub(crate) fn fresh_secret() -> Result<Hidden<32>, OpenError> {
     let mut secret = Hidden::new().map_err(no_memory)?;
     fill_random(&mut secret[..])?;
     Ok(secret)
 }
 
-/// This process's key pair, fresh for its life, and what all have besides.
+/// This process's key pair, fresh for its life, and the members' pre-shared key, if
+/// any.
 pub(crate) struct Keys {
     private: Arc<Hidden<32>>,
     public: [u8; PUBLIC_KEY_BYTES],
@@ -168,7 +170,8 @@ impl Keys {
         })
     }
 
-    /// Makes an endpoint use them.
+    /// Enters the keys, and the identity that follows from them, in an endpoint's
+    /// configuration.
     pub fn enter(&self, config: &mut engine::Config) {
         let (id, life) = identity(&self.public);
         config.id = EndpointId(id);
@@ -191,13 +194,13 @@ impl Keys {
 }
 
 impl Keys {
-    /// Tells apart endpoints with other secret files; 0 without one.
+    /// Hash that differs between secret files; 0 without one.
     pub fn secret_hash(&self) -> u64 {
         self.mix.as_ref().map_or(0, |mix| identity(mix).1)
     }
 }
 
-/// The address of a peer with a public key.
+/// The engine's address of a peer with a public key.
 pub(crate) fn address_of(it: &KeyAddress) -> Address {
     let (id, life) = identity(&it.key);
     Address {
@@ -209,7 +212,7 @@ pub(crate) fn address_of(it: &KeyAddress) -> Address {
     }
 }
 
-/// Joins the others that the launcher has started.
+/// Joins the job that another launcher has started.
 pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
     let disabled = Disabled::from_env().map_err(OpenError::Disable)?;
     let link = [

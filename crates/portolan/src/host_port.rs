@@ -1,5 +1,5 @@
-//! Host ports of this process: those that it was given, and those that it asks for
-//! itself, outside of a job.
+//! Host ports of this process: those that the launcher passed, and those that the
+//! process requests itself, outside of a job.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -18,13 +18,13 @@ use crate::interfaces::Told;
 use crate::open::OpenError;
 use crate::settings::Settings;
 
-/// Why a process with the setting `port` has none.
+/// The reason why a process with the setting `port` has no host port.
 pub(crate) const OWN_PORT: &str = "it has a port of its own, and the setting port is not 0";
 
 /// Holds a host port; any thread may drop it.
 pub(crate) type Lease = Mutex<Box<dyn Any + Send>>;
 
-/// An address as the standard library names it.
+/// Converts an address to the standard library's type.
 fn ip_of(address: &Address) -> IpAddr {
     let ip = Ipv6Addr::from(address.ip);
     ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
@@ -39,12 +39,12 @@ pub(crate) enum Way {
         /// Bytes of the longest packet, where the interface takes longer ones.
         packet_max: Option<u32>,
     },
-    /// By its socket; with the reason, if a host port was asked for.
+    /// By its socket; with the reason, if a host port was requested.
     Socket { why: Option<String> },
 }
 
 impl Way {
-    /// The link to a peer at `address` on another host, and why that one.
+    /// The link to a peer at `address` on another host, and the reason for it.
     pub fn to_host(&self, address: &Address) -> (&'static str, Cow<'static, str>) {
         match self {
             Self::HostPort {
@@ -81,7 +81,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// Maps a host port, or returns why that is not possible.
+/// Maps a host port, or returns the reason why that failed.
 pub(crate) fn map(
     config: &engine::Config,
     port: OwnHostPort,
@@ -117,8 +117,8 @@ pub(crate) fn map(
     Ok((way, mapped))
 }
 
-/// Asks for a host port on the interface of the address that others are told, beside
-/// those of this process's group, and maps it; or returns why there is none.
+/// Requests a host port on the interface of this process's own address, in the queue
+/// group that is set, and maps it; or returns the reason why there is none.
 fn ask(
     settings: &Settings,
     config: &engine::Config,
@@ -156,11 +156,11 @@ fn ask(
     Ok((way, mapped, Mutex::new(lease)))
 }
 
-/// The host port of an endpoint outside of a job, if `link` asks for one. The log says
-/// what came of it.
+/// The host port of an endpoint outside of a job, if `link` requests one. The result is
+/// logged.
 ///
 /// # Errors
-/// [`OpenError::NoHostPort`]: nothing else is asked for.
+/// [`OpenError::NoHostPort`]: there is none, and `link` permits nothing else.
 pub(crate) fn outside(
     link: LinkChoice,
     settings: &Settings,

@@ -1,5 +1,5 @@
-//! The networks that messages use: the setting `interface`; and which address of this
-//! host others are told.
+//! The networks that messages use (setting `interface`), and the address of this host
+//! that is announced to others.
 
 mod own;
 
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 
 pub use own::{Told, told};
 
-/// Networks that an endpoint uses at once, at most.
+/// Maximum number of networks that an endpoint uses at once.
 const MOST: usize = 4;
 
 /// Longest name of an interface, bytes (IFNAMSIZ without the end).
@@ -44,7 +44,7 @@ pub struct Chosen {
 ///
 /// # Errors
 /// A part of the setting names no network of this host, or the setting names more
-/// than four. The text names that part and the networks that there are.
+/// than four. The text names that part and this host's networks.
 pub fn chosen(setting: &str) -> Result<Vec<Chosen>, String> {
     among(setting, &interfaces().unwrap_or_default())
 }
@@ -116,9 +116,11 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
     Ok(found)
 }
 
-/// The networks that the setting `interface` names, and the address that others are
-/// told; both entered in `config`. None where the job needs no network. `chosen_here`: the
-/// setting `address` counts, since no `portolan run` gives each host its address.
+/// Returns the networks that the setting `interface` names, and the announced address,
+/// and
+/// enters both in `config`. Both are empty if the job needs no network. `chosen_here`:
+/// the
+/// setting `address` counts, since no `portolan run` assigns each host its address.
 pub(crate) fn enter(
     settings: &Settings,
     chosen_here: bool,
@@ -146,7 +148,7 @@ pub(crate) fn enter(
     Ok((chosen, Some(own)))
 }
 
-/// The networks that there are, for people to read.
+/// A readable list of this host's networks.
 fn there(all: &[Interface]) -> String {
     let list = |it: &Interface| {
         let Chosen { ip, prefix, .. } = first(it, |_| true)?;
@@ -156,7 +158,7 @@ fn there(all: &[Interface]) -> String {
     there.collect::<Vec<_>>().join(", ")
 }
 
-/// An interface's address to use: IPv4 first, none that counts on its link only.
+/// An interface's address to use: IPv4 first, never a link-local one.
 fn first(interface: &Interface, wanted: impl Fn(IpAddr) -> bool) -> Option<Chosen> {
     let usable = interface.addresses.iter();
     let usable = usable.filter(|(ip, _)| !is_link_local(ip) && wanted(*ip));

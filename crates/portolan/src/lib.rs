@@ -30,7 +30,7 @@
 //! }))?;
 //! ep.barrier()?;
 //! ep.send((ep.rank() + 1) % ep.size(), 1, b"ahoy")?;
-//! // What is not taken by then is dropped when the endpoint closes.
+//! // A message that was not handled by then is dropped when the endpoint closes.
 //! ep.wait_until(|| heard.load(Relaxed))?;
 //! ep.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -82,7 +82,8 @@
 //! Handlers use a [`Context`] instead of the endpoint. [`OpenError`] says why nothing was
 //! opened. The errors of all other calls are one family, which [`WaitError`] describes.
 //!
-//! Errors, events and what is only read ([`Completion`], [`Counters`], ...) may grow: a
+//! Errors, events and structures that are only read ([`Completion`], [`Counters`],
+//! ...) may grow: a
 //! `match` on them has an arm `_`. Options may grow too: end them with
 //! `..SendOptions::default()`.
 //!

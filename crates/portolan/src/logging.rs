@@ -19,14 +19,16 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 pub fn begin_log() {
     if let Some(text) = environment::var(VARIABLE) {
         let mut builder = env_logger::Builder::new();
-        // A logger of the program's own goes over ours, and gets the same.
+        // A logger that the program has installed stays, and receives these records.
         let _ = builder
             .parse_filters(&Filters::read(&text).right)
             .format(|out, record| {
-                // Parts of it may come from other processes.
+                // Parts of the text may come from other processes: `plain` escapes
+                // them.
                 let said = record.args().to_string();
                 let (level, target) = (record.level(), record.target());
-                // Each endpoint outside of a job is rank 0 of its own.
+                // The process id, since each endpoint outside of a job is its own rank
+                // 0.
                 let process = std::process::id();
                 writeln!(out, "[{process} {level:<5} {target}] {}", plain(&said))
             })
@@ -71,7 +73,7 @@ impl Filters {
     }
 }
 
-/// What is wrong with `LEVEL`, `PART` or `PART=LEVEL`.
+/// Returns a sentence if `LEVEL`, `PART` or `PART=LEVEL` is invalid.
 fn complaint(part: &str) -> Option<String> {
     let level = match part.split_once('=') {
         Some((_, level)) => level.trim(),

@@ -35,7 +35,7 @@ use crate::tuned::Link;
 pub struct Config {
     /// Which threads may call the endpoint. Default [`Threads::Single`].
     pub threads: Threads,
-    /// What the setting `region_peers` means where nobody sets it.
+    /// Meaning of the setting `region_peers` where it is not set.
     pub(crate) regions_for_added: bool,
     settings: Vec<(String, String)>,
 }
@@ -50,13 +50,15 @@ impl Config {
         self
     }
 
-    /// Those of this call.
+    /// The settings of this call.
     pub(crate) fn settings(&self) -> &[(String, String)] {
         &self.settings
     }
 
-    /// For interfaces whose programs choose all keys, which can be guessed: unless the setting
-    /// `region_peers` says otherwise, regions are for peers that were added once.
+    /// Opens regions only to peers that were added once, unless the setting
+    /// `region_peers`
+    /// says otherwise. For interfaces whose programs choose all keys, which can be
+    /// guessed.
     #[doc(hidden)]
     #[must_use]
     pub const fn regions_for_added(mut self) -> Self {
@@ -114,7 +116,7 @@ pub enum OpenError {
         /// The reason.
         why: String,
     },
-    /// Host ports only are asked for (link `xdp`), and this process has none. A host
+    /// Only host ports are requested (link `xdp`), and this process has none. A host
     /// port is an AF_XDP queue that one process owns.
     #[error("link xdp: there is no host port: {why}; link auto does without")]
     NoHostPort {
@@ -137,18 +139,18 @@ pub enum OpenError {
     /// A space of the endpoint cannot be opened.
     #[error("{0}")]
     Space(Misuse),
-    /// The endpoint of this process is open, for fewer threads than are asked for now.
+    /// The endpoint of this process is open, for fewer threads than are requested now.
     #[error(
         "the endpoint of this process was opened with threads = {opened}, and now {asked} is \
          asked for: open it with {asked} first"
     )]
     OtherThreads {
-        /// What it was opened with.
+        /// The value at opening.
         opened: &'static str,
-        /// What is asked for.
+        /// The value that is requested now.
         asked: &'static str,
     },
-    /// It is open, with another value of a setting.
+    /// The endpoint of this process is open, with another value of a setting.
     #[error(
         "the endpoint of this process was opened with {name} = {opened}, and now {asked} is \
          asked for: give one value to both"
@@ -156,9 +158,9 @@ pub enum OpenError {
     OtherSetting {
         /// Name of the setting.
         name: String,
-        /// Its value.
+        /// The value at opening.
         opened: String,
-        /// What is asked for.
+        /// The value that is requested now.
         asked: String,
     },
     /// A rank's address cannot be read: it probably runs another version.
@@ -181,22 +183,22 @@ impl From<SecretFileError> for OpenError {
     }
 }
 
-/// This process's attachment to its job, or a further space of it: an [`engine::Space`],
-/// which has most methods, and how it was opened.
+/// This process's attachment to its job, or a further space of it. Dereferences to
+/// [`engine::Space`], which has most methods.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(crate) inner: engine::Space,
     pub(crate) opened: Arc<Opened>,
 }
 
-/// How an endpoint was opened.
+/// The settings, job and address with which an endpoint was opened.
 #[derive(Debug)]
 pub struct Opened {
     pub(crate) settings: Settings,
     pub(crate) job_id: u64,
     /// The endpoint's own address.
     pub(crate) address: [u8; ADDRESS_BYTES],
-    /// What holds the host port that this process has asked for itself.
+    /// Holds the host port that this process has requested itself.
     pub(crate) _lease: Option<Lease>,
 }
 
@@ -208,7 +210,7 @@ impl Deref for Endpoint {
     }
 }
 
-/// Brings the launcher's notices to the engine.
+/// Passes the launcher's notices to the engine, and the engine's to the launcher.
 struct Launcher(Job);
 
 impl engine::Watch for Launcher {
@@ -225,7 +227,7 @@ impl engine::Watch for Launcher {
             portolan_boot::Notice::Left { rank } => engine::Notice::Left(rank),
             portolan_boot::Notice::Back { rank, peer } => match returned(&self.0, rank, &peer) {
                 Ok(it) => engine::Notice::Back(Box::new(it)),
-                // Then it stays dead here.
+                // The address cannot be read: the rank stays dead here.
                 Err(error) => {
                     tell(format_args!("portolan: {error}"));
                     return self.poll();
@@ -262,8 +264,8 @@ impl engine::Watch for Launcher {
     }
 }
 
-/// Whether no packet passes between ranks of this host. Where the loopback was up
-/// before, the kernel takes them without a word and drops them.
+/// Whether the loopback is down, so that no packet passes between ranks of this host.
+/// If it was up before, the kernel accepts packets and drops them without an error.
 fn loopback_is_down() -> bool {
     let all = net::interfaces().unwrap_or_default();
     all.iter().any(|it| it.loopback && !it.up)
@@ -279,8 +281,8 @@ const fn death(how: How) -> Death {
     }
 }
 
-/// A table in the form that the launcher reads. None is so large that its numbers
-/// do not fit; the launcher would refuse such a table.
+/// Converts a table to the launcher's form. No table is so large that its numbers
+/// do not fit; the launcher would refuse such a one.
 fn told(table: &engine::Table) -> portolan_boot::Table {
     let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let field = |field: &engine::Field| portolan_boot::Field {
@@ -298,7 +300,7 @@ fn told(table: &engine::Table) -> portolan_boot::Table {
     }
 }
 
-/// How to share the network on the way to a peer.
+/// Congestion control on the way to a peer.
 pub(crate) fn mode(sharing: Sharing, to: &Address) -> Congestion {
     match sharing {
         Sharing::Lan => Congestion::Lan,
@@ -307,7 +309,7 @@ pub(crate) fn mode(sharing: Sharing, to: &Address) -> Congestion {
     }
 }
 
-/// A rank as the engine must know it, and the link to it.
+/// The engine's configuration of a rank, and the link to it.
 fn peer_config(
     job: &Job,
     way: &Way,
@@ -360,7 +362,7 @@ fn peer_config(
     Ok((config, link))
 }
 
-/// Why a rank that was started again is reached by the network.
+/// The reason why a rank that was started again is reached by the network.
 fn started_again(here: bool) -> Cow<'static, str> {
     if here {
         "same host, but started again".into()
@@ -369,7 +371,7 @@ fn started_again(here: bool) -> Cow<'static, str> {
     }
 }
 
-/// A rank that was started again, as the engine must know it.
+/// The engine's description of a rank that was started again.
 fn returned(job: &Job, rank: u32, peer: &PeerInfo) -> Result<engine::Restarted, OpenError> {
     let address = Address::parse(&peer.address).map_err(|_| OpenError::BadAddress { rank })?;
     Ok(engine::Restarted {
@@ -386,7 +388,7 @@ impl Endpoint {
     /// Joins the job that this process was started in and opens its endpoint. A
     /// process that no launcher started is a job of one rank. Returns when all
     /// ranks have joined. A process opens one endpoint in a job. If another interface of
-    /// the process has opened it, this is the program's own space of it.
+    /// the process has opened it, this opens the program's own space of it.
     ///
     /// # Errors
     /// The text of each error says what to do.
@@ -413,7 +415,7 @@ impl Endpoint {
     /// Opens a further space, as [`engine::Space::space`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`engine::Space::space`].
     pub fn space(&self, id: SpaceId) -> Result<Self, Misuse> {
         Ok(Self::of(self.inner.space(id)?, &self.opened))
     }
@@ -440,7 +442,7 @@ impl Endpoint {
             (Job::attach()?, None)
         };
         if job.rank == 0 && environment::var_os(portolan_boot::JOB_VARIABLE).is_none() {
-            // Else `portolan run` has told, once for all.
+            // Otherwise `portolan run` has reported them, once for all ranks.
             for what in crate::check_environment() {
                 tell(format_args!("portolan: {what}"));
             }
@@ -497,8 +499,8 @@ impl Endpoint {
         let (me, reporter) = (job.rank, job.reporter()?);
         let inner = opening.finish(&peers, shm, Some(Box::new(Launcher(job))))?;
         if let Some(reporter) = reporter {
-            // Not by calls of the endpoint: which thread makes those, the
-            // program has yet to show.
+            // Not by calls of the endpoint: with `Threads::Single` the first call
+            // would make this thread its owner.
             let lane = |((rank, peer), link): ((u32, &PeerConfig), &&str)| {
                 (rank, (*link).to_owned(), peer.reason.to_string())
             };
@@ -517,15 +519,16 @@ impl Endpoint {
         Ok(Self { inner, opened })
     }
 
-    /// The endpoint's address: what another needs to reach it. One of an endpoint in a job is
-    /// of use in that job alone.
+    /// The endpoint's address, with which others reach it. The address of an endpoint in
+    /// a job
+    /// is of use in that job alone.
     #[must_use]
     pub fn address(&self) -> [u8; ADDRESS_BYTES] {
         self.opened.address
     }
 
-    /// The IP address by which others reach this endpoint. None where shared memory reaches
-    /// all of them, so that no socket is open.
+    /// The IP address by which others reach this endpoint. `None`: shared memory reaches
+    /// all of them, and no socket is open.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         let of_job = Address::parse(&self.opened.address).map(|it| it.ip);
@@ -547,7 +550,7 @@ impl Endpoint {
     }
 }
 
-/// Takes the host port that the launcher has passed, if it is to be used.
+/// Maps the host port that the launcher has passed, if it is to be used.
 fn host_port(
     job: &mut Job,
     config: &engine::Config,
@@ -579,8 +582,10 @@ fn host_port(
     }
 }
 
-/// The way of a rank that has no host port, and `why`, unless the job insists on
-/// one.
+/// Returns the way of a rank without a host port, with the reason `why`.
+///
+/// # Errors
+/// [`OpenError::NoHostPort`]: the job requires one (link `xdp`).
 fn without(job: &Job, why: Option<String>) -> Result<Way, OpenError> {
     if job.link == LinkChoice::Xdp {
         let why = why.unwrap_or_else(|| "nobody opened one".to_owned());
@@ -596,7 +601,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], OpenError> {
     Ok(bytes)
 }
 
-/// The same into the caller's memory, at most 256 bytes.
+/// Fills the caller's memory, at most 256 bytes, with fresh random bytes from the kernel.
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), OpenError> {
     let got = getrandom(&mut *bytes, GetRandomFlags::empty())
         .map_err(|e| OpenError::Engine(engine::OpenError::System("getrandom", e.raw_os_error())))?;

@@ -2,8 +2,8 @@
 //!
 //! If several sources give a value, the first of these counts: the call that opens
 //! the endpoint, the launcher (`portolan run --set`), the environment
-//! (`PORTOLAN_NAME`), the file that `PORTOLAN_CONFIG` names, what `portolan tune`
-//! has found, the default.
+//! (`PORTOLAN_NAME`), the file that `PORTOLAN_CONFIG` names, the values that
+//! `portolan tune` has found, the default.
 
 mod table;
 
@@ -28,14 +28,14 @@ pub struct Setting {
     pub default: &'static str,
     /// Unit of the value, or the words that are possible.
     pub unit: &'static str,
-    /// What it does.
+    /// The setting's effect, as help text.
     pub help: &'static str,
     /// Smallest and largest allowed number. If the default is 0, that is allowed as
     /// well and means that something else decides.
     pub range: (u64, u64),
 }
 
-/// The row of a name that is known.
+/// The row of a known name.
 fn find(name: &'static str) -> &'static Setting {
     let row = SETTINGS.iter().find(|s| s.name == name);
     row.expect("only names of rows are asked for")
@@ -46,7 +46,7 @@ fn find(name: &'static str) -> &'static Setting {
 pub enum Origin {
     /// The default in [`SETTINGS`].
     Default,
-    /// What `portolan tune` has found for this host and link.
+    /// The values that `portolan tune` has found for this host and link.
     Tuned,
     /// The file that `PORTOLAN_CONFIG` names.
     File,
@@ -142,7 +142,7 @@ impl Settings {
             .iter()
             .map(|s| (s.name, (s.default.to_owned(), Origin::Default)));
         let mut settings = Self(all.collect());
-        // Empty ones are as those that are not set: so a script takes one back.
+        // An empty variable counts as unset: a script can so undo one.
         let path = environment::var_os("PORTOLAN_CONFIG");
         if let Some(path) = path.filter(|path| !path.is_empty()) {
             let text = files::read_settings(Path::new(&path)).map_err(|e| {
@@ -180,8 +180,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes tuned values for settings that no other source gives. If it is called
-    /// several times, later values override earlier ones.
+    /// Takes tuned values for settings that no other source sets. If called several
+    /// times, later values override earlier ones.
     pub fn adopt(&mut self, tuned: &Tuned) {
         for (name, value) in tuned.values() {
             let entry = self.0.get_mut(name);
@@ -208,7 +208,7 @@ impl Settings {
             .map(|(name, (value, origin))| (*name, value.as_str(), *origin))
     }
 
-    /// Where a setting's value came from.
+    /// The source of a setting's value.
     pub(crate) fn origin(&self, name: &'static str) -> Origin {
         self.0[name].1
     }
@@ -256,7 +256,8 @@ impl Settings {
                 unit => {
                     let words: Vec<&str> =
                         unit.split(", ").flat_map(|it| it.split(" or ")).collect();
-                    // Else its unit says what it is.
+                    // Otherwise the unit describes the value, and any text is
+                    // accepted.
                     !words.contains(&row.default) || words.contains(&value.as_str())
                 }
             }
@@ -270,14 +271,15 @@ impl Settings {
         Ok(Duration::from_millis(self.number(name)?))
     }
 
-    /// A setting whose value is any text; none where it is empty.
+    /// A setting whose value is any text; `None` if empty.
     pub(crate) fn text(&self, name: &'static str) -> Option<&str> {
         let (value, _) = &self.0[name];
         Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// A setting whose value is one of the words that its unit names: that of
-    /// `choices` which stands under it. Not every endpoint has all of these.
+    /// A setting whose value is one of the words that its unit names: returns the
+    /// entry of
+    /// `choices` for that word. Not every endpoint permits all words.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &'static str,
@@ -292,8 +294,9 @@ impl Settings {
         })
     }
 
-    /// The file that a setting names for `owner`, the first or a later one of that number: each
-    /// has one of its own. None: the setting is empty.
+    /// The file that a setting names for `owner`, one file each. `later`: how many
+    /// of that
+    /// number came before (restarts). `None`: the setting is empty.
     pub(crate) fn file_of(&self, name: &'static str, owner: u32, later: u32) -> Option<PathBuf> {
         let (value, _) = &self.0[name];
         let owner = match later {
@@ -384,7 +387,7 @@ mod tests {
         );
         let silence = told("silence_ms", "-1").unwrap_err();
         assert!(silence.ends_with("give 1 or more (ms)"), "{silence}");
-        // As text the value must fit, not only as a number.
+        // The value must be in the setting's range, not only in that of the type.
         let s = Settings::gather([("port", "65536")], []).unwrap();
         assert!(s.number::<u64>("port").is_err());
     }

@@ -1,5 +1,5 @@
-//! The endpoint that all interfaces of a process share: whoever comes first opens it, and
-//! it closes with the last.
+//! The endpoint that all interfaces of a process share: the first one opens it, and it
+//! closes with the last.
 
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ struct Known {
 }
 
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-/// The process that holds it, or held it last.
+/// Id of the process that holds the lock of `KNOWN`, or held it last.
 static HOLDER: AtomicU32 = AtomicU32::new(0);
 
 fn known() -> Result<MutexGuard<'static, Option<Known>>, OpenError> {
@@ -26,7 +26,7 @@ fn known() -> Result<MutexGuard<'static, Option<Known>>, OpenError> {
         let held = match KNOWN.try_lock() {
             Ok(held) => held,
             Err(TryLockError::Poisoned(held)) => PoisonError::into_inner(held),
-            // A thread that there is only in the parent of this process.
+            // The holder is a thread of this process's parent, which does not run here.
             Err(TryLockError::WouldBlock)
                 if ![0, process::id()].contains(&HOLDER.load(Ordering::Relaxed)) =>
             {
@@ -51,9 +51,11 @@ const fn name(threads: Threads) -> &'static str {
 }
 
 impl Known {
-    /// A space of it; `None`: there is no such endpoint any more.
+    /// Opens a space of the endpoint. `None`: the endpoint is closed, or `id` is the
+    /// program's
+    /// own space and is open: then the caller opens a further endpoint.
     fn space(&self, id: SpaceId, config: &Config) -> Result<Option<Endpoint>, OpenError> {
-        // Without a launcher a process may open several endpoints of its own.
+        // Without a launcher a process may open several endpoints.
         let Some(threads) =
             (self.opener.threads()).filter(|_| id != SpaceId::PROGRAM || self.opener.is_free(id))
         else {
@@ -88,16 +90,17 @@ impl Known {
 }
 
 impl Endpoint {
-    /// A space of the endpoint of this process's job, for an interface beside the
-    /// program's own calls. If nobody has opened the endpoint, this does, as
+    /// Opens a space of the endpoint of this process's job, for an interface beside the
+    /// program's own calls. If the endpoint is not open yet, this opens it, as
     /// [`Endpoint::open`].
     ///
     /// # Errors
     /// As [`Endpoint::open`], and
     /// - [`OpenError::Space`]: the space is open already, or the endpoint may not be called
     ///   from here;
-    /// - [`OpenError::OtherThreads`], [`OpenError::OtherSetting`]: the endpoint is open with
-    ///   others than are asked for.
+    /// - [`OpenError::OtherThreads`], [`OpenError::OtherSetting`]: the endpoint is open
+    ///   with
+    ///   other values than requested.
     pub fn attach(space: SpaceId, config: Config) -> Result<Self, OpenError> {
         let mut known = known()?;
         if let Some(it) = &*known

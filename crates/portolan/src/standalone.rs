@@ -1,5 +1,5 @@
-//! Endpoints outside of a job: nobody starts them together, and peers are added and removed
-//! while they live.
+//! Endpoints outside of a job: no launcher starts them together, and peers are added and
+//! removed while they live.
 
 use std::iter::once;
 use std::net::{IpAddr, SocketAddr};
@@ -20,8 +20,8 @@ use crate::settings::{Origin, Settings};
 use crate::tuned::Link;
 use crate::{host_port, interfaces};
 
-/// A peer that does not answer for so long is dead, if the setting says nothing else, ns: people
-/// stop programs in debuggers, and outside of a job nobody vouches for such a one.
+/// Silence after which a peer is dead, unless the setting says otherwise, ns. Long, since
+/// people stop programs in debuggers, and outside of a job no agent reports such a stop.
 const SILENCE_NS: u64 = 30_000_000_000;
 
 /// Values of the setting `link`.
@@ -38,14 +38,15 @@ const REGION_PEERS: [(&str, Option<bool>); 3] =
 static CHECKED: Once = Once::new();
 
 impl Endpoint {
-    /// Opens an endpoint outside of a job. It is number 0, and knows no peers: they are
+    /// Opens an endpoint outside of a job. Its own number is 0, and it has no peers: they are
     /// [added](Endpoint::add_peer) by their [addresses](Endpoint::address), which the programs
-    /// exchange as they like. Who knows this endpoint's address may also introduce itself:
-    /// then it gets a number, and [`engine::Event::PeerCome`] tells of it
+    /// exchange as they like. A peer that knows this endpoint's address may also introduce
+    /// itself:
+    /// then it gets a number, and [`engine::Event::PeerCome`] reports it
     /// (setting `unknown_peers`).
     ///
     /// A process may open several, also beside its endpoint in a job. Barriers, broadcasts and
-    /// groups are refused. `docs/native.md` describes it.
+    /// groups are refused. `docs/native.md` describes such endpoints.
     ///
     /// # Errors
     /// - [`OpenError::Setting`], [`OpenError::Disable`], [`OpenError::Interface`],
@@ -100,10 +101,12 @@ impl Endpoint {
         Ok(Self { inner, opened })
     }
 
-    /// Adds a peer by the bytes that its [`Endpoint::address`] returned. It need not be up.
+    /// Adds a peer by the bytes that its [`Endpoint::address`] returned. The peer need not be
+    /// up.
     /// Returns its number, which is this endpoint's own name for it. The same address again
-    /// gives the same number. A peer that introduced itself is found by its address, and keeps
-    /// its number. One that is dead begins anew.
+    /// returns the same number. A peer that introduced itself is found by its address, and
+    /// keeps
+    /// its number. A dead peer begins anew under its number.
     ///
     /// # Errors
     /// [`AddPeerError`].
@@ -121,8 +124,8 @@ impl Endpoint {
     }
 }
 
-/// The addresses of this host that others may be told of an endpoint outside of a job, as the
-/// settings say; what they are told comes first.
+/// The addresses of this host that may be announced for an endpoint outside of a job, as the
+/// settings say; the announced one comes first.
 ///
 /// # Errors
 /// [`OpenError::Setting`], [`OpenError::Interface`], [`OpenError::Address`]: a setting is wrong.
@@ -134,7 +137,7 @@ pub fn standalone_addresses() -> Result<Vec<IpAddr>, OpenError> {
     Ok(once(told.ip).chain(others).collect())
 }
 
-/// The IP address and the UDP port that the bytes of an address name; `None`: they are none.
+/// The IP address and the UDP port in the bytes of an address; `None`: not an address.
 /// For interfaces whose users know an endpoint's place by its address alone.
 #[doc(hidden)]
 #[must_use]
@@ -143,7 +146,7 @@ pub fn place_of(address: &[u8; ADDRESS_BYTES]) -> Option<SocketAddr> {
     Some(SocketAddr::new(IpAddr::from(it.ip).to_canonical(), it.port))
 }
 
-/// The reverse: an address with a place and no key, which is no endpoint's.
+/// Reverse of [`place_of`]: an address with a place and no key, which no endpoint has.
 #[doc(hidden)]
 #[must_use]
 pub fn address_at(place: SocketAddr) -> [u8; ADDRESS_BYTES] {
@@ -160,7 +163,7 @@ pub fn address_at(place: SocketAddr) -> [u8; ADDRESS_BYTES] {
     nobody.to_bytes()
 }
 
-/// Why bytes are no address that can be added.
+/// The reason why bytes are no address that can be added.
 const fn wrong_with(address: &[u8; ADDRESS_BYTES]) -> &'static str {
     match address {
         [1, 0, ..] => "it is of an endpoint in a job, which only the job reaches",
@@ -170,7 +173,7 @@ const fn wrong_with(address: &[u8; ADDRESS_BYTES]) -> &'static str {
     }
 }
 
-/// Endpoints that this process has opened outside of a job.
+/// Number of endpoints that this process has opened outside of a job.
 static OPENED: AtomicU32 = AtomicU32::new(0);
 
 /// The engine's settings outside of a job.
@@ -184,7 +187,7 @@ fn standalone_config(
         suite: suite_of(security, suite),
         secret: Some(Arc::new(fresh_secret()?)),
         host: match settings.choice("link", &LINK)? {
-            // The others name the network alone.
+            // The other links are the network's alone.
             LinkChoice::Auto => host_identity().unwrap_or(0),
             _ => 0,
         },
@@ -196,12 +199,12 @@ fn standalone_config(
     {
         config.spin_passes = 0;
     }
-    // No launcher tells of deaths.
+    // No launcher reports deaths.
     config.udp.icmp_errors = true;
     let proto = &mut config.proto;
     proto.introduces = true;
     proto.strangers = settings.choice("unknown_peers", &[("accept", true), ("refuse", false)])?;
-    // Of peers that were added and of strangers alike.
+    // For peers that were added and for strangers alike.
     proto.congestion = match settings.choice("congestion", &CONGESTION)? {
         Congestion::Auto => None,
         Congestion::Lan => Some(engine::Congestion::Lan),
@@ -211,7 +214,7 @@ fn standalone_config(
     if settings.origin("silence_ms") == Origin::Default {
         proto.silence_ns = SILENCE_NS;
     }
-    // A call that waits for one that never answers ends as one for a peer that died.
+    // A peer that never answers is given up after the same time as one that died.
     proto.connect_ns = if settings.origin("join_ms") == Origin::Default {
         proto.silence_ns
     } else {

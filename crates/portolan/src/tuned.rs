@@ -1,6 +1,6 @@
 //! The results of `portolan tune`: thresholds of matched messages, in a file for
 //! each host and link. [`crate::Endpoint::open`] uses them for settings that no
-//! other source gives.
+//! other source sets.
 //!
 //! The file of host `H` and link `udp` is `H-udp.conf`. It is looked for in the
 //! user's own folder, and then in `/etc/portolan/tuned.d`. The user's folder is
@@ -92,7 +92,7 @@ pub struct TunedError {
 }
 
 impl TunedError {
-    /// What can be done about it.
+    /// The remedy, as text for the user.
     pub const REMEDY: &str = "portolan tune writes it anew, portolan tune --forget removes it (in /etc with \
          --system)";
 }
@@ -204,8 +204,8 @@ pub fn path_in(folder: &Path, link: Link) -> PathBuf {
     folder.join(format!("{}-{link}.conf", host()))
 }
 
-/// What was tuned for a link of this host: the contents of the first file that
-/// exists in [`folders`]. `None` if there is none.
+/// Reads the tuned values for a link of this host, from the first file that exists
+/// in [`folders`]. `None` if there is none.
 ///
 /// # Errors
 /// [`TunedError`]: that file cannot be read, is not a regular file, is longer than
@@ -273,7 +273,7 @@ pub fn keep(
         fs::rename(&new, &path)
     })();
     if written.is_err() {
-        // Nothing to say of it: the first error tells what is wrong.
+        // A failure here is ignored: the first error is returned.
         let _ = fs::remove_file(&new);
     }
     written.map(|()| path)
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(of("push_net_first"), (Ok(77), Origin::Tuned));
         assert_eq!(of("pull_chunk"), (Ok(9000), Origin::Call));
         assert_eq!(of("push_net_second").1, Origin::Default);
-        // The next link's goes over it.
+        // Values of the next link override it.
         settings.adopt(&parse("push_net_first = 78").unwrap());
         assert_eq!(settings.number::<u64>("push_net_first"), Ok(78));
     }
@@ -346,7 +346,7 @@ mod tests {
         let tuned = Tuned::parse(&path, Link::Udp, &text).unwrap();
         assert_eq!(tuned.values().collect::<Vec<_>>(), values);
         assert_eq!(tuned.notes(), ["one", "two lines"]);
-        // Nothing beside it is left, and it goes whole.
+        // No temporary file is left beside it.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         assert_eq!(forget(&folder, Link::Shm).unwrap(), None);
         assert_eq!(forget(&folder, Link::Udp).unwrap(), Some(path));

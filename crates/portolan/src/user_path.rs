@@ -1,4 +1,4 @@
-//! Where files of a user are.
+//! Paths of a user's own files.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

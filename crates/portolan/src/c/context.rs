@@ -1,4 +1,4 @@
-//! What handlers are given, and what they may call.
+//! Arguments of C handlers, and the calls that they may make.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -16,12 +16,12 @@ use crate::{ARGS_MAX, Context, Death, Event, Failure, Gather, Message, Placement
 /// Lives on the stack of a handler's caller.
 pub(super) struct CContext<'c, 'e> {
     context: &'c mut Context<'e>,
-    /// There is a message to answer.
+    /// Whether there is a message to reply to.
     answerable: bool,
 }
 
 /// # Safety
-/// `context` is null or what the running handler was given.
+/// `context` is null or that of the running handler.
 unsafe fn context<'a, 'c, 'e>(
     context: *const CContext<'c, 'e>,
 ) -> Result<&'a mut CContext<'c, 'e>, Errno> {
@@ -63,9 +63,9 @@ pub(super) fn handle(c: &mut Context<'_>, m: &Message<'_>, handler: CHandler, us
         answerable: true,
     };
     with_message(m, |message| {
-        // SAFETY: whoever bound the handler promised that it is of this type and
-        // may be called with `user` until the port is bound anew; what we give it
-        // lives until it returns.
+        // SAFETY: the program that bound the handler promised that it is of this type and
+        // may be called with `user` until the port is bound anew; the context and the
+        // message live until it returns.
         unsafe { handler(&raw mut context, message, user.get()) };
     });
 }
@@ -78,11 +78,11 @@ pub(super) fn place(m: &Message<'_>, placing: CPlacing, user: User) -> Placement
         placing(message, &raw mut start, &raw mut length, user.get())
     });
     match to {
-        // No more is written than there is of the message.
-        // SAFETY: promised by whoever bound the function.
+        // The buffer is cut to the message's length.
+        // SAFETY: promised by the program that bound the function.
         INTO => match unsafe { buffer(start, length.min(m.total as usize)) } {
             Ok(Some(buffer)) => Placement::Into(buffer),
-            // Without memory all of it is cut off.
+            // Without valid memory the whole message is cut off.
             _ => Placement::Into(Vec::new().into()),
         },
         LATER => Placement::Later,
@@ -149,7 +149,7 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
             status: failure.map_or(0, Failure::errno),
             ..CEvent::default()
         },
-        // C has no kind for it.
+        // C has no kind for this event.
         _ => return,
     };
     let event = CEvent { size, ..event };
@@ -157,15 +157,15 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
         context: c,
         answerable: false,
     };
-    // SAFETY: as above.
+    // SAFETY: as for handlers of messages.
     unsafe { handler(&raw mut context, &raw const event, user.get()) };
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_arg(message: *const CMessage, index: u32) -> u64 {
-    // SAFETY: null or what the running handler was given.
+    // SAFETY: null or the running handler's message.
     match unsafe { message.as_ref() } {
-        // SAFETY: there are so many words at `args`.
+        // SAFETY: `args` has `arg_count` words.
         Some(m) if index < m.arg_count => unsafe { m.args.add(index as usize).read() },
         _ => 0,
     }

@@ -1,4 +1,4 @@
-//! Errors as negative errno values, and what each means here.
+//! Errors as negative errno values, with the meaning of each.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -20,12 +20,11 @@ pub struct Errno(pub i32);
 macro_rules! errnos {
     ($($name:ident = $kernel:ident: $text:literal;)*) => {
         $(
-            /// See its text.
+            /// A positive errno value; [`meaning`] returns its text.
             pub const $name: Errno = Errno(Kernel::$kernel.raw_os_error());
         )*
 
-        /// Every error that calls of the library give of their own, and what
-        /// it means.
+        /// Every error that the library itself returns, with its text.
         const MEANINGS: &[(Errno, &CStr)] = &[$(($name, $text)),*];
     };
 }
@@ -70,7 +69,7 @@ errnos! {
     EPROTO = PROTO: c"the launcher or a rank said what this version does not understand";
 }
 
-/// What an error means, with or without its sign.
+/// Returns the text of an error, positive or negative.
 #[must_use]
 pub fn meaning(error: i32) -> &'static CStr {
     let wanted = error.unsigned_abs();
@@ -86,8 +85,9 @@ extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
     meaning(error).as_ptr()
 }
 
-// The engine's errors may grow. One that has no arm here yet is a wrong call where it is
-// misuse, an ended peer where it is a death, and else a bug of the library.
+// The engine's errors may grow. One without an arm here maps to `EINVAL` if it is misuse,
+// to
+// `ECONNRESET` if it is a death, and else to `EIO`.
 
 impl From<Misuse> for Errno {
     fn from(m: Misuse) -> Self {
@@ -157,7 +157,8 @@ impl From<WaitError> for Errno {
     }
 }
 
-/// Of a peer that died only the operation's endpoint knows how.
+/// A dead peer is `ECONNRESET`: only the operation's endpoint knows how it died, and
+/// [`super::failure`] asks it.
 impl From<OpError> for Errno {
     fn from(e: OpError) -> Self {
         match e {
@@ -293,7 +294,7 @@ mod tests {
     use super::*;
 
     fn said(value: c_int) -> &'static CStr {
-        // SAFETY: the function gives texts that live as long as the library.
+        // SAFETY: the function returns texts that live as long as the library.
         unsafe { CStr::from_ptr(portolan_strerror(value)) }
     }
 

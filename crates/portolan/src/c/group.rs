@@ -12,7 +12,7 @@ use crate::{Endpoint, Group, Misuse};
 /// The ranks of a call; `None` is all of them.
 ///
 /// # Safety
-/// `group` is null or what [`portolan_group_open`] gave and nobody has freed.
+/// `group` is null or from [`portolan_group_open`] and not freed.
 unsafe fn members<'a>(group: *const Group) -> Result<Option<&'a Group>, Errno> {
     // SAFETY: see above.
     Ok(unsafe { group.as_ref() })

@@ -15,10 +15,11 @@ use crate::{
     QueueId, Selector, TaggedOptions,
 };
 
-/// Any rank, as C says it.
+/// `PORTOLAN_ANY`: any rank as the source of a receive.
 const ANY: u32 = u32::MAX;
 
-/// Of queues and counters C knows the number after ours: 0 is none.
+/// Converts a queue's number from C, where 0 is none and ours are one higher. The next
+/// function does so for counters.
 pub(super) const fn queue(number: u32) -> QueueId {
     QueueId(number.wrapping_sub(1))
 }
@@ -27,7 +28,7 @@ pub(super) const fn counter(number: u32) -> CounterId {
     CounterId(number.wrapping_sub(1))
 }
 
-/// How the end of an operation is told, as C says it.
+/// How an operation's completion is reported, from numbers of C (0: none).
 pub(super) fn told(context: u64, of_queue: u32, of_counter: u32) -> Notify {
     Notify {
         context,
@@ -37,7 +38,8 @@ pub(super) fn told(context: u64, of_queue: u32, of_counter: u32) -> Notify {
     }
 }
 
-/// Somebody has or had this number: a rank of the job or, outside of one, a peer.
+/// Checks that a number is or was in use: by a rank of the job or, outside of one, a
+/// peer.
 pub(super) fn check_rank(endpoint: &Endpoint, rank: u32) -> Result<(), Errno> {
     if rank >= endpoint.size() {
         endpoint.death(rank)?;
@@ -57,7 +59,7 @@ fn selector(endpoint: &Endpoint, source: u32, tag: u64, ignore: u64) -> Result<S
 }
 
 /// # Safety
-/// `options` is null or what the header says.
+/// `options` is null or as the header says.
 unsafe fn options(options: *const CTaggedOptions) -> Result<TaggedOptions, Errno> {
     if options.is_null() {
         return Ok(TaggedOptions::default());
@@ -75,7 +77,7 @@ unsafe fn options(options: *const CTaggedOptions) -> Result<TaggedOptions, Errno
     })
 }
 
-/// Options of a receive: only how its end is told.
+/// Options of a receive: only how its completion is reported.
 ///
 /// # Safety
 /// As [`options`].
@@ -88,15 +90,15 @@ unsafe fn notify(from: *const CTaggedOptions) -> Result<Notify, Errno> {
     Ok(o.notify)
 }
 
-/// What an operation ended as, if not well.
+/// Returns the error of a completed operation; `None`: it succeeded.
 ///
 /// # Errors
-/// Its endpoint does not say: a wrong call.
+/// Misuse: the endpoint cannot be asked how the peer died.
 pub fn failure(endpoint: &Endpoint, c: &Completion) -> Result<Option<Errno>, Errno> {
     Ok(match c.result {
         Ok(()) => None,
         Err(OpError::PeerDead) => {
-            // One that is not dead any more has come back.
+            // A peer that is not dead any more was restarted.
             let death = endpoint.death(c.peer)?.unwrap_or(Death::Restarted);
             Some(death.into())
         }
@@ -120,7 +122,7 @@ pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CComplet
             Action::Message => MESSAGE,
             Action::ReceiveMany => RECEIVED_MANY,
             Action::Atomic => CHANGED,
-            // C has no number for it.
+            // C has no number for this action.
             _ => 0,
         },
         peer: c.peer,

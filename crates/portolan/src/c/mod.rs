@@ -7,7 +7,8 @@
 
 /// Functions of the interface: `fn NAME(ARGUMENTS) -> TYPE { NAME = CONVERSION, ...; BODY }`.
 /// A conversion checks what can be checked of a pointer, by an unsafe call; the next
-/// one may use its result. In the body `?` returns any error of the library's; its value is an [`Answer`].
+/// one may use its result. In the body `?` returns any error of the library; the body's
+/// value is an [`Answer`].
 macro_rules! interface {
     ($(
         fn $function:ident($($argument:ident: $type:ty),* $(,)?) -> $answer:ty {
@@ -19,7 +20,7 @@ macro_rules! interface {
             $crate::c::edge(|| {
                 $(
                     #[allow(unused_unsafe, clippy::macro_metavars_in_unsafe)]
-                    // SAFETY: the caller promises that pointers are what the header says.
+                    // SAFETY: the caller promises that pointers are as the header says.
                     let $name = unsafe { $conversion }?;
                 )+
                 Ok({ $($body)+ })
@@ -50,9 +51,9 @@ use crate::Endpoint;
 use error::{EFAULT, EIO, EMSGSIZE, Errno};
 pub use matched::failure;
 
-/// What a call returns, as C gets it.
+/// Conversion of a call's result to its type in C.
 pub trait Answer<T> {
-    /// Converts it.
+    /// Converts the result.
     fn answer(self) -> T;
 }
 
@@ -83,8 +84,8 @@ answers! {
     usize => i64: |count| i64::try_from(count).unwrap_or(i64::MAX);
 }
 
-/// Runs one call; a panic is a bug of ours and must not reach C. A negative
-/// result is an errno value.
+/// Runs one call and converts its result; an error becomes a negative errno value. A
+/// panic is a bug of the library and must not reach C.
 #[inline(always)]
 pub fn edge<T: From<i32>, A: Answer<T>>(call: impl FnOnce() -> Result<A, Errno>) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -94,27 +95,26 @@ pub fn edge<T: From<i32>, A: Answer<T>>(call: impl FnOnce() -> Result<A, Errno>)
     }
 }
 
-/// The panic hook has told of it already.
+/// Returns the error for a panic, which the panic hook has reported already.
 #[cold]
 fn panicked(panic: Box<dyn Any + Send>) -> Errno {
-    // Its payload may panic once more when dropped.
+    // The payload may panic once more when dropped.
     std::mem::forget(panic);
     EIO
 }
 
 /// # Safety
-/// `endpoint` is null or a handle that [`open::portolan_open`] gave and nobody
-/// has closed.
+/// `endpoint` is null or a handle from [`open::portolan_open`] that is not closed.
 #[inline(always)]
 unsafe fn endpoint<'a>(endpoint: *const Endpoint) -> Result<&'a Endpoint, Errno> {
     // SAFETY: see above.
     unsafe { endpoint.as_ref() }.ok_or(EFAULT)
 }
 
-/// Memory of the program's that it lends for a call.
+/// A slice of memory that the program lends for a call.
 ///
 /// # Errors
-/// `EFAULT`: it is null. `EMSGSIZE`: no object is that long.
+/// `EFAULT`: `start` is null. `EMSGSIZE`: no object is that long.
 ///
 /// # Safety
 /// `start` is null or readable for `count` items, and not written, for `'a`.
@@ -133,7 +133,7 @@ pub unsafe fn slice<'a, T>(start: *const T, count: usize) -> Result<&'a [T], Err
     Ok(unsafe { std::slice::from_raw_parts(start, count) })
 }
 
-/// Stores a result where the caller wants it, if it does.
+/// Stores a result at `place`, unless that is null.
 ///
 /// # Safety
 /// `place` is null or may be written.
@@ -144,12 +144,12 @@ pub unsafe fn store<T>(place: *mut T, value: T) {
     }
 }
 
-/// Where a call stores a result. It holds no reference: a program may name one
-/// place twice.
+/// The place where a call stores a result. Not a reference, since a program may name
+/// one place twice.
 struct Slot<T>(*mut T);
 
 impl<T> Slot<T> {
-    /// One that the program may do without.
+    /// A slot that may be null: then results are dropped.
     ///
     /// # Safety
     /// `place` is null or may be written for as long as the slot is used.
@@ -167,7 +167,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// One that holds `empty` until there is a result.
+    /// A required slot that holds `empty` until there is a result.
     ///
     /// # Safety
     /// As [`Slot::optional`].
@@ -179,13 +179,13 @@ impl<T> Slot<T> {
     }
 
     fn store(&self, value: T) {
-        // SAFETY: whoever made it promised so.
+        // SAFETY: promised when the slot was made.
         unsafe { store(self.0, value) };
     }
 }
 
-/// Writes text for C, cut where it must be, with a final 0; gives the length
-/// of the whole text.
+/// Writes text for C with a final 0, cut to `room` bytes. Returns the length of the
+/// whole text, bytes.
 ///
 /// # Safety
 /// `place` is null or may be written for `room` bytes.
@@ -206,11 +206,11 @@ pub unsafe fn store_text(place: *mut c_char, room: usize, text: &str) -> c_int {
     c_int::try_from(text.len()).unwrap_or(c_int::MAX)
 }
 
-/// A pointer of the program's own that its handlers are given.
+/// A pointer of the program's own that is passed to its handlers.
 #[derive(Clone, Copy)]
 struct User(*mut std::ffi::c_void);
 
-// SAFETY: the library never follows it. The header says in which threads
+// SAFETY: the library never dereferences the pointer. The header says in which threads
 // handlers run.
 unsafe impl Send for User {}
 

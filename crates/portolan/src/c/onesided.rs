@@ -15,23 +15,23 @@ use crate::{
     PutOptions, RegionId, RemoteKey, Rights, Salt, Signal,
 };
 
-/// A [`RemoteKey`] as C has it.
+/// A [`RemoteKey`] in C.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct CRemoteKey([u8; 16]);
 
-/// Which region it is to be.
+/// Kind of the region to register.
 enum Which {
-    /// One of its own, perhaps with a key of the program's.
+    /// A new region, perhaps with a key of the program's.
     New(Option<u64>),
-    /// One that is found again.
+    /// A cached region, which a later registration finds again.
     Cached,
-    /// That of all memory, perhaps with a key of the program's.
+    /// The whole address space, perhaps with a key of the program's.
     AddressSpace(Option<u64>),
 }
 
 /// # Safety
-/// `options` is null or what the header says.
+/// `options` is null or as the header says.
 unsafe fn region_options(options: *const CRegionOptions) -> Result<(Which, Admission), Errno> {
     if options.is_null() {
         return Ok((Which::New(None), Rights::None.into()));
@@ -66,7 +66,7 @@ unsafe fn region_options(options: *const CRegionOptions) -> Result<(Which, Admis
 }
 
 /// # Safety
-/// `options` is null or what the header says.
+/// `options` is null or as the header says.
 unsafe fn put_options(options: *const CAccessOptions) -> Result<PutOptions, Errno> {
     if options.is_null() {
         return Ok(PutOptions::default());
@@ -97,7 +97,7 @@ unsafe fn put_options(options: *const CAccessOptions) -> Result<PutOptions, Errn
     })
 }
 
-/// Options of an access other than a put: only how its end is told.
+/// Options of an access other than a put: only how its completion is reported.
 ///
 /// # Safety
 /// As [`put_options`].
@@ -110,14 +110,14 @@ unsafe fn notify(options: *const CAccessOptions) -> Result<Notify, Errno> {
     Ok(o.notify)
 }
 
-/// The operation and the type of these numbers.
+/// Converts the numbers of an operation and an element type; `None`: unknown.
 fn atomic_of(operation: u32, element: u32) -> Option<(AtomicOp, AtomicType)> {
     let op = AtomicOp::of(u8::try_from(operation).ok()?)?;
     Some((op, AtomicType::of(u8::try_from(element).ok()?)?))
 }
 
 /// # Safety
-/// `from` is null or what the header says.
+/// `from` is null or as the header says.
 unsafe fn atomic<'a>(from: *const CAtomic, fetching: bool) -> Result<Atomic<'a>, Errno> {
     // SAFETY: see above.
     let c = unsafe { read(from) }?;
@@ -186,11 +186,12 @@ interface! {
                 (endpoint.register(memory, key, admission)).map_err(|(e, _)| e)?
             }
             (Which::Cached, [Piece { start, bytes }]) => {
-                // SAFETY: the caller lends the memory until it was forgotten.
+                // SAFETY: the caller lends the memory until `portolan_forget_memory`.
                 unsafe { endpoint.register_cached(start.cast(), *bytes, admission) }?
             }
             (Which::AddressSpace(key), [Piece { start, bytes: 0 }]) if start.is_null() => {
-                // SAFETY: the caller lets whoever has the key do with its memory as it says.
+                // SAFETY: the caller permits peers that have the key to access its
+                // memory.
                 unsafe { endpoint.register_address_space(key, admission) }?
             }
             (Which::Cached | Which::AddressSpace(_), _) => return Err(EINVAL),

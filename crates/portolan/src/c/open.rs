@@ -1,4 +1,4 @@
-//! Opening, closing and looking in.
+//! Opening, closing, and reading an endpoint's state.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null_mut;
@@ -8,7 +8,7 @@ use super::types::{CCounters, COptions, HELPER_OFF, HELPER_ON, Record, read};
 use super::{Slot, edge, endpoint, store_text};
 use crate::{Config, Endpoint, Misuse, OpenError, SpaceId, Threads, WaitError};
 
-/// Settings are at most so many; an array without its end is found out.
+/// Maximum number of settings, by which an array without its final null is detected.
 const SETTINGS_MAX: usize = 1024;
 
 /// # Safety
@@ -18,7 +18,7 @@ unsafe fn settings(mut config: Config, settings: *const *const c_char) -> Result
         return Ok(config);
     }
     for at in 0..SETTINGS_MAX {
-        // SAFETY: the array's end was not reached yet.
+        // SAFETY: the array's end is not reached yet.
         let entry = unsafe { settings.add(at).read() };
         if entry.is_null() {
             return Ok(config);
@@ -72,7 +72,7 @@ unsafe fn config(options: *const COptions) -> Result<Config, (Errno, String)> {
     unsafe { settings(config, o.settings) }.map_err(|what| (EINVAL, what))
 }
 
-/// Opens an endpoint as the options say, and stores its handle; else why not.
+/// Opens an endpoint as the options say, and stores its handle, or on failure the reason.
 ///
 /// # Safety
 /// As for [`portolan_open`].

@@ -10,16 +10,16 @@ use crate::{Buffer, Gather, Scatter};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Its first byte.
+    /// The first byte.
     pub start: *mut c_void,
     /// Its length.
     pub bytes: usize,
 }
 
-/// As many as the kernel takes in one call (IOV_MAX).
+/// Maximum number of pieces, as in one call of the kernel (IOV_MAX).
 const PIECES_MAX: usize = 1024;
 
-/// Pieces that may be memory of the program's.
+/// Checks pieces of the program's memory: their number, null pointers, total length.
 ///
 /// # Safety
 /// `pieces` is null or readable for `count` pieces during `'a`.
@@ -39,7 +39,7 @@ pub(super) unsafe fn pieces<'a>(pieces: *const Piece, count: usize) -> Result<&'
     }
 }
 
-/// What a message is sent from.
+/// The memory from which a message is sent.
 ///
 /// # Errors
 /// [`EFAULT`], [`EINVAL`], [`EMSGSIZE`].
@@ -59,7 +59,7 @@ pub unsafe fn gather(from: *const Piece, count: usize) -> Result<Gather, Errno> 
     })
 }
 
-/// What one is received in.
+/// The memory into which a message is received.
 ///
 /// # Errors
 /// As [`gather`].

@@ -1,4 +1,4 @@
-//! Ports: what becomes of messages.
+//! Ports: handlers and buffers of messages.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -21,7 +21,7 @@ pub(super) unsafe fn buffer(start: *mut c_void, length: usize) -> Result<Option<
     }
 }
 
-/// The address of a buffer that was given back.
+/// The address of a returned buffer; null if there is none.
 pub(super) fn old_buffer(buffer: Option<Buffer>) -> *mut c_void {
     buffer.map_or(null_mut(), |mut b| b.as_mut_ptr().cast())
 }

@@ -1,5 +1,4 @@
-//! Completion queues and counters; how messages are pushed and pulled; what is
-//! held.
+//! Completion queues and counters; how messages are pushed and pulled; statistics.
 
 use std::ffi::c_int;
 
@@ -21,7 +20,7 @@ interface! {
     }
 }
 
-/// Takes completions, `first` and those that follow it.
+/// Takes completions, `first` and then those of the queue. Returns their number.
 fn take(
     endpoint: &Endpoint,
     number: u32,
@@ -35,8 +34,8 @@ fn take(
             Some(ended) => Some(ended),
             None => match endpoint.next_completion(queue(number)) {
                 Ok(next) => next,
-                // What was taken is the program's; it hears of this when it
-                // comes again.
+                // The completions taken so far are returned; the next call
+                // reports this error.
                 Err(_) if taken > 0 => None,
                 Err(m) => return Err(m.into()),
             },
@@ -119,7 +118,7 @@ fn to_c(push: Push) -> CPush {
 }
 
 /// # Safety
-/// `from` is null or what the header says.
+/// `from` is null or as the header says.
 unsafe fn of_c(from: *const CPush) -> Result<Push, Errno> {
     // SAFETY: see above.
     let c = unsafe { read(from) }?;

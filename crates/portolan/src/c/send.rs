@@ -23,7 +23,7 @@ pub(super) unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a
 /// A message's argument words.
 ///
 /// # Safety
-/// As [`slice`], if there are not too many.
+/// As [`slice`], if `count` is at most [`ARGS_MAX`].
 #[inline(always)]
 pub(super) unsafe fn args<'a>(words: *const u64, count: u32) -> Result<&'a [u64], Errno> {
     if count as usize > ARGS_MAX {
@@ -33,7 +33,7 @@ pub(super) unsafe fn args<'a>(words: *const u64, count: u32) -> Result<&'a [u64]
     unsafe { slice(words, count as usize) }
 }
 
-/// Options of a send as C gave them.
+/// Options of a send, read from C.
 pub(super) struct Sending<'a> {
     pub options: SendOptions<'a>,
     pub wait: bool,
@@ -42,7 +42,7 @@ pub(super) struct Sending<'a> {
 
 impl Sending<'_> {
     /// # Safety
-    /// `options` is null or what the header says, for as long as this lives.
+    /// `options` is null or as the header says, for as long as this lives.
     #[inline]
     pub unsafe fn read(options: *const CSendOptions) -> Result<Self, Errno> {
         if options.is_null() {
@@ -136,7 +136,7 @@ interface! {
     }
 }
 
-/// How long to wait, as C says it.
+/// Converts a timeout from C; `None`: it is negative, which means no limit.
 pub(super) fn limit(timeout_ns: i64) -> Option<Duration> {
     u64::try_from(timeout_ns).ok().map(Duration::from_nanos)
 }

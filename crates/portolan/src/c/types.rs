@@ -1,8 +1,8 @@
 //! The structures of the headers.
 //!
 //! Each begins with its size. A shorter one comes from a program that was
-//! built with an earlier library: what is missing is zero, which is the
-//! default. A longer one comes from a later program: what we do not know must
+//! built with an earlier library: missing fields are zero, which is the
+//! default. A longer one comes from a later program: unknown fields must
 //! be zero.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use super::context::CContext;
 use super::error::{E2BIG, EFAULT, EINVAL, Errno};
 
-/// No structure will ever be longer; a size above was not set.
+/// Maximum size of any structure, bytes; a larger value means that no size was set.
 const SIZE_MAX: usize = 4096;
 
 /// A structure of C that begins with its size as a `u32`.
@@ -41,7 +41,7 @@ unsafe fn size_of_c<T>(from: *const T) -> Result<usize, Errno> {
 /// Reads a structure that the program filled.
 ///
 /// # Safety
-/// `from` is null or points to as many bytes as it begins with saying.
+/// `from` is null or points to as many bytes as its first field, the size, says.
 pub(super) unsafe fn read<T: Sized32>(from: *const T) -> Result<T, Errno> {
     // SAFETY: see above.
     let size = unsafe { size_of_c(from) }?;
@@ -62,8 +62,9 @@ pub(super) unsafe fn read<T: Sized32>(from: *const T) -> Result<T, Errno> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Structures of the program's that a call fills, all as long as the first says
-/// it is. That is checked before anything is done.
+/// The program's structures that a call fills, all of the size that the first
+/// states.
+/// The size is checked before the call does anything.
 pub(super) struct Record<T> {
     first: *mut T,
     size: usize,
@@ -72,8 +73,9 @@ pub(super) struct Record<T> {
 
 impl<T: Sized32> Record<T> {
     /// # Safety
-    /// `first` is null or points to `count` structures, each of as many bytes as the
-    /// first begins with saying, which may be written for as long as this is used.
+    /// `first` is null or points to `count` structures, each of as many bytes as
+    /// the size in
+    /// the first says, which may be written for as long as this is used.
     pub unsafe fn array(first: *mut T, count: usize) -> Result<Self, Errno> {
         if count == 0 {
             return Err(EINVAL);
@@ -90,7 +92,7 @@ impl<T: Sized32> Record<T> {
         unsafe { Self::array(to, 1) }
     }
 
-    /// One that the program may do without.
+    /// A record that may be null.
     ///
     /// # Safety
     /// As [`Record::one`].
@@ -112,7 +114,8 @@ impl<T: Sized32> Record<T> {
         assert!(at < self.count);
         let known = self.size.min(size_of::<T>());
         let value = std::ptr::from_ref(value).cast::<u8>();
-        // SAFETY: there are so many, each of that size; both are as long as `known`.
+        // SAFETY: there are `count` structures of `size` bytes; both are as long as
+        // `known`.
         unsafe {
             let to = self.first.cast::<u8>().add(at * self.size);
             to.copy_from_nonoverlapping(value, known);
@@ -134,7 +137,7 @@ pub(super) struct COptions {
     pub settings: *const *const c_char,
 }
 
-/// Of `helper`.
+/// Values of `helper`.
 pub(super) const HELPER_ON: u32 = 1;
 pub(super) const HELPER_OFF: u32 = 2;
 
@@ -161,7 +164,7 @@ pub(super) struct CBinding {
 /// Flag of a binding.
 pub(super) const ANY_THREAD: u32 = 1;
 
-/// What a placing function returns; anything else counts as `HERE`.
+/// Results of a placing function; anything else counts as `HERE`.
 pub(super) const INTO: c_int = 1;
 pub(super) const LATER: c_int = 2;
 
@@ -240,7 +243,7 @@ pub(super) struct CCompletion {
     pub offset: u64,
 }
 
-/// What an operation did.
+/// Actions of completed operations.
 pub(super) const SENT: u32 = 1;
 pub(super) const RECEIVED: u32 = 2;
 pub(super) const PUT: u32 = 3;
@@ -344,7 +347,7 @@ pub(super) struct CAtomic {
 pub(super) const LOCAL: u32 = 1;
 pub(super) const SIGNAL: u32 = 2;
 
-/// Handlers read it; the program makes none.
+/// Read by handlers; programs make none.
 #[repr(C)]
 pub(super) struct CMessage {
     pub size: u32,
@@ -361,7 +364,7 @@ pub(super) struct CMessage {
     pub total: u64,
 }
 
-/// Handlers read it; the program makes none.
+/// Read by handlers; programs make none.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct CEvent {

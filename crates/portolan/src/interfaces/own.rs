@@ -1,4 +1,4 @@
-//! Which of this host's addresses others are told, and why that one.
+//! Chooses the address of this host that is announced to others, and the reason.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,24 +9,24 @@ use portolan_sys::net::{
 
 use crate::open::OpenError;
 
-/// Interfaces that a reason names, at most; a host may have hundreds of bridges.
+/// Maximum number of interfaces that a reason names; a host may have hundreds of bridges.
 const NAMED_MAX: usize = 3;
-/// `ARPHRD_ETHER` and `ARPHRD_INFINIBAND`.
+/// Hardware types of network cards: `ARPHRD_ETHER` and `ARPHRD_INFINIBAND`.
 const CARDS: [u16; 2] = [1, 32];
 
-/// What an interface is; the best first.
+/// Kind of an interface; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// A network card, or what stands for one or several: a bond, a VLAN, a bridge
+    /// A network card, or an interface over one or several: a bond, a VLAN, a bridge
     /// with a card in it.
     Card,
     /// One end of a pair: the network of a container, or the way to one.
     Pair,
     /// A bridge without a card: it mostly connects containers of this host.
     Bridge,
-    /// A tunnel, as VPNs have: slower than the network that it goes by.
+    /// A tunnel, as VPNs have: slower than the network below it.
     Tunnel,
-    /// It holds addresses, and no packet leaves by it.
+    /// An interface that holds addresses, and by which no packet leaves.
     Dummy,
     Loopback,
 }
@@ -43,7 +43,7 @@ impl Kind {
             "veth" | "netkit" => Self::Pair,
             "bridge" if has_card(it) => Self::Card,
             "bridge" | "openvswitch" => Self::Bridge,
-            // These imitate Ethernet; the others do not.
+            // These tunnels have the hardware type of Ethernet; others do not.
             "tun" | "vxlan" | "geneve" | "gretap" | "ip6gretap" | "erspan" | "ip6erspan" => {
                 Self::Tunnel
             }
@@ -64,19 +64,19 @@ impl Kind {
     }
 }
 
-/// The address that others are told, and why.
+/// The address that is announced to others, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The address.
     pub ip: IpAddr,
     /// Name of its interface; empty if the launcher gave the address.
     pub interface: String,
-    /// Why it is this one, as a sentence without an end.
+    /// The reason for this address, as a sentence without a full stop.
     pub reason: String,
-    /// All that others may be told, each with its network, this one first; none if it
-    /// is the loopback's for want of another.
+    /// All addresses that may be announced, each with its network, `ip` first. Empty if
+    /// `ip` is the loopback's because there is no other.
     pub addresses: Vec<Subnet>,
-    /// One address of each other interface, with the reason why it was passed over.
+    /// One address of each other interface, and the reason why it was not chosen.
     pub passed: Vec<(IpAddr, String)>,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Told {
 }
 
 impl Told {
-    /// One that the launcher knows.
+    /// The address by which the launcher knows this host.
     pub(crate) fn by_launcher(ip: IpAddr) -> Self {
         Self {
             interface: String::new(),
@@ -106,15 +106,17 @@ impl Told {
     }
 }
 
-/// Chooses the address of this host that others are told. `interface` and `address` are
-/// the settings of these names; what they name counts. Otherwise network cards
-/// come first, then virtual cables, bridges, tunnels; of several of a kind the one that
-/// leads to the default route, IPv4 first. An interface without a carrier stands behind
-/// those with one. The loopback's address is told where there is no other.
+/// Chooses the address of this host that is announced to others. `interface` and
+/// `address`
+/// are the settings of these names; what they name counts. Otherwise network cards
+/// come first, then virtual cables, bridges, tunnels. Among several of a kind the one
+/// that
+/// leads to the default route comes first, and IPv4 before IPv6. An interface without a
+/// carrier comes after those with one. The loopback's address is the last resort.
 ///
 /// # Errors
-/// [`OpenError::Interface`], [`OpenError::Address`]: a setting makes no sense or names
-/// nothing that this host has. The text says what there is.
+/// [`OpenError::Interface`], [`OpenError::Address`]: a setting is malformed or names
+/// nothing that this host has. The text lists this host's networks.
 pub fn told(interface: Option<&str>, address: Option<&str>) -> Result<Told, OpenError> {
     let all = match interfaces() {
         Err(errno) if interface.is_none() && address.is_none() => {
@@ -123,23 +125,23 @@ pub fn told(interface: Option<&str>, address: Option<&str>) -> Result<Told, Open
         }
         all => all.unwrap_or_default(),
     };
-    // Where these cannot be asked for, the interfaces decide.
+    // If the routes cannot be read, the interfaces decide.
     let routes = [false, true].map(|v6| default_routes(v6).unwrap_or_default());
     among(&all, &routes, interface, address)
 }
 
-/// An address that could be told.
+/// An address that could be announced.
 struct Candidate<'a> {
     own: Subnet,
     it: &'a Interface,
     kind: Kind,
     /// Number of the default route whose packets have this source, and the interface
-    /// that they leave by.
+    /// by which they leave.
     leads: Option<(usize, &'a str)>,
 }
 
 impl Candidate<'_> {
-    /// Orders all: the best has the least.
+    /// Sort key: the best candidate has the least.
     fn rank(&self) -> impl Ord + use<> {
         let goes_nowhere = self.kind >= Kind::Dummy;
         let route = self.leads.map_or(usize::MAX, |(number, _)| number);
@@ -147,7 +149,7 @@ impl Candidate<'_> {
         (goes_nowhere, !self.it.carrier, self.kind, route, v6)
     }
 
-    /// Why the best was preferred.
+    /// The reason why `best` was preferred.
     fn passed(&self, best: &Self) -> String {
         let name = &self.it.name;
         let leads = match self.leads {
@@ -167,8 +169,8 @@ impl Candidate<'_> {
     }
 }
 
-/// The sources of packets that go by default routes, and the interface that each leaves
-/// by; the most preferred route first.
+/// The source addresses of packets on default routes, and the interface by which each
+/// leaves; the most preferred route first.
 fn sources<'a>(all: &'a [Interface], routes: &[Vec<Route>; 2]) -> Vec<(IpAddr, &'a Interface)> {
     let each = |v6: usize| routes[v6].iter().map(move |route| (v6 == 1, route));
     let source = |(v6, route): (bool, &Route)| {
@@ -176,7 +178,7 @@ fn sources<'a>(all: &'a [Interface], routes: &[Vec<Route>; 2]) -> Vec<(IpAddr, &
         let own = by.addresses.iter();
         let own = own.filter(|(ip, _)| ip.is_ipv6() == v6 && !is_link_local(ip));
         let own: Vec<Subnet> = own.filter_map(|(ip, n)| Subnet::new(*ip, *n)).collect();
-        // Of several the kernel takes one of the router's network.
+        // Among several addresses the kernel takes one of the router's network.
         let is_near = |own: &&Subnet| route.gateway.is_some_and(|ip| own.contains(ip));
         let of_it = own.iter().find(is_near).or(own.first());
         Some((route.source.or(of_it.map(|own| own.ip))?, by))
@@ -224,7 +226,8 @@ fn among(
         Candidate {
             own,
             it,
-            // A host with several ways to the network may have its address beside them.
+            // A host with several ways to the network may have its address on another
+            // interface.
             kind: number.map_or(kind, |i| kind.min(Kind::of(sources[i].1, all))),
             leads: number.map(|i| (i, &sources[i].1.name[..])),
         }

@@ -1,4 +1,4 @@
-//! The rows.
+//! The table of all settings.
 
 use super::Setting;
 
@@ -22,7 +22,7 @@ const fn row(
 const HOUR_MS: u64 = 3_600_000;
 /// A gibibyte.
 const GIB: u64 = 1 << 30;
-/// Of a value that is no number.
+/// Range of a setting whose value is no number.
 const TEXT: (u64, u64) = (0, 0);
 /// No limit but the machine's.
 pub(super) const ANY: u64 = u64::MAX;

@@ -1,7 +1,7 @@
 use super::*;
 
-/// `lo` is the loopback; a name that ends with `-` is down, one with `~` has no
-/// carrier. The kind of hardware is empty.
+/// An interface. `lo` is the loopback; a name that ends with `-` is down, one with `~`
+/// has no carrier. The kind of hardware is empty.
 fn interface(name: &str, kind: &str, addresses: &[&str]) -> Interface {
     let loopback = name == "lo";
     let network = |text: &&str| {
@@ -26,7 +26,7 @@ fn interface(name: &str, kind: &str, addresses: &[&str]) -> Interface {
     }
 }
 
-/// Numbered from 1; the first is the loopback.
+/// A host's interfaces, numbered from 1; the first is the loopback.
 fn host(others: &[(&str, &str, &[&str])]) -> Vec<Interface> {
     let mut all = vec![interface("lo", "", &["127.0.0.1/8", "::1/128"])];
     all.extend(
@@ -40,8 +40,8 @@ fn host(others: &[(&str, &str, &[&str])]) -> Vec<Interface> {
     all
 }
 
-/// Default routes by interfaces, the most preferred first; with a 6 in front those of
-/// IPv6, with `@` the router's address, with `=` the source.
+/// Default routes by interfaces, the most preferred first. A 6 in front means IPv6;
+/// `@` begins the router's address, `=` the source.
 fn routes(all: &[Interface], by: &[&str]) -> [Vec<Route>; 2] {
     let mut found = [Vec::new(), Vec::new()];
     for text in by {
@@ -94,7 +94,7 @@ fn the_default_route_decides_between_equals() {
             "10.2.0.1: eth1 leads to the default route",
         ),
         (&[ETH0, ETH1], &[], "10.1.0.1: eth0: eth1 comes later"),
-        // IPv6 where there is none of IPv4, else behind it.
+        // A route of IPv6 counts if there is none of IPv4, else after it.
         (
             &[ETH1, ETH0],
             &["6eth0"],
@@ -219,7 +219,7 @@ fn a_bridge_with_a_card_in_it_is_as_good_as_the_card() {
     all[4].master = all[3].index;
     let told = among(&all, &by, None, None).unwrap();
     assert_eq!(told.to_string(), "10.4.0.1: br0 leads to the default route");
-    // A bridge in itself, which the kernel does not make.
+    // A bridge that is its own port, which the kernel does not permit.
     all[3].master = all[3].index;
     all[4].master = 0;
     assert_eq!(among(&all, &by, None, None).unwrap().interface, "veth0");
@@ -250,7 +250,7 @@ fn all_addresses_are_listed_the_best_first() {
             "tun0 is a tunnel"
         ]
     );
-    // The loopback's is no address to tell.
+    // The loopback's address is not announced.
     let none = among(&host(&[]), &Default::default(), None, None).unwrap();
     assert_eq!((none.addresses.len(), &none.interface[..]), (0, "lo"));
 }
@@ -287,7 +287,7 @@ fn settings_come_first() {
             Some("10.2.0.9"),
             "10.2.0.9: eth1: the setting address is 10.2.0.9",
         ),
-        // Of several the best.
+        // Among several the best counts.
         (
             None,
             Some("0.0.0.0/0"),
