@@ -1,4 +1,4 @@
-//! Atomic operations on memory of others, by the engine's table of them: its numbers are
+//! Atomic operations on memory of peers. The engine's numbers of operations and types are
 //! libfabric's.
 
 use std::ffi::{c_int, c_void};
@@ -13,12 +13,12 @@ use crate::fid::given;
 use crate::message::{forget_unheard, joined};
 use crate::rma::{begin, place, refused};
 
-/// Bytes of elements in one operation, at most.
+/// Maximum length of the elements of one operation, bytes.
 pub const BYTES_MAX: usize = portolan::ATOMIC_BYTES;
 
-/// An operation, whichever call it came by.
+/// Arguments of an operation, common to all calls.
 struct Change<'a> {
-    /// Elements that are applied, that are compared with, and room for what was there.
+    /// Operands, values to compare with, and memory for the previous values.
     values: &'a [Ioc],
     compare: &'a [Ioc],
     results: Option<&'a [Ioc]>,
@@ -28,9 +28,9 @@ struct Change<'a> {
     /// The type and the operation.
     what: [c_int; 2],
     context: *mut c_void,
-    /// `None`: those that the endpoint was opened with.
+    /// `None`: the flags that the endpoint was opened with.
     flags: Option<u64>,
-    /// No completion.
+    /// Without a completion.
     inject: bool,
 }
 
@@ -41,7 +41,7 @@ fn numbers([of, op]: [c_int; 2]) -> Result<(AtomicType, AtomicOp)> {
     Ok((of, op))
 }
 
-/// Elements as pieces of memory, and how many there are.
+/// Elements as pieces of memory, and their number.
 fn pieces(elements: &[Ioc], of: AtomicType) -> Result<(Vec<Piece>, usize)> {
     let count = elements
         .iter()
@@ -57,7 +57,7 @@ fn pieces(elements: &[Ioc], of: AtomicType) -> Result<(Vec<Piece>, usize)> {
 
 impl Change<'_> {
     /// # Safety
-    /// As [`enabled`]; the results' memory is the program's to lend until it hears of the end.
+    /// As [`enabled`]; the program lends the results' memory until the completion.
     unsafe fn begin(&self, ep: *mut FidEp) -> Result<Ssize> {
         // SAFETY: as promised, as all below.
         let on = unsafe { enabled(ep) }?;
@@ -83,7 +83,7 @@ impl Change<'_> {
         {
             return Err(EINVAL);
         }
-        // A read has no operands, whatever it is given.
+        // A read ignores operands.
         let values = if is_read { &[][..] } else { &values };
         // SAFETY: as promised.
         let (operands, compare) = unsafe { (joined(values)?, joined(&compare)?) };
@@ -123,7 +123,7 @@ impl Change<'_> {
 }
 
 /// # Safety
-/// It is a message of the program's, with as many compare values and results.
+/// `msg` is the program's, with valid compare values and results of these counts.
 unsafe fn of_msg<'a>(
     msg: *const MsgAtomic,
     compare: (*const Ioc, usize),
@@ -231,7 +231,7 @@ calls! {
     }
 }
 
-/// Elements of one operation at most, and bytes of each: plain, fetching or comparing.
+/// Maximum number of elements of an operation, and bytes of each.
 fn most(what: [c_int; 2], fetching: bool, comparing: bool) -> Result<(usize, usize)> {
     let (of, op) = numbers(what)?;
     let most = op.elements_max(of, fetching || comparing);

@@ -1,5 +1,5 @@
-//! An endpoint that is enabled: the engine's endpoint, who its peers are to the program, and
-//! where its operations' ends are told.
+//! An enabled endpoint: the engine's endpoint, the program's names of its peers, and where
+//! its completions are reported.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -17,35 +17,35 @@ use crate::fid::{errno, lock};
 use crate::lookup::Lookup;
 use crate::name::Address;
 
-/// Where ends of one direction go, and with what flags calls begin that name none.
+/// Where completions of one direction go, and the flags of calls that name none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Side {
     pub queue: Option<QueueId>,
-    /// Good ends go there only where `FI_COMPLETION` is asked for.
+    /// Whether successes are reported only on request (`FI_COMPLETION`).
     pub selective: bool,
     pub op_flags: u64,
 }
 
-/// Counters by what they count.
+/// Counters by the events that they count.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub send: OnceLock<CounterId>,
     pub recv: OnceLock<CounterId>,
     pub read: OnceLock<CounterId>,
     pub write: OnceLock<CounterId>,
-    /// What others do to our memory.
+    /// Accesses of peers to this process's memory.
     remote_read: OnceLock<CounterId>,
     remote_write: OnceLock<CounterId>,
 }
 
 impl Counters {
-    /// As [`crate::ep::COUNTED`] has them.
+    /// All counters, in the order of [`crate::ep::COUNTED`].
     pub const fn all(&self) -> [&OnceLock<CounterId>; 6] {
         let [read, write] = self.remote();
         [&self.send, &self.recv, &self.read, &self.write, read, write]
     }
 
-    /// Those of what others read and write.
+    /// Counters of peers' reads and writes.
     pub const fn remote(&self) -> [&OnceLock<CounterId>; 2] {
         [&self.remote_read, &self.remote_write]
     }
@@ -56,21 +56,21 @@ pub struct Attachment {
     pub tx: Side,
     pub rx: Side,
     pub counters: Counters,
-    /// The counters of libfabric that have some here.
+    /// libfabric's counters that have an engine's counter here.
     counted_by: Mutex<Vec<Weak<Cntr>>>,
-    /// Receives name who they are from.
+    /// Whether receives select by source.
     pub directed: bool,
-    /// Numbers of peers, by the address vector's.
+    /// The engine's numbers of peers, by name.
     peers: Lookup,
-    /// The reverse.
+    /// Names, by the engine's numbers.
     names: Lookup,
-    /// Messages that were claimed, by the context that names them.
+    /// Claimed messages, by their contexts.
     pub claims: Mutex<HashMap<usize, MessageId>>,
-    /// Where the memory of receives of many messages begins. Whoever holds this may call the
-    /// endpoint, so nobody may wait for it within such a call.
+    /// Addresses of the memory of receives of many messages. A holder of this lock may call the
+    /// endpoint, so no code within such a call may wait for the lock.
     many: Mutex<HashMap<OpId, usize>>,
     many_count: AtomicUsize,
-    /// Less room than this ends such a receive.
+    /// A receive of many messages ends when less room is left, bytes.
     pub min_multi_recv: AtomicUsize,
 }
 
@@ -97,12 +97,12 @@ impl Attachment {
         }
     }
 
-    /// A counter counts something here.
+    /// Records that a counter counts something here.
     pub fn count_for(&self, cntr: &Arc<Cntr>) {
         lock(&self.counted_by).push(Arc::downgrade(cntr));
     }
 
-    /// Counters keep what they have counted here, and count nothing more.
+    /// Detaches all counters, which keep what they have counted here.
     pub fn leave_counters(self: &Arc<Self>) {
         for cntr in std::mem::take(&mut *lock(&self.counted_by)) {
             if let Some(cntr) = cntr.upgrade() {
@@ -111,20 +111,20 @@ impl Attachment {
         }
     }
 
-    /// The peer that a program names.
+    /// The engine's number of a peer, by its name.
     #[inline]
     pub fn peer(&self, name: abi::Addr) -> Result<u32> {
         self.peers.get(name).ok_or(EINVAL)
     }
 
-    /// What the program calls a peer, if it has inserted its address.
+    /// The name of a peer; `FI_ADDR_NOTAVAIL` if its address was not inserted.
     pub fn name_of(&self, peer: u32) -> abi::Addr {
         self.names
             .get(peer.into())
             .map_or(abi::ADDR_NOTAVAIL, u64::from)
     }
 
-    /// Begins a receive of many messages in memory that begins at `base`.
+    /// Begins a receive of many messages in memory at address `base`.
     pub fn begin_many(&self, base: usize, begin: impl FnOnce() -> Result<OpId>) -> Result<()> {
         let mut many = lock(&self.many);
         self.many_count.fetch_add(1, Ordering::Release);
@@ -144,7 +144,8 @@ impl Attachment {
         self.many_count.load(Ordering::Acquire) > 0
     }
 
-    /// Where a message of such a receive lies; null for all others. Its end is its last.
+    /// Address of a message of such a receive; null for all others. The receive's own completion
+    /// is its last.
     pub fn memory_of(&self, done: &Completion) -> *mut c_void {
         let mut many = lock(&self.many);
         if done.action == Action::ReceiveMany && many.remove(&done.op).is_some() {
@@ -171,8 +172,8 @@ impl Attachment {
         Ok(())
     }
 
-    /// Forgets a name; its peer is called `other` from now on. A removal changes this table
-    /// alone: where the peer has no other name it still reaches this endpoint.
+    /// Removes a name; its peer is called `other` from now on. A peer without another name is
+    /// released, but still reaches this endpoint.
     pub fn remove(&self, name: u32, other: Option<u32>) {
         let Some(peer) = self.peers.get(name.into()) else {
             return;
@@ -182,12 +183,12 @@ impl Attachment {
             self.names.set(peer.into(), other);
         }
         if other.is_none() && peer != self.endpoint.rank() {
-            // One that has died may be gone already.
+            // A dead peer may be gone already.
             let _ = self.endpoint.release_peer(peer);
         }
     }
 
-    /// How the end of an operation is told. `flags` are those of the call.
+    /// How an operation's completion is reported. `flags`: those of the call.
     #[inline]
     pub fn notify(
         &self,
@@ -204,7 +205,7 @@ impl Attachment {
         }
     }
 
-    /// Of what is injected: a good end is nobody's business but a counter's.
+    /// How an injected operation is reported: a success to the counter only.
     #[inline]
     pub fn notify_bad(&self, counter: &OnceLock<CounterId>) -> Notify {
         Notify {

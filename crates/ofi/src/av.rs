@@ -18,7 +18,7 @@ use crate::name::{Address, Family};
 
 #[derive(Default)]
 struct State {
-    /// By their names.
+    /// Indexed by name (`fi_addr_t`).
     addresses: Vec<Option<Address>>,
     free: Vec<u32>,
     attached: Vec<Arc<Attachment>>,
@@ -56,7 +56,7 @@ calls! {
     /// `fi_av_open`.
     fn open(domain: *mut FidDomain, attr: *mut abi::AvAttr, av: *mut *mut FidAv, context: *mut c_void) -> c_int {
         let (domain, attr) = (shared::<Domain, _>(domain)?, given(attr)?);
-        // Neither shared between processes, nor for several receive contexts, nor asynchronous.
+        // Not supported: shared between processes, several contexts, asynchronous.
         if !attr.name.is_null() || attr.rx_ctx_bits > 0 || attr.flags != 0 {
             return Err(ENOSYS);
         }
@@ -78,7 +78,7 @@ calls! {
 }
 
 impl Av {
-    /// An endpoint is enabled: it learns of all addresses.
+    /// Adds all addresses to an endpoint that is enabled.
     pub fn attach(&self, attachment: &Arc<Attachment>) -> Result<()> {
         let mut state = lock(&self.state);
         for (name, address) in (0..).zip(&state.addresses) {
@@ -90,8 +90,8 @@ impl Av {
         Ok(())
     }
 
-    /// Where a peer listens, unless another call has the addresses now: an endpoint's handler
-    /// may not wait for that.
+    /// Where a peer listens. `None` also while another call holds the lock, for which an
+    /// endpoint's handler may not wait.
     pub fn place(&self, name: abi::Addr) -> Option<SocketAddr> {
         let state = self.state.try_lock().ok()?;
         let address = state.addresses.get(usize::try_from(name).ok()?)?;
@@ -200,7 +200,7 @@ calls! {
             .ok()
             .and_then(|at| state.addresses.get(at)?.as_ref());
         let found = found.ok_or(ENOENT)?;
-        // Cut where there is too little room: the length says so.
+        // A name that does not fit is cut, and the length says so.
         let _ = copy_name(av.domain.family, found, address, bytes)?;
         Ok(0)
     }
@@ -208,7 +208,8 @@ calls! {
 
 static OTHER_FAMILY: Once = Once::new();
 
-/// What is wrong with a name that stands for no address of this family.
+/// Returns the error for a name that is no address of this family. Prints a hint once if it is
+/// of the other family.
 fn no_address(family: Family, name: &[u8]) -> Errno {
     let other = match family {
         Family::V4 => Family::V6,
@@ -226,8 +227,7 @@ fn no_address(family: Family, name: &[u8]) -> Errno {
     EINVAL
 }
 
-/// Copies the name of an address, as far as there is room, and says how long it is. False: it
-/// was cut.
+/// Copies the name of an address, as far as it fits, and stores its length. False: it was cut.
 ///
 /// # Errors
 /// `bytes` is null.

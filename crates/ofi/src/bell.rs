@@ -1,9 +1,9 @@
-//! What threads sleep on until a queue or a counter has something new.
+//! Wake-ups of threads that sleep until a queue or a counter has something new.
 //!
-//! One of the threads that wait in a call polls; the others wait until it is up, and then all
-//! look again. So nobody takes back a ring before all have heard it who slept when it was made.
-//! Threads that poll the descriptor of `fi_control` themselves cannot be counted. Their ring is
-//! another one, and only `fi_trywait` takes it back.
+//! One of the threads that wait in a call polls; the others wait until it wakes, and then all
+//! check again. So a ring is not cleared before all threads that slept at its time have seen it.
+//! Threads that poll the descriptor of `fi_control` themselves cannot be counted. They have a
+//! doorbell of their own, which only `fi_trywait` clears.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,34 +23,34 @@ use crate::sets::Wait;
 /// Threads that wait in a call.
 #[derive(Default)]
 struct Sleepers {
-    /// One of them polls.
+    /// Whether one of them polls.
     led: bool,
-    /// Counts rings that were taken back.
+    /// Counts cleared rings and finished polls.
     generation: u64,
 }
 
 pub struct Bell {
-    /// For the thread that polls.
+    /// Wakes the thread that polls.
     rung: Arc<Doorbell>,
     sleepers: Mutex<Sleepers>,
-    /// The one that polled is up.
+    /// Signalled when the thread that polled wakes.
     up: Condvar,
-    /// Endpoints whose progress may bring what is waited for.
+    /// Endpoints whose progress may bring something new.
     endpoints: Mutex<Vec<Arc<Attachment>>>,
-    /// For programs that poll themselves, once one has asked.
+    /// For programs that poll themselves; made at the first request.
     handed: OnceLock<Descriptor>,
-    /// Signals so far, and how many of them a wait has told of.
+    /// Number of signals so far, and of those that waits have reported.
     signals: AtomicU64,
     told: AtomicU64,
-    /// The wait set that it rings too.
+    /// The wait set, if any, that is rung too.
     set: Option<Arc<Wait>>,
 }
 
-/// Readable when an endpoint wants progress, or when it was rung.
+/// Readable when an endpoint wants progress, or after a ring.
 pub struct Descriptor {
     all: OwnedFd,
     rung: Arc<Doorbell>,
-    /// The counts when `fi_trywait` last looked.
+    /// Stamp of the counts at the last `fi_trywait`.
     stamp: AtomicU64,
 }
 
@@ -82,8 +82,8 @@ impl Descriptor {
         self.all.as_fd()
     }
 
-    /// Whether the counts are those of the last look. What other threads have read since then
-    /// is news to the one that asks.
+    /// Stores a stamp; returns whether it equals the last one. What other threads have read since
+    /// is still new to the caller.
     pub fn is_stamped(&self, stamp: u64) -> bool {
         self.stamp.swap(stamp, Ordering::Relaxed) == stamp
     }
@@ -103,10 +103,10 @@ impl Bell {
         })
     }
 
-    /// The one of an object that is waited for as its attributes say; `None`: not at all.
+    /// The bell of an object, by the wait object in its attributes; `None`: no waiting.
     ///
     /// # Errors
-    /// There is no such kind of waiting here.
+    /// `ENOSYS`: not supported here. `EINVAL`: `set` is null.
     ///
     /// # Safety
     /// `set` is null or a wait set.
@@ -121,7 +121,7 @@ impl Bell {
         Self::new(set).map(Some)
     }
 
-    /// An endpoint's progress may bring something from now on.
+    /// Adds an endpoint whose progress may bring something new.
     pub fn add(&self, attachment: &Arc<Attachment>) -> Result<()> {
         let mut endpoints = lock(&self.endpoints);
         if !endpoints.iter().any(|it| Arc::ptr_eq(it, attachment)) {
@@ -134,7 +134,7 @@ impl Bell {
         if let Some(set) = &self.set {
             set.bell.add(attachment)?;
         }
-        // A thread that polls now does not poll this endpoint.
+        // A thread that polls now does not poll this endpoint yet.
         self.ring();
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Bell {
         let mut endpoints = lock(&self.endpoints);
         endpoints.retain(|it| !Arc::ptr_eq(it, attachment));
         if let (Some(handed), Ok(fd)) = (self.handed.get(), attachment.endpoint.fd()) {
-            // One that is not in it need not be taken out.
+            // An error means that the endpoint is not in the set.
             let _ = epoll::delete(&handed.all, fd);
         }
         drop(endpoints);
@@ -153,7 +153,7 @@ impl Bell {
         self.ring();
     }
 
-    /// What a program polls itself.
+    /// The descriptor for programs that poll themselves.
     pub fn descriptor(&self) -> Result<&Descriptor> {
         let endpoints = lock(&self.endpoints);
         if self.handed.get().is_none() {
@@ -166,7 +166,7 @@ impl Bell {
         self.handed.get().ok_or(EINVAL)
     }
 
-    /// Wakes all who sleep, and whoever sleeps next.
+    /// Wakes all sleeping threads, and those that are about to sleep.
     pub fn ring(&self) {
         self.rung.ring();
         if let Some(handed) = self.handed.get() {
@@ -177,26 +177,26 @@ impl Bell {
         }
     }
 
-    /// Ends all waits that go on, or else the next one.
+    /// Ends all waits under way, or else the next one.
     pub fn signal(&self) {
         self.signals.fetch_add(1, Ordering::SeqCst);
         self.ring();
     }
 
-    /// Where among the signals a wait begins.
+    /// Number of signals that waits have reported.
     pub fn told(&self) -> u64 {
         self.told.load(Ordering::SeqCst)
     }
 
-    /// Whether a wait that began there is to end.
+    /// Whether a signal came after `told`; marks all as reported.
     pub fn is_signalled(&self, told: u64) -> bool {
         let signals = self.signals.load(Ordering::SeqCst);
         self.told.fetch_max(signals, Ordering::SeqCst);
         signals > told
     }
 
-    /// Before a program polls the descriptor: whether nothing is to be done first. What comes
-    /// from now on makes it readable.
+    /// Prepares the descriptor for polling: later arrivals make it readable. False: there is work
+    /// to do first.
     pub fn arm_handed(&self) -> Result<bool> {
         let rung = &self.descriptor()?.rung;
         rung.clear();
@@ -204,7 +204,7 @@ impl Bell {
     }
 
     fn arm(&self, rung: &Arc<Doorbell>) -> Result<bool> {
-        // Endpoints' handlers may ring, so nothing is locked here.
+        // Endpoints' handlers may ring, so no lock is held here.
         let endpoints = lock(&self.endpoints).clone();
         for attachment in endpoints {
             if !attachment.endpoint.arm_with(rung).map_err(errno)? {
@@ -214,8 +214,8 @@ impl Bell {
         Ok(true)
     }
 
-    /// Takes back a ring, unless one polls, who has to hear it. What came before is to be looked
-    /// for after this, and then [`Bell::sleep`] is called with what it returns.
+    /// Clears a ring, unless a thread polls, which must see it. The caller then checks for
+    /// earlier arrivals, and passes the returned generation to [`Bell::sleep`].
     fn hush(&self) -> u64 {
         let mut sleepers = lock(&self.sleepers);
         if !sleepers.led && self.rung.clear() {
@@ -224,7 +224,7 @@ impl Bell {
         sleepers.generation
     }
 
-    /// Sleeps until something may have come since a [`Bell::hush`], or the time is up.
+    /// Sleeps until something may have come since a [`Bell::hush`], or until the timeout.
     fn sleep(&self, since: u64, until: Option<Instant>) -> Result<()> {
         let mut sleepers = lock(&self.sleepers);
         while sleepers.generation == since {
@@ -270,17 +270,17 @@ fn timespec(left: Duration) -> Timespec {
     }
 }
 
-/// When a wait ends that C gives so many milliseconds; less than 0: never.
+/// The end of a wait with a timeout in milliseconds; `None` if negative: never.
 fn deadline(timeout_ms: std::ffi::c_int) -> Option<Instant> {
     let ms = u64::try_from(timeout_ms).ok()?;
     Instant::now().checked_add(Duration::from_millis(ms))
 }
 
 /// Waits for something, with progress: `look` returns it, or `None`; `is_new` says, without
-/// progress, whether there is something that this caller's last look has not seen.
+/// progress, whether there is something that the last `look` has not seen. `None`: timeout.
 ///
 /// # Errors
-/// Theirs.
+/// Errors of `look`, `is_new` and the kernel.
 pub fn wait_for<T>(
     bell: &Bell,
     timeout_ms: std::ffi::c_int,

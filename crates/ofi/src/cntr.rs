@@ -1,4 +1,4 @@
-//! Counters: those of the engine's endpoints that are bound, as one.
+//! Counters. Each sums the engine's counters of all endpoints that are bound.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -17,12 +17,12 @@ use crate::sets::{Waitable, control_wait, join};
 #[derive(Default)]
 struct State {
     sources: Vec<(Arc<Attachment>, CounterId)>,
-    /// What the program has added, and endpoints that are closed; so may a sum wrap.
+    /// Counts that the program has added, and those of closed endpoints. Sums may wrap.
     done: u64,
     failed: u64,
-    /// Errors that a wait has told of.
+    /// Number of errors that waits have reported.
     told: u64,
-    /// Both counts as the program has read them.
+    /// Both counts at the program's last read.
     seen: (u64, u64),
 }
 
@@ -94,20 +94,20 @@ impl State {
         Ok((done, failed))
     }
 
-    /// Both counts, with progress, for the program.
+    /// Reads both counts for the program, with progress.
     fn count(&mut self) -> Result<(u64, u64)> {
         self.seen = self.sum(|endpoint, counter| endpoint.count(counter))?;
         Ok(self.seen)
     }
 
-    /// Both, without progress.
+    /// Reads both counts without progress.
     fn counted(&self) -> Result<(u64, u64)> {
         self.sum(|endpoint, counter| endpoint.counted(counter))
     }
 }
 
 impl Cntr {
-    /// What counts for it at an endpoint: one counter, whatever it counts.
+    /// The engine's counter at an endpoint: one for all kinds of events.
     pub fn at(self: &Arc<Self>, attachment: &Arc<Attachment>) -> Result<CounterId> {
         let is_it = |(it, _): &&(Arc<Attachment>, CounterId)| Arc::ptr_eq(it, attachment);
         if let Some((_, counter)) = lock(&self.state).sources.iter().find(is_it) {
@@ -124,7 +124,7 @@ impl Cntr {
         Ok(counter)
     }
 
-    /// What it has counted stays.
+    /// Detaches an endpoint; its counts stay.
     pub fn detach(&self, attachment: &Arc<Attachment>) {
         let mut state = lock(&self.state);
         let sources = std::mem::take(&mut state.sources);
@@ -144,7 +144,7 @@ impl Cntr {
         lock(&self.state).count()
     }
 
-    /// Changes a count, by how much it is told of both.
+    /// Changes the counts: `by` receives the current ones.
     fn change(&self, by: impl FnOnce((u64, u64), &mut State)) -> Result<c_int> {
         let mut state = lock(&self.state);
         let now = state.counted()?;
@@ -180,7 +180,7 @@ impl Waitable for Cntr {
     }
 
     fn context(&self) -> *mut c_void {
-        // SAFETY: nobody writes it.
+        // SAFETY: the context is never written.
         unsafe { (*self.head.get()).fid.context }
     }
 }
@@ -191,7 +191,7 @@ calls! {
     }
 }
 
-/// Reads one of the counts; 0 where the call is wrong.
+/// Reads one of the counts; 0 on an error.
 fn count_of(cntr: *mut FidCntr, which: impl FnOnce((u64, u64)) -> u64) -> u64 {
     let mut count = 0;
     let _: c_int = edge(|| {
@@ -243,7 +243,7 @@ calls! {
     fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) -> c_int {
         let cntr: &Cntr = object(cntr)?;
         let bell = cntr.bell.as_ref().ok_or(ENOSYS)?;
-        // What other threads read and are told of is news to this one.
+        // Counts and errors that other threads have read are still new to this one.
         let seen = Cell::new((0, 0));
         let told = lock(&cntr.state).told;
         let look = || {

@@ -1,4 +1,4 @@
-//! Completion queues: those of the engine's endpoints that are bound, as one.
+//! Completion queues. Each unites the engine's queues of all endpoints that are bound.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -19,21 +19,21 @@ use crate::fid::{
 use crate::message;
 use crate::sets::{Waitable, control_wait, join};
 
-/// How long a read looks again before it says that there is nothing. MPICH gives its core away
-/// between two such reads, which takes as long.
+/// How long a read polls before it reports an empty queue. MPICH yields its core between
+/// two such reads, which takes as long.
 const LINGER: Duration = Duration::from_micros(1);
-/// So many of them in a row: then the program does something else in between, and one look has
-/// to do.
+/// After this many empty reads in a row a read polls once only: the program does other work
+/// in between.
 const LINGERING_READS: u32 = 32;
 
-/// What a program reads: all that any format has, how it failed, and who it is from.
+/// An event for the program: the fields of all formats, the error, and the source.
 #[derive(Clone, Copy)]
 pub struct Event {
     pub entry: CqErrEntry,
     pub from: abi::Addr,
 }
 
-// SAFETY: its pointers are the program's own, and nobody follows them.
+// SAFETY: the pointers are the program's own, and are never dereferenced.
 unsafe impl Send for Event {}
 
 impl Event {
@@ -56,12 +56,12 @@ impl Event {
         }
     }
 
-    /// How an operation of an endpoint ended. `reads`: it has written to our memory.
+    /// The event of a completed operation. `reads`: the operation wrote to the caller's memory.
     #[inline]
     fn of(attachment: &Attachment, done: &Completion, reads: bool) -> Self {
         let mut flags = match done.action {
             Action::Receive => abi::RECV,
-            // A program takes what has FI_RECV for a message.
+            // FI_RECV would mark a message.
             Action::ReceiveMany => abi::MULTI_RECV,
             Action::Put => abi::RMA | abi::WRITE,
             Action::Get => abi::RMA | abi::READ,
@@ -105,16 +105,16 @@ struct Source {
 #[derive(Default)]
 struct State {
     sources: Vec<Source>,
-    /// The source that is looked at first.
+    /// Index of the source to poll first.
     next: usize,
-    /// What the program has to ask for before anything else.
+    /// The error that the program must read before anything else.
     failed: Option<Event>,
-    /// The last read has given all that there was. A library of MPI reads on until there is
-    /// nothing, and what it was told of waits meanwhile: that read looks nowhere again.
+    /// The last read emptied the queue. An MPI library reads on until there is nothing, and
+    /// handles its completions only then: so the next read reports that without polling.
     emptied: bool,
     /// Reads in a row that found nothing.
     empty_reads: u32,
-    /// What was taken of a source, which is not held when it becomes events.
+    /// Completions taken from a source, made into events after the endpoint's call.
     batch: Vec<(Completion, bool)>,
 }
 
@@ -122,11 +122,11 @@ struct State {
 pub struct Cq {
     head: Head<FidCq>,
     domain: Arc<Domain>,
-    /// Bytes of an entry.
+    /// Size of an entry, bytes.
     entry_bytes: usize,
     bell: Option<Bell>,
     state: Mutex<State>,
-    /// What no operation of the engine's has: results of peeks, writes of others.
+    /// Events that are no completions of the engine: results of peeks, writes of peers.
     own: Mutex<VecDeque<Event>>,
     own_count: AtomicUsize,
 }
@@ -154,7 +154,7 @@ calls! {
     fn open(domain: *mut FidDomain, attr: *mut abi::CqAttr, cq: *mut *mut FidCq, context: *mut c_void) -> c_int {
         let (domain, attr) = (shared::<Domain, _>(domain)?, given(attr)?);
         let entry_bytes = match attr.format {
-            // Unspecified it is what other providers write, and programs read.
+            // Unspecified means the format that other providers use and programs expect.
             abi::CQ_FORMAT_UNSPEC | abi::CQ_FORMAT_CONTEXT => 8,
             abi::CQ_FORMAT_MSG => 24,
             abi::CQ_FORMAT_DATA => 40,
@@ -182,7 +182,7 @@ calls! {
 }
 
 impl Cq {
-    /// Completions of an endpoint's queue come here from now on.
+    /// Adds an endpoint's queue as a source.
     pub fn attach(&self, attachment: &Arc<Attachment>, queue: QueueId) -> Result<()> {
         if let Some(bell) = &self.bell {
             bell.add(attachment)?;
@@ -202,7 +202,7 @@ impl Cq {
         }
     }
 
-    /// Puts in what is no operation's end.
+    /// Queues an event that is no completion of the engine.
     pub fn push(&self, event: Event) {
         lock(&self.own).push_back(event);
         self.own_count.fetch_add(1, Ordering::Release);
@@ -211,7 +211,7 @@ impl Cq {
         }
     }
 
-    /// Whether there is what no operation of the engine's has.
+    /// Whether there are events in `own`.
     #[inline]
     fn has_own(&self) -> bool {
         self.own_count.load(Ordering::Acquire) > 0
@@ -226,7 +226,7 @@ impl Cq {
         Some(event)
     }
 
-    /// Hands events to `put` as long as there is room; makes progress if there are none.
+    /// Passes `most` events at most to `put`; makes progress if there are none.
     fn take(&self, most: usize, mut put: impl FnMut(usize, &Event)) -> Result<usize> {
         let mut state = lock(&self.state);
         let state = &mut *state;
@@ -251,7 +251,7 @@ impl Cq {
         }
     }
 
-    /// Looks once.
+    /// Polls all sources once.
     #[inline]
     fn look(
         &self,
@@ -369,7 +369,7 @@ impl Waitable for Cq {
     }
 
     fn context(&self) -> *mut c_void {
-        // SAFETY: nobody writes it.
+        // SAFETY: the context is never written.
         unsafe { (*self.head.get()).fid.context }
     }
 }
@@ -396,7 +396,7 @@ calls! {
         let Some(event) = state.failed.take() else {
             return Err(EAGAIN);
         };
-        // There is no data of an error; where a program leaves room for it, that stays.
+        // Errors have no data; the program's buffer for it is left alone.
         let bytes = std::mem::offset_of!(CqErrEntry, err_data);
         let to = buffer.cast::<u8>();
         to.copy_from_nonoverlapping((&raw const event.entry).cast(), bytes);

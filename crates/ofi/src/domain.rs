@@ -1,4 +1,4 @@
-//! Domains: what endpoints, queues and memory that belong together have in common.
+//! Domains: the common state of endpoints, queues and memory that belong together.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::mr::Region;
 use crate::name::{Family, anywhere};
 use crate::{atomic, av, cntr, cq, ep, mr, sets};
 
-/// Regions that are open, and endpoints at which all of them are registered.
+/// Open regions, and the enabled endpoints, at which all of them are registered.
 #[derive(Default)]
 struct State {
     attached: Vec<Arc<Attachment>>,
@@ -26,12 +26,12 @@ struct State {
 pub struct Domain {
     head: Head<FidDomain>,
     _fabric: Arc<Fabric>,
-    /// Which threads may call its endpoints.
+    /// Which threads may call the domain's endpoints.
     pub threads: Threads,
     pub api_version: u32,
-    /// Address family of its endpoints and of the names in its address vectors.
+    /// Address family of the domain's endpoints and of the names in its address vectors.
     pub family: Family,
-    /// So many addresses a program wants to insert at most.
+    /// Maximum number of addresses that a program expects to insert in an address vector.
     peers: AtomicUsize,
     state: Mutex<State>,
 }
@@ -115,7 +115,7 @@ impl Domain {
         self.peers.load(Ordering::Relaxed)
     }
 
-    /// An endpoint is enabled: all regions are registered there.
+    /// Registers all regions at an endpoint that is enabled.
     pub fn attach(&self, attachment: &Arc<Attachment>) -> Result<()> {
         let mut state = lock(&self.state);
         for region in &state.regions {
@@ -125,7 +125,7 @@ impl Domain {
         Ok(())
     }
 
-    /// An endpoint has got counters of what others do to its memory.
+    /// Lets an endpoint's new counters count what peers do to the regions.
     pub fn count_at(&self, attachment: &Arc<Attachment>) -> Result<()> {
         let state = lock(&self.state);
         state

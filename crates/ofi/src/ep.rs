@@ -1,4 +1,4 @@
-//! Endpoints: bound to what they need, and then enabled, which opens one of the engine's.
+//! Endpoints: bound to other objects, and then enabled, which opens an endpoint of the engine.
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -24,20 +24,20 @@ use crate::{atomic, info, message, rma};
 /// The port where signals of puts arrive.
 pub const SIGNALS: u16 = 1;
 
-/// A queue, and whether good ends come there only where they are asked for.
+/// A queue, and whether successes are reported there only on request (`FI_COMPLETION`).
 type Queue = (Arc<Cq>, bool);
 
-/// What is bound to it, by what it is told of.
+/// The objects that are bound to an endpoint.
 #[derive(Default)]
 struct Bound {
     av: Option<Arc<Av>>,
     tx: Option<Queue>,
     rx: Option<Queue>,
-    /// As [`COUNTED`].
+    /// In the order of [`COUNTED`].
     counters: [Option<Arc<Cntr>>; 6],
 }
 
-/// What counters count.
+/// The events that counters count.
 pub const COUNTED: [u64; 6] = [
     abi::SEND,
     abi::RECV,
@@ -48,7 +48,7 @@ pub const COUNTED: [u64; 6] = [
 ];
 
 impl Bound {
-    /// Has an endpoint count for the counters that it does not count for yet.
+    /// Opens the endpoint's counters for bound ones that have none there yet.
     fn count(&self, attachment: &Arc<Attachment>) -> Result<()> {
         for (cntr, id) in self.counters.iter().zip(attachment.counters.all()) {
             if let (Some(cntr), None) = (cntr, id.get()) {
@@ -64,7 +64,7 @@ pub struct Ep {
     head: Head<FidEp>,
     domain: Arc<Domain>,
     directed: bool,
-    /// Where it listens, if not anywhere.
+    /// The address at which to listen; `None`: any.
     place: Option<SocketAddr>,
     tx_flags: AtomicUsize,
     rx_flags: AtomicUsize,
@@ -80,7 +80,7 @@ unsafe impl Object for Ep {
     fn end(&self) -> Result<()> {
         if let Some(attachment) = self.attached.get() {
             self.detach(attachment);
-            // Closed it is all the same.
+            // The endpoint is closed in either case.
             if let Err(portolan::WaitError::TimedOut) = attachment.endpoint.close() {
                 c_edge::tell(format_args!(
                     "portolan: libfabric's endpoint is closed, though messages that it had accepted \
@@ -174,7 +174,7 @@ calls! {
     }
 }
 
-/// The enabled endpoint that a program names.
+/// The enabled endpoint that a program passes.
 ///
 /// # Safety
 /// As [`object`].
@@ -185,7 +185,7 @@ pub unsafe fn enabled<'a>(ep: *mut FidEp) -> Result<&'a Arc<Attachment>> {
     ep.attached.get().ok_or(EOPBADSTATE)
 }
 
-/// Binds in an empty place.
+/// Binds an object to an empty place.
 fn put<T>(place: &mut Option<T>, it: T) -> Result<()> {
     if place.is_some() {
         return Err(EINVAL);
@@ -207,7 +207,7 @@ impl Ep {
         match class {
             // SAFETY: as promised.
             abi::CLASS_AV => put(&mut bound.av, unsafe { shared(to) }?),
-            // Nothing here is told by an event queue.
+            // Nothing is reported in event queues here.
             abi::CLASS_EQ => Ok(()),
             abi::CLASS_CQ => {
                 let known = abi::SEND | abi::RECV | abi::SELECTIVE_COMPLETION;
@@ -236,7 +236,7 @@ impl Ep {
                         put(place, Arc::clone(&cntr))?;
                     }
                 }
-                // OpenSHMEM binds them to an endpoint that is enabled.
+                // OpenSHMEM binds counters to an enabled endpoint.
                 self.attached.get().map_or(Ok(()), |it| {
                     bound.count(it)?;
                     self.domain.count_at(it)
@@ -257,7 +257,7 @@ impl Ep {
                 config = config.set("port", place.port());
             }
         }
-        // More than there can be by default.
+        // More than the default of `peers_max`.
         if self.domain.peers() > 4096 {
             config = config.set("peers_max", self.domain.peers());
         }
@@ -275,7 +275,7 @@ impl Ep {
         }
         let opened = Endpoint::open_standalone(self.config());
         let endpoint = opened.map_err(|why| {
-            // An MPI says that none of its ways works, and not why.
+            // An MPI library says only that none of its transports works, not why.
             c_edge::tell(format_args!(
                 "portolan: libfabric's endpoint cannot be opened: {why}"
             ));
@@ -328,7 +328,7 @@ impl Ep {
         Ok(())
     }
 
-    /// Puts what no operation's end tells in the queue of receives.
+    /// Puts an event that is no completion of the engine in the queue of receives.
     pub fn tell_receiver(&self, event: Event) {
         if let Some((cq, _)) = &lock(&self.bound).rx {
             cq.push(event);
@@ -348,7 +348,7 @@ impl Ep {
     }
 }
 
-/// What was made for objects, once for each.
+/// Values that were made for objects, one for each.
 struct Known<T, I>(Vec<(Arc<T>, I)>);
 
 impl<T, I> Default for Known<T, I> {
@@ -368,7 +368,7 @@ impl<T, I: Copy> Known<T, I> {
     }
 }
 
-/// Puts of others that have data for this side's program come to its queue.
+/// Queues an event for each put of a peer that carries data for this program.
 fn tell_signals(attachment: &Arc<Attachment>, rx: Option<&Queue>) -> Result<()> {
     let cq = rx.map(|(cq, _)| Arc::clone(cq));
     let names = Arc::downgrade(attachment);
@@ -387,7 +387,7 @@ fn tell_signals(attachment: &Arc<Attachment>, rx: Option<&Queue>) -> Result<()> 
     bound.map_err(errno)
 }
 
-/// An MPI says of a peer that no longer answers that something internal has failed.
+/// Prints a line for each lost peer: an MPI library reports only an internal failure.
 fn tell_lost(attachment: &Arc<Attachment>, av: &Arc<Av>) -> Result<()> {
     let names = (Arc::downgrade(attachment), Arc::downgrade(av));
     let told = move |_: &mut portolan::Context<'_>, event: &portolan::Event| {
@@ -458,7 +458,7 @@ calls! {
     }
 }
 
-/// What an option's value is read or written as.
+/// Checks that an option is one of the known endpoint options.
 fn option_is(level: c_int, name: c_int, known: impl Fn(c_int) -> bool) -> Result<()> {
     if level == abi::OPT_ENDPOINT && known(name) {
         return Ok(());
@@ -497,7 +497,7 @@ calls! {
             return Err(EINVAL);
         }
         let wanted = *given(value.cast::<usize>())?;
-        // The others are wishes: what is possible stays possible.
+        // The other options are hints, which change nothing.
         if name == abi::OPT_MIN_MULTI_RECV {
             ep.min_multi_recv.store(wanted, Ordering::Relaxed);
             if let Some(attachment) = ep.attached.get() {
@@ -508,7 +508,7 @@ calls! {
     }
 
     fn size_left(ep: *mut FidEp) -> isize {
-        // What is begun is never too much.
+        // The number of operations in flight has no limit.
         enabled(ep).map(|_| info::QUEUE_SIZE as isize)
     }
 }

@@ -1,4 +1,4 @@
-//! Event queues. No operation here ends in one: programs write to them, and wait.
+//! Event queues. No operation is reported in one: programs write to them, and wait.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -16,7 +16,7 @@ pub struct Eq {
     head: Head<FidEq>,
     _fabric: Arc<Fabric>,
     bell: Option<Bell>,
-    /// Programs may write to it.
+    /// Whether programs may write to the queue.
     writable: bool,
     events: Mutex<VecDeque<(u32, Vec<u8>)>>,
 }
@@ -104,7 +104,7 @@ impl Waitable for Eq {
     }
 
     fn context(&self) -> *mut c_void {
-        // SAFETY: nobody writes it.
+        // SAFETY: the context is never written.
         unsafe { (*self.head.get()).fid.context }
     }
 }

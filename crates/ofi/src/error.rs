@@ -1,4 +1,4 @@
-//! Errors as libfabric numbers them, and the edge to C: nothing panics beyond it.
+//! libfabric's error numbers, and the edge to C, which no panic crosses.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int};
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use portolan::c_edge::{self, Errno};
 use portolan::{Completion, Endpoint, OpError};
 
-/// Those that libfabric adds to errno's.
+/// Error numbers that libfabric adds to errno's.
 pub const ETOOSMALL: Errno = Errno(257);
 pub const EOPBADSTATE: Errno = Errno(258);
 pub const EAVAIL: Errno = Errno(259);
@@ -27,7 +27,7 @@ pub const ENOMSG: Errno = Errno(libc::ENOMSG);
 
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// What a call returns to C.
+/// Type of a call's result in C.
 pub trait Answer {
     fn failed(why: Errno) -> Self;
 }
@@ -44,7 +44,7 @@ impl Answer for isize {
     }
 }
 
-/// Runs one call of C's. A panic is a bug of ours: its hook has told of it.
+/// Runs one call of C. A panic is a bug of the library; the panic hook has reported it.
 #[inline(always)]
 pub fn edge<T: Answer>(call: impl FnOnce() -> Result<T>) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -54,9 +54,9 @@ pub fn edge<T: Answer>(call: impl FnOnce() -> Result<T>) -> T {
     }
 }
 
-/// Functions that C calls: `fn NAME(ARGUMENTS) -> TYPE { BODY }`. In a body `?` returns an error;
-/// its value is a `Result`. What it does may be unsafe: the program promises what libfabric's
-/// pages say of each argument.
+/// Functions that C calls: `fn NAME(ARGUMENTS) -> TYPE { BODY }`. In a body `?` returns an
+/// error; the body's value is a `Result`. A body may make unsafe calls: the program keeps
+/// to what libfabric's pages say of each argument.
 macro_rules! calls {
     ($(
         $(#[$about:meta])*
@@ -74,12 +74,12 @@ pub(crate) use calls;
 
 #[cold]
 fn panicked(panic: Box<dyn Any + Send>) -> Errno {
-    // Its payload may panic once more when dropped.
+    // The payload may panic once more when dropped.
     std::mem::forget(panic);
     EIO
 }
 
-/// How an operation failed.
+/// The error of a completed operation.
 pub fn failure(endpoint: &Endpoint, done: &Completion) -> Option<Errno> {
     match done.result {
         Ok(()) => None,
@@ -89,8 +89,8 @@ pub fn failure(endpoint: &Endpoint, done: &Completion) -> Option<Errno> {
     }
 }
 
-/// Writes what a provider's error number means where the program has room for it; these are
-/// libfabric's own. Returns the text.
+/// Returns the text of a provider's error number, which is libfabric's own, and copies it to
+/// `buffer` as far as it fits.
 ///
 /// # Safety
 /// `buffer` is null or may be written for `room` bytes.

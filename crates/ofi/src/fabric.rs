@@ -1,4 +1,4 @@
-//! What libfabric loads: the provider, and its fabrics.
+//! The provider that libfabric loads, and its fabrics.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
@@ -9,12 +9,12 @@ use crate::error::{EINVAL, ENODATA, calls};
 use crate::fid::{Head, Object, fid, give, no_bind, no_call, no_control, ops};
 use crate::{domain, eq, info, sets};
 
-/// Of fabrics and domains.
+/// Name of fabrics and domains.
 pub const NAME: &CStr = c"portolan";
 
 struct Shared(UnsafeCell<abi::Provider>);
 
-// SAFETY: we only make it; libfabric writes to its context, under a lock of its own.
+// SAFETY: only libfabric writes here, to the context, under a lock of its own.
 unsafe impl Sync for Shared {}
 
 static PROVIDER: Shared = Shared(UnsafeCell::new(abi::Provider {
@@ -54,7 +54,7 @@ unsafe impl Object for Fabric {
 impl Fabric {
     /// The version of libfabric that the program was written for; libfabric sets it.
     pub fn api_version(&self) -> u32 {
-        // SAFETY: it was set before anybody got the object.
+        // SAFETY: set before the program got the object.
         unsafe { (*self.head.get()).api_version }
     }
 }

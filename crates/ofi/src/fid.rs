@@ -1,5 +1,6 @@
-//! Objects that libfabric's programs hold: each begins with the structure that they see, and
-//! lives until it is closed. What others depend on is held by them, and cannot be closed.
+//! Objects that libfabric's programs hold. Each begins with the structure that they see, and
+//! lives until it is closed. An object that others depend on is held by them, and closing
+//! it fails.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -14,7 +15,7 @@ use crate::error::{EBUSY, EINVAL, ENOSYS, Result, edge};
 #[repr(transparent)]
 pub struct Head<T>(UnsafeCell<T>);
 
-// SAFETY: we write it before anybody sees the object, and read plain numbers of it.
+// SAFETY: the provider writes only before it shares the object, and reads plain numbers.
 unsafe impl<T> Send for Head<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Head<T> {}
@@ -29,22 +30,22 @@ impl<T> Head<T> {
     }
 }
 
-/// An object.
+/// An object of libfabric.
 ///
 /// # Safety
-/// It is `repr(C)` and begins with a [`Head`] of a structure that begins with a [`Fid`], whose
-/// class is this one.
+/// The type is `repr(C)` and begins with a [`Head`] of a structure that begins with a [`Fid`],
+/// whose class is this one.
 pub unsafe trait Object: Sized + Send + Sync {
-    /// What `fclass` says.
+    /// Value of `fclass`.
     const CLASS: usize;
 
-    /// The last to be done before it goes.
+    /// Called last; on an error the object stays open.
     fn end(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// The part of the head that all have.
+/// The part that all heads have in common.
 pub const fn fid<T: Object>(context: *mut c_void, ops: &'static Ops) -> Fid {
     Fid {
         fclass: T::CLASS,
@@ -53,7 +54,7 @@ pub const fn fid<T: Object>(context: *mut c_void, ops: &'static Ops) -> Fid {
     }
 }
 
-/// Hands an object to the program, and keeps none.
+/// Passes an object, with its reference, to the program.
 ///
 /// # Safety
 /// `place` may be written.
@@ -62,10 +63,10 @@ pub unsafe fn give<T: Object, F>(object: Arc<T>, place: *mut *mut F) {
     unsafe { place.write(Arc::into_raw(object).cast_mut().cast()) };
 }
 
-/// The object that a program names.
+/// The object that a program passes.
 ///
 /// # Errors
-/// It is null, or of another class.
+/// `EINVAL`: null, or an object of another class.
 ///
 /// # Safety
 /// `it` is null, or an object that is not closed during `'a`.
@@ -80,7 +81,7 @@ pub unsafe fn object<'a, T: Object, F>(it: *mut F) -> Result<&'a T> {
     Ok(unsafe { &*it.cast() })
 }
 
-/// The same, to keep.
+/// As [`object`], with a counted reference.
 ///
 /// # Errors
 /// As [`object`].
@@ -88,7 +89,7 @@ pub unsafe fn object<'a, T: Object, F>(it: *mut F) -> Result<&'a T> {
 /// # Safety
 /// As [`object`].
 pub unsafe fn shared<T: Object, F>(it: *mut F) -> Result<Arc<T>> {
-    // SAFETY: as promised; what is not closed has been given, and counts once.
+    // SAFETY: as promised; the program's own reference counts until the object is closed.
     unsafe {
         let it: &T = object(it)?;
         Arc::increment_strong_count(it);
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn close<T: Object>(it: *mut Fid) -> c_int {
     edge(|| {
         // SAFETY: as promised.
         let object: &T = unsafe { object(it) }?;
-        // SAFETY: it was given, and counts once.
+        // SAFETY: this is the program's reference, from `give`.
         let this = unsafe { Arc::from_raw(object) };
         if Arc::strong_count(&this) > 1 {
             let _ = Arc::into_raw(this);
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn close<T: Object>(it: *mut Fid) -> c_int {
     })
 }
 
-/// What a class does not have.
+/// A call that a class does not have.
 pub unsafe extern "C" fn no_call() -> c_int {
     -ENOSYS.0
 }
@@ -136,7 +137,7 @@ pub unsafe extern "C" fn no_control(_: *mut Fid, _: c_int, _: *mut c_void) -> c_
     -ENOSYS.0
 }
 
-/// The calls that each class has.
+/// The calls that all classes have.
 pub const fn ops<T: Object>(
     bind: unsafe extern "C" fn(*mut Fid, *mut Fid, u64) -> c_int,
     control: unsafe extern "C" fn(*mut Fid, c_int, *mut c_void) -> c_int,
@@ -152,10 +153,10 @@ pub const fn ops<T: Object>(
     }
 }
 
-/// A structure of the program's that it must pass.
+/// A structure that the program must pass.
 ///
 /// # Errors
-/// It is null.
+/// `EINVAL`: null.
 ///
 /// # Safety
 /// `it` is null or readable during `'a`, up to what is read of it.
@@ -164,14 +165,14 @@ pub unsafe fn given<'a, T>(it: *const T) -> Result<&'a T> {
     unsafe { it.as_ref() }.ok_or(EINVAL)
 }
 
-/// Takes a lock whose holder may have panicked: all that it guards is whole after each step.
+/// Takes a lock, also after its holder panicked: the data is consistent after each step.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// An error of the library's, in libfabric's numbers.
+/// Converts an error of the library to libfabric's numbers.
 pub fn errno(error: impl Into<Errno>) -> Errno {
     error.into()
 }

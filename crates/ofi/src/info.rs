@@ -1,4 +1,4 @@
-//! `fi_getinfo`: what there is, and whether it is what a program wants.
+//! `fi_getinfo`: the provider's capabilities, and whether they meet a program's hints.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -11,16 +11,16 @@ use crate::fabric::NAME;
 use crate::name::{Family, NAME_MAX, anywhere};
 use crate::{atomic, mr};
 
-/// Longest message and access, bytes.
+/// Maximum length of a message or an access, bytes.
 pub const MESSAGE_MAX: usize = portolan::MESSAGE_BYTES_MAX as usize;
-/// Longest that is injected, bytes.
+/// Maximum length of injected data, bytes.
 pub const INJECT_MAX: usize = 4096;
-/// What `size` says of queues that hold all that is begun.
+/// Reported size of queues, which in fact have no limit.
 pub const QUEUE_SIZE: usize = 1024;
 /// The program's part of a tag: fields of one bit each, but for the highest.
 const TAG_FORMAT: u64 = 0x5555_5555_5555_5555;
 const PROTOCOL: u32 = abi::PROV_SPECIFIC | 0x50;
-/// As many as memory allows.
+/// Limited by memory only.
 const MANY: usize = 65_536;
 
 const MESSAGES: u64 = abi::MSG | abi::TAGGED;
@@ -37,7 +37,7 @@ const RX_CAPS: u64 = MESSAGES
     | abi::SOURCE;
 const DOMAIN_CAPS: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM;
 const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
-/// Those that a program has without asking.
+/// Capabilities that a program has without a request.
 const SECONDARY: u64 = abi::MULTI_RECV | abi::SOURCE | abi::FENCE | DOMAIN_CAPS;
 const ORDER: u64 = abi::ORDER_SAS | abi::ORDER_ATOMIC;
 const TX_FLAGS: u64 = abi::COMPLETION
@@ -90,7 +90,7 @@ const DOMAIN: DomainAttr = DomainAttr {
     domain: std::ptr::null_mut(),
     name: std::ptr::null_mut(),
     threading: abi::THREAD_SAFE,
-    // The helper thread makes it.
+    // The helper thread makes progress.
     control_progress: abi::PROGRESS_AUTO,
     data_progress: abi::PROGRESS_AUTO,
     resource_mgmt: abi::RM_ENABLED,
@@ -122,7 +122,7 @@ const DOMAIN: DomainAttr = DomainAttr {
     max_xpu_ctx_cnt: 0,
 };
 
-/// Nothing of what is asked for may be missing.
+/// Checks that all requested bits are available.
 fn within(asked: u64, there: u64) -> Result<()> {
     if asked & !there == 0 {
         Ok(())
@@ -135,7 +135,7 @@ fn at_most(asked: usize, there: usize) -> Result<()> {
     if asked <= there { Ok(()) } else { Err(ENODATA) }
 }
 
-/// A value that is asked for, where 0 is any.
+/// Checks a requested value, where 0 means any.
 fn is_one_of(asked: u32, there: &[u32]) -> Result<()> {
     if asked == 0 || there.contains(&asked) {
         Ok(())
@@ -155,10 +155,11 @@ unsafe fn is_named(asked: *const c_char, name: &CStr) -> Result<()> {
     }
 }
 
-/// Whether we are what is asked for. Of endpoints too: programs change what they got.
+/// Checks that the provider has what is requested; for endpoints too, since programs change
+/// the structure that they got.
 ///
 /// # Errors
-/// We are not.
+/// `ENODATA`: it has not.
 ///
 /// # Safety
 /// The structures are the program's, of any release from 1.17 on.
@@ -207,7 +208,7 @@ pub unsafe fn check(asked: &Info) -> Result<()> {
         at_most(domain.max_ep_stx_ctx, 0)?;
         at_most(domain.max_ep_srx_ctx, 0)?;
         at_most(domain.auth_key_size, 0)?;
-        // Of before release 1.5, when this was a number: addresses as we do not mean them.
+        // A value from before release 1.5: virtual addresses, which are not supported.
         if domain.mr_mode == abi::MR_BASIC {
             return Err(ENODATA);
         }
@@ -220,14 +221,14 @@ pub unsafe fn check(asked: &Info) -> Result<()> {
     Ok(())
 }
 
-/// What a program gets of what it asks for, which it may have: its own part, and what comes
-/// without asking; all if it asks for nothing.
+/// The capabilities granted for a valid request: the requested ones and the secondary ones;
+/// all if nothing is requested.
 fn granted(asked: u64) -> u64 {
     if asked == 0 {
         return CAPS;
     }
     let mut caps = asked | SECONDARY;
-    // A kind without a direction is asked for in all of them.
+    // A kind that is requested without a direction means all directions.
     for (kind, ways) in [
         (MESSAGES, abi::SEND | abi::RECV),
         (
@@ -242,7 +243,7 @@ fn granted(asked: u64) -> u64 {
     caps
 }
 
-/// Where a program wants to listen.
+/// The address at which a program wants to listen.
 ///
 /// # Safety
 /// The texts are null or texts, and the hints are the program's.
@@ -266,7 +267,7 @@ unsafe fn source(
         let address = families.find_map(|it| it.address(name)).ok_or(ENODATA)?;
         return place_of(&address).ok_or(ENODATA);
     }
-    // A peer is known by its key, which no name or number tells.
+    // A peer is known by its key, which no host name or port number contains.
     if flags & abi::SOURCE == 0 {
         return Err(ENODATA);
     }
@@ -294,12 +295,12 @@ unsafe fn source(
 
 /// A copy that libfabric frees.
 fn allocated<T: Copy>(value: T) -> Result<*mut T> {
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size may be requested.
     let place: *mut T = unsafe { libc::malloc(size_of::<T>()) }.cast();
     if place.is_null() {
         return Err(ENOMEM);
     }
-    // SAFETY: it was just allocated for one of them, aligned for anything.
+    // SAFETY: just allocated for one `T`, and aligned for any type.
     unsafe { place.write(value) };
     Ok(place)
 }
@@ -318,7 +319,7 @@ calls! {
     /// `fi_getinfo`, of this provider.
     fn getinfo(version: u32, node: *const c_char, service: *const c_char, flags: u64, hints: *const Info, info: *mut *mut Info) -> c_int {
         let hints = hints.as_ref();
-        // Others would build on us what is here already.
+        // Layered providers would add only what is here already.
         if flags & abi::CORE_PROV_ONLY != 0 {
             return Err(ENODATA);
         }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Entries of the first chunk, a power of two. Each further one has twice as many.
+/// Number of entries in the first chunk, a power of two. Each further chunk has twice as many.
 const FIRST: u64 = 64;
 const CHUNKS: usize = 26;
 
@@ -27,7 +27,7 @@ impl Lookup {
         entry.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// What lies beyond all that a process can have of addresses is not stored.
+    /// Sets an entry. An index beyond the last chunk (about 2^32) is ignored.
     pub fn set(&self, at: u64, number: Option<u32>) {
         let (chunk, at) = place(at);
         if let Some(entries) = self.chunks.get(chunk) {

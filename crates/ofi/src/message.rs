@@ -1,5 +1,5 @@
-//! Messages, tagged and not: matched messages of the engine. The highest bit of the tag tells
-//! which; the others are the program's.
+//! Tagged and untagged messages: matched messages of the engine. The highest bit of the tag
+//! marks untagged ones; the other bits are the program's.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -18,10 +18,10 @@ use crate::info::INJECT_MAX;
 
 /// Bits of tags that are the program's.
 pub const TAG: u64 = u64::MAX >> 1;
-/// Of messages without a tag.
+/// Tag of untagged messages.
 const UNTAGGED: u64 = 1 << 63;
 
-/// What a completion's flags say of a message.
+/// A completion's flag: whether the message was tagged.
 #[inline]
 pub const fn kind(tag: u64) -> u64 {
     if tag & UNTAGGED == 0 {
@@ -31,18 +31,18 @@ pub const fn kind(tag: u64) -> u64 {
     }
 }
 
-/// A send, whichever call it came by.
+/// Arguments of a send, common to all calls.
 struct Send<'a> {
     from: &'a [Piece],
     to: abi::Addr,
     tag: u64,
     data: Option<u64>,
     context: *mut c_void,
-    /// `None`: those that the endpoint was opened with.
+    /// `None`: the flags that the endpoint was opened with.
     flags: Option<u64>,
 }
 
-/// A receive, likewise.
+/// Arguments of a receive, common to all calls.
 struct Receive<'a> {
     into: &'a [Piece],
     from: abi::Addr,
@@ -57,7 +57,7 @@ const fn piece(start: *const c_void, bytes: usize) -> [Piece; 1] {
     [Piece { start, bytes }]
 }
 
-/// Flags of sends that change nothing, or are looked at.
+/// Flags that sends accept; some have no effect.
 const SEND_FLAGS: u64 = abi::COMPLETION
     | abi::INJECT
     | abi::INJECT_COMPLETE
@@ -72,7 +72,7 @@ const RECEIVE_FLAGS: u64 =
 
 impl Send<'_> {
     /// # Safety
-    /// As [`enabled`]; the memory is the program's to lend until it hears of the end.
+    /// As [`enabled`]; the program lends the memory until the completion.
     #[inline(always)]
     unsafe fn begin(&self, ep: *mut FidEp) -> Result<Ssize> {
         // SAFETY: as promised.
@@ -100,7 +100,7 @@ impl Send<'_> {
     }
 }
 
-/// Of an operation that no queue tells of, nobody asks.
+/// Forgets an operation without a queue: its completion is never read.
 #[inline]
 pub fn forget_unheard(on: &Attachment, notify: Notify, op: portolan::OpId) -> Result<()> {
     if notify.queue.is_none() {
@@ -109,10 +109,10 @@ pub fn forget_unheard(on: &Attachment, notify: Notify, op: portolan::OpId) -> Re
     Ok(())
 }
 
-/// The bytes of what is injected, as one.
+/// Returns the injected pieces as one slice.
 ///
 /// # Errors
-/// There are more than can be injected.
+/// `EMSGSIZE`: more than [`INJECT_MAX`] bytes.
 ///
 /// # Safety
 /// The memory is there during `'a`.
@@ -160,7 +160,7 @@ unsafe fn inject_on(
     Ok(0)
 }
 
-/// `fi_inject` and its like: no completion.
+/// `fi_inject` and its variants: no completion.
 ///
 /// # Safety
 /// As [`enabled`]; the memory is there during the call.
@@ -195,7 +195,7 @@ impl Receive<'_> {
     }
 
     /// # Safety
-    /// As [`enabled`]; the memory is the program's to lend until it hears of the end.
+    /// As [`enabled`]; the program lends the memory until the completion.
     #[inline(always)]
     unsafe fn begin(&self, ep: *mut FidEp) -> Result<Ssize> {
         // SAFETY: as promised.
@@ -223,14 +223,14 @@ impl Receive<'_> {
         Ok(0)
     }
 
-    /// Receives many messages, one behind the other, in one piece of memory.
+    /// Posts a receive of many messages, one behind the other, in one piece of memory.
     fn begin_many(&self, on: &Attachment, into: Scatter, notify: Notify) -> Result<Ssize> {
         let [piece] = self.into else {
             return Err(EINVAL);
         };
         let selector = self.selector(on)?;
         let min = on.min_multi_recv.load(Ordering::Relaxed) as u64;
-        // Only what is told tells where messages lie.
+        // Successes too, since completions say where messages lie.
         let notify = Notify {
             only_errors: false,
             ..notify
@@ -242,7 +242,7 @@ impl Receive<'_> {
         Ok(0)
     }
 
-    /// Peeks, claims, receives what was claimed, discards.
+    /// Peeks, claims, receives a claimed message, or discards.
     ///
     /// # Safety
     /// As [`Receive::begin`].
@@ -275,7 +275,7 @@ impl Receive<'_> {
                     if discard {
                         on.endpoint.discard(message).map_err(errno)?;
                     } else if let Some(before) = lock(&on.claims).insert(context, message) {
-                        // The program has used one name twice, and reaches the first no more.
+                        // The program has reused a context: the earlier message is out of reach.
                         on.endpoint.discard(before).map_err(errno)?;
                     }
                     Some(probed)
@@ -429,7 +429,7 @@ calls! {
     }
 
     fn cancel(ep: *mut Fid, context: *mut c_void) -> Ssize {
-        // What has met its message goes on, and so does what is no receive.
+        // Receives that have met a message, and other operations, go on.
         let on = enabled(ep.cast())?;
         match on.endpoint.cancel_named(context.addr() as u64).map_err(errno)? {
             true => Ok(0),

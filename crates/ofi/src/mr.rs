@@ -14,7 +14,7 @@ use crate::domain::Domain;
 use crate::error::{EBADFLAGS, EINVAL, ENOKEY, ENOSYS, Result, calls, edge};
 use crate::fid::{Head, Object, errno, fid, give, given, lock, object, ops, shared};
 
-/// Pieces of one region.
+/// Maximum number of a region's pieces.
 pub const PIECES_MAX: usize = 32;
 
 pub struct Region {
@@ -22,7 +22,7 @@ pub struct Region {
     rights: Rights,
     pieces: Vec<Piece>,
     opened: Mutex<Vec<(Arc<Attachment>, RegionId)>>,
-    /// What counts how others use it, beside the counters of endpoints.
+    /// Counters of peers' accesses, beside those of endpoints.
     counters: Mutex<Vec<(Arc<Cntr>, Rights)>>,
 }
 
@@ -32,7 +32,7 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// What others may do, or do, as flags say it.
+/// Accesses that flags permit or count.
 const fn rights(flags: u64) -> Rights {
     Rights::of(
         flags & abi::REMOTE_READ != 0,
@@ -40,7 +40,7 @@ const fn rights(flags: u64) -> Rights {
     )
 }
 
-/// Why memory was not registered.
+/// The error number of a failed registration.
 fn refused(why: RegisterError) -> c_edge::Errno {
     match why {
         RegisterError::KeyTaken => ENOKEY,
@@ -49,7 +49,7 @@ fn refused(why: RegisterError) -> c_edge::Errno {
 }
 
 impl Region {
-    /// All that there is, from address 0 on: then a place in it is an address.
+    /// Whether this is the whole address space: then offsets are addresses.
     fn is_address_space(&self) -> bool {
         matches!(&*self.pieces, [it] if it.start.is_null() && it.bytes == usize::MAX)
     }
@@ -61,7 +61,7 @@ impl Region {
         // Programs know keys of 64 bits, and no salt.
         let (key, admission) = (Some(self.key), self.rights.with(Salt::Any));
         if self.is_address_space() {
-            // SAFETY: the program has said that others may reach into all of its memory.
+            // SAFETY: the program has permitted accesses to all of its memory.
             let region = unsafe { attachment.endpoint.register_address_space(key, admission) };
             return self.opened_at(attachment, region.map_err(refused)?);
         }
@@ -77,8 +77,8 @@ impl Region {
         self.count_at(attachment)
     }
 
-    /// Has everything that is to count accesses by an endpoint do so. Others then reach the
-    /// memory by messages only: whoever copies himself tells nobody.
+    /// Starts all counters of accesses at an endpoint. Peers then reach the memory by messages
+    /// only, since a peer's direct copy could not be counted.
     pub fn count_at(&self, attachment: &Arc<Attachment>) -> Result<()> {
         let opened = lock(&self.opened);
         let Some((_, region)) = opened.iter().find(|(it, _)| Arc::ptr_eq(it, attachment)) else {
@@ -104,12 +104,12 @@ impl Region {
         opened.iter().try_for_each(|(it, _)| self.count_at(it))
     }
 
-    /// An endpoint is closed, and with it its regions.
+    /// Removes a closed endpoint, whose regions are closed with it.
     pub fn forget_at(&self, attachment: &Arc<Attachment>) {
         lock(&self.opened).retain(|(it, _)| !Arc::ptr_eq(it, attachment));
     }
 
-    /// Waits until nobody reaches into the memory.
+    /// Deregisters the region; then no peer accesses the memory.
     pub fn close(&self) -> Result<()> {
         let mut opened = lock(&self.opened);
         while let Some((attachment, region)) = opened.last() {
@@ -149,7 +149,7 @@ calls! {
     fn bind(mr: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
         let mr: &Mr = object(mr)?;
         match given(to)?.fclass {
-            // It is registered at all endpoints anyway.
+            // The region is registered at all endpoints anyway.
             abi::CLASS_EP => Ok(0),
             abi::CLASS_CNTR => match rights(flags) {
                 Rights::None => Err(EBADFLAGS),
@@ -182,7 +182,7 @@ unsafe fn register(
 ) -> Result<c_int> {
     // SAFETY: promised by the caller, as all below.
     let domain: Arc<Domain> = unsafe { shared(domain) }?;
-    // A region that is to be counted needs nothing before that.
+    // A region whose accesses are to be counted needs no preparation.
     if flags & !abi::RMA_EVENT != 0 {
         return Err(EBADFLAGS);
     }

@@ -1,5 +1,5 @@
-//! Names: an endpoint's address as libfabric's programs hold it. Some of them have room for 48
-//! bytes, so a name is no longer than its address family asks for.
+//! Names: an endpoint's address as libfabric's programs hold it. Some programs have room for
+//! 48 bytes, so a name is no longer than its address family requires.
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -19,12 +19,12 @@ use crate::error::{ENODATA, Result};
 
 pub type Address = [u8; ADDRESS_BYTES];
 
-/// Bytes of the longest name.
+/// Maximum length of a name, bytes.
 pub const NAME_MAX: usize = 60;
-/// Where an address has its IP address, which takes 16 bytes there.
+/// Offset of the IP address in an address, where it takes 16 bytes.
 const IP_AT: usize = 4;
 
-/// All names that meet in an address vector are of one family, and so have one length.
+/// Address family. All names in an address vector are of one, and so have one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     V4 = 4,
@@ -39,10 +39,10 @@ impl Family {
         }
     }
 
-    /// The one that a description of endpoints names, if it names one.
+    /// The family that an `fi_info` requests, if any.
     ///
     /// # Errors
-    /// `ENODATA`: its addresses are not ours.
+    /// `ENODATA`: the address format is another provider's.
     pub fn asked(info: &Info) -> Result<Option<Self>> {
         match info.addr_format {
             0 => Ok(None),
@@ -52,17 +52,17 @@ impl Family {
         }
     }
 
-    /// `addr_format` of its names.
+    /// `addr_format` of the family's names.
     pub const fn format(self) -> u32 {
         abi::PROV_SPECIFIC | 0x50 | self as u32
     }
 
-    /// Length of its names.
+    /// Length of the family's names, bytes.
     pub const fn bytes(self) -> usize {
         NAME_MAX - self.left_out()
     }
 
-    /// Bytes of an address that say only that it is IPv4.
+    /// Number of bytes that only mark an address as IPv4, which names leave out.
     const fn left_out(self) -> usize {
         match self {
             Self::V4 => 12,
@@ -70,7 +70,7 @@ impl Family {
         }
     }
 
-    /// Any address of this host.
+    /// The wildcard address, port 0.
     const fn unspecified(self) -> SocketAddr {
         let ip = match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -79,7 +79,7 @@ impl Family {
         SocketAddr::new(ip, 0)
     }
 
-    /// The name of an address of this family: the first [bytes](Self::bytes) of what it returns.
+    /// The name of an address of this family: the first [bytes](Self::bytes) of the result.
     pub fn name(self, address: &Address) -> [u8; NAME_MAX] {
         let mut name = [0; NAME_MAX];
         name[..IP_AT].copy_from_slice(&address[..IP_AT]);
@@ -89,7 +89,7 @@ impl Family {
         name
     }
 
-    /// What a name stands for. `None`: it is none, or of the other family.
+    /// The address of a name. `None`: no name, or one of the other family.
     pub fn address(self, name: &[u8]) -> Option<Address> {
         let mut address = address_at(self.unspecified());
         if name.len() != self.bytes() || name[..2] != [address[0], self as u8] {
@@ -102,12 +102,12 @@ impl Family {
     }
 }
 
-/// Where an endpoint listens that nobody tells where.
+/// Where an endpoint listens by default.
 ///
 /// # Errors
-/// `ENODATA`: this host has no address of the family that is asked for.
+/// `ENODATA`: this host has no address of the requested family.
 pub fn anywhere(asked: Option<Family>) -> Result<SocketAddr> {
-    // A wrong setting is told when the endpoint is opened.
+    // A wrong setting is reported when the endpoint is opened.
     let own = standalone_addresses().unwrap_or_default();
     let best = own.first().map_or(Family::V4, Family::of);
     match asked.filter(|it| *it != best) {
@@ -148,7 +148,7 @@ mod tests {
         let six = address_at("[fd00::1]:4711".parse().unwrap());
         assert_eq!(Family::V6.address(&Family::V4.name(&four)), None);
         assert_eq!(Family::V4.address(&Family::V6.name(&six)[..48]), None);
-        // IPv4 is not told as IPv6.
+        // An IPv4 address has no name of IPv6.
         assert_eq!(Family::V6.address(&Family::V6.name(&four)), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One-sided memory: puts and gets of the engine, by a key alone.
+//! One-sided memory: puts and gets of the engine, by a key without a salt.
 
 use std::ffi::c_void;
 
@@ -12,17 +12,17 @@ use crate::error::{EBADFLAGS, EINVAL, Result, calls};
 use crate::fid::{errno, given};
 use crate::message::{forget_unheard, joined};
 
-/// An access, whichever call it came by.
+/// Arguments of an access, common to all calls.
 struct Access<'a> {
     /// The program's memory.
     here: &'a [Piece],
     peer: abi::Addr,
-    /// Where in the region; how many bytes is said by the program's memory.
+    /// Offset in the region. The length is that of the program's memory.
     there: u64,
     key: u64,
     data: Option<u64>,
     context: *mut c_void,
-    /// `None`: those that the endpoint was opened with.
+    /// `None`: the flags that the endpoint was opened with.
     flags: Option<u64>,
 }
 
@@ -35,10 +35,10 @@ const FLAGS: u64 = abi::COMPLETION
     | abi::MORE
     | abi::FENCE;
 
-/// When an access ends.
+/// Flags that define completion.
 const LEVELS: u64 = abi::INJECT_COMPLETE | abi::TRANSMIT_COMPLETE | abi::DELIVERY_COMPLETE;
 
-/// The target is there, and what comes before is done before where the program asks so.
+/// Checks the flags and finds the target; with `FI_FENCE` fences earlier accesses.
 pub fn begin(on: &Attachment, peer: abi::Addr, flags: u64) -> Result<u32> {
     if flags & !FLAGS != 0 {
         return Err(EBADFLAGS);
@@ -50,7 +50,8 @@ pub fn begin(on: &Attachment, peer: abi::Addr, flags: u64) -> Result<u32> {
     Ok(peer)
 }
 
-/// Nothing was begun: what there was no room for may find some when the program tries again.
+/// The error of an access that was not begun. Without credit makes progress, so that a retry
+/// may succeed.
 pub fn refused(on: &Attachment, why: SendError) -> portolan::c_edge::Errno {
     if why == SendError::NoCredit {
         let _ = on.endpoint.progress();
@@ -58,7 +59,7 @@ pub fn refused(on: &Attachment, why: SendError) -> portolan::c_edge::Errno {
     errno(why)
 }
 
-/// A place in a region that is known by its key alone.
+/// A place in a region that is known by its key, without a salt.
 pub const fn place(key: u64, offset: u64) -> Place {
     let key = RemoteKey::any(key);
     Place { key, offset }
@@ -66,7 +67,7 @@ pub const fn place(key: u64, offset: u64) -> Place {
 
 impl Access<'_> {
     /// # Safety
-    /// As [`enabled`]; the memory is the program's to lend until it hears of the end.
+    /// As [`enabled`]; the program lends the memory until the completion.
     unsafe fn read(&self, ep: *mut FidEp) -> Result<Ssize> {
         // SAFETY: as promised, as all below.
         let on = unsafe { enabled(ep) }?;
@@ -94,7 +95,7 @@ impl Access<'_> {
         unsafe { self.write_told(on, flags, notify) }
     }
 
-    /// `fi_inject_write` and its like: no completion.
+    /// `fi_inject_write` and its variants: no completion.
     ///
     /// # Safety
     /// As [`enabled`]; the memory is there during the call.
@@ -119,7 +120,7 @@ impl Access<'_> {
             }
         };
         let options = PutOptions {
-            // Otherwise the target's errors would be lost.
+            // By default visible, or the target's errors would be lost.
             end: match flags & LEVELS {
                 abi::INJECT_COMPLETE | abi::TRANSMIT_COMPLETE => PutEnd::Local,
                 _ => PutEnd::Visible,
@@ -139,7 +140,7 @@ impl Access<'_> {
     }
 }
 
-/// The one place of a message: more of them in one call there are not.
+/// The only target of a message, as long as the program's memory.
 unsafe fn place_of(msg: &MsgRma) -> Result<&RmaIov> {
     if msg.rma_iov_count != 1 {
         return Err(EINVAL);
@@ -155,7 +156,7 @@ unsafe fn place_of(msg: &MsgRma) -> Result<&RmaIov> {
 }
 
 /// # Safety
-/// It is a message of the program's.
+/// `msg` is null or a message of the program.
 unsafe fn of_msg<'a>(msg: *const MsgRma, flags: u64) -> Result<Access<'a>> {
     // SAFETY: as promised, as all below.
     let msg = unsafe { given(msg) }?;

@@ -1,4 +1,4 @@
-//! What waits: `fi_trywait`, wait sets and poll sets over queues and counters.
+//! Waiting: `fi_trywait`, wait sets and poll sets over queues and counters.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, Weak};
@@ -13,22 +13,22 @@ use crate::error::{EAGAIN, EINVAL, ENOSYS, ETIMEDOUT, Result, calls};
 use crate::fabric::Fabric;
 use crate::fid::{Head, Object, fid, give, given, lock, no_bind, no_control, object, ops, shared};
 
-/// A queue or a counter, as one waits for it.
+/// An object to wait for: a queue, a counter or a wait set.
 pub trait Waitable: Send + Sync {
-    /// What a program sleeps on.
+    /// The bell on which threads sleep.
     fn bell(&self) -> Option<&Bell>;
     fn progress(&self) -> Result<()>;
-    /// Whether there is something to be read, as far as is known without progress.
+    /// Whether there is something to read, as far as known without progress.
     fn is_ready(&self) -> Result<bool>;
-    /// Changes with counts, which one thread may have read and another not.
+    /// Changes with the counts, which one thread may have read and another not.
     fn stamp(&self) -> Result<u64> {
         Ok(0)
     }
-    /// Whatever the program has given it.
+    /// The program's context of the object.
     fn context(&self) -> *mut c_void;
 }
 
-/// The object that a program names, to keep.
+/// A counted reference to the object that a program passes.
 unsafe fn waitable(it: *mut Fid) -> Result<Arc<dyn Waitable>> {
     // SAFETY: promised by the caller, as all below.
     unsafe {
@@ -42,10 +42,10 @@ unsafe fn waitable(it: *mut Fid) -> Result<Arc<dyn Waitable>> {
     }
 }
 
-/// `fi_control` of objects that are waited for.
+/// `fi_control` of objects that can be waited for.
 ///
 /// # Safety
-/// `arg` is what the command asks for.
+/// `arg` is as the command requires.
 pub unsafe fn control_wait(of: &impl Waitable, command: c_int, arg: *mut c_void) -> Result<c_int> {
     use std::os::fd::AsRawFd as _;
     let bell = of.bell();
@@ -135,7 +135,7 @@ calls! {
     }
 }
 
-/// An object that was opened for a wait set is waited for there.
+/// Adds an object that was opened for a wait set to that set.
 ///
 /// # Safety
 /// `set` is null or a wait set.
@@ -208,7 +208,7 @@ pub struct Poll {
     members: Mutex<Vec<(*mut Fid, Arc<dyn Waitable>)>>,
 }
 
-// SAFETY: the pointers only tell members from each other.
+// SAFETY: the pointers only identify members.
 unsafe impl Send for Poll {}
 // SAFETY: as above.
 unsafe impl Sync for Poll {}

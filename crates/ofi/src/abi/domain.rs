@@ -8,7 +8,7 @@ use super::{
     Addr, AtomicAttr, CntrAttr, CqAttr, Fid, FidCntr, FidCq, FidEp, FidPoll, Info, Unused,
 };
 
-/// Of `fi_av_insert`.
+/// Flag of `fi_av_insert`.
 pub const SYNC_ERR: u64 = 1 << 58;
 
 structures! {

@@ -9,10 +9,10 @@ use super::{Addr, Fid, Ssize, Unused};
 pub const OPT_ENDPOINT: c_int = 0;
 pub const OPT_MIN_MULTI_RECV: c_int = 0;
 pub const OPT_CM_DATA_SIZE: c_int = 1;
-/// The largest message, tagged message, RMA access and atomic; what may be injected of each.
+/// Maximum sizes of a message, tagged message, RMA access and atomic, and of injected ones.
 pub const OPT_SIZES: std::ops::RangeInclusive<c_int> = 12..=19;
 
-/// Of `fi_query_atomic`.
+/// Flags of `fi_query_atomic`.
 pub const FETCH_ATOMIC: u64 = 1 << 58;
 pub const COMPARE_ATOMIC: u64 = 1 << 59;
 

@@ -32,9 +32,9 @@ pub const SOURCE: u64 = 1 << 57;
 pub const DIRECTED_RECV: u64 = 1 << 59;
 pub const CLAIM: u64 = 1 << 59;
 pub const DISCARD: u64 = 1 << 58;
-/// Of `fi_bind`.
+/// Flag of `fi_bind`.
 pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
-/// Of `fi_getinfo`, where a provider that layers over others calls it.
+/// Flag of `fi_getinfo` when a layered provider calls it.
 pub const CORE_PROV_ONLY: u64 = 1 << 59;
 /// Bit of values that belong to one provider.
 pub const PROV_SPECIFIC: u32 = 1 << 31;

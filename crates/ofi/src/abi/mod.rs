@@ -1,10 +1,10 @@
-//! libfabric's structures, as release 2.6 has them: each release only appends to them. What a
-//! program passes may be shorter, so of that no field is read that release 1.17 does not have
-//! (`crates/ofi/tests/layout.rs` compares them with the installed headers). Its manual pages
+//! libfabric's structures, as of release 2.6: each release only appends to them. A program's
+//! structures may be shorter, so only fields that release 1.17 has are read of them
+//! (`crates/ofi/tests/layout.rs` compares with the installed headers). libfabric's manual pages
 //! say what each field means.
 #![allow(missing_docs)]
 
-/// Structures as C has them.
+/// Structures with the layout of C.
 macro_rules! structures {
     ($($(#[$about:meta])* struct $name:ident { $($field:ident: $type:ty),* $(,)? })+) => {$(
         $(#[$about])*
@@ -29,5 +29,5 @@ pub type Ssize = isize;
 /// `fi_addr_t`.
 pub type Addr = u64;
 
-/// A function that libfabric declares and nobody may call here: its arguments do not matter.
+/// A declared function that is not implemented here: its arguments do not matter.
 pub type Unused = unsafe extern "C" fn() -> std::ffi::c_int;

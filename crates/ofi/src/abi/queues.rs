@@ -62,7 +62,7 @@ structures! {
         fid: Fid, ops: *const OpsEq,
     }
 
-    /// `struct fi_cq_tagged_entry`; those of shorter formats are its beginning.
+    /// `struct fi_cq_tagged_entry`; entries of shorter formats are its prefixes.
     struct CqEntry {
         op_context: *mut c_void, flags: u64, len: usize, buf: *mut c_void, data: u64, tag: u64,
     }
