@@ -109,15 +109,13 @@ pub(crate) fn job_config(
             .unwrap_or(u32::MAX)
             .saturating_sub(1);
     }
-    // All ranks have joined: a peer that does not answer by then is cut off, or has another
-    // secret.
+    // All ranks have joined: a silent one is cut off, or has another secret.
     config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
     Ok(config)
 }
 
 /// Draws the secrets of this endpoint. Each is a draw of its own: none follows from
-/// another,
-/// or from a value that peers know.
+/// another, or from a value that peers know.
 fn secrets() -> Result<engine::Secrets, OpenError> {
     let word = || random().map(u64::from_ne_bytes);
     Ok(engine::Secrets {

@@ -12,7 +12,7 @@ use crate::settings::SETTINGS;
 const OURS: &str = "PORTOLAN_";
 /// Prefix of variables that only tests use.
 const OF_TESTS: &str = "PORTOLAN_TEST_";
-/// Known variables that are no settings, without the prefix.
+/// Variables that are no settings, without the prefix.
 const OTHERS: &[&str] = &[
     "CONFIG",
     "DISABLE",

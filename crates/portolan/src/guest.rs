@@ -123,8 +123,7 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretFileError> {
             mode,
         });
     }
-    // The vector never grows, which would leave a copy of the secret in freed
-    // memory.
+    // Never grows, which would leave a copy of the secret in freed memory.
     let mut content = Zeroizing::new(Vec::with_capacity(2 * SECRET_BYTES_MAX as usize));
     let mut bounded = file.take(SECRET_BYTES_MAX + 1);
     bounded.read_to_end(&mut content).map_err(unreadable)?;
@@ -149,8 +148,7 @@ pub(crate) fn fresh_secret() -> Result<Hidden<32>, OpenError> {
     Ok(secret)
 }
 
-/// This process's key pair, fresh for its life, and the members' pre-shared key, if
-/// any.
+/// This process's key pair, fresh for its life, and the pre-shared key, if any.
 pub(crate) struct Keys {
     private: Arc<Hidden<32>>,
     public: [u8; PUBLIC_KEY_BYTES],
@@ -170,8 +168,7 @@ impl Keys {
         })
     }
 
-    /// Enters the keys, and the identity that follows from them, in an endpoint's
-    /// configuration.
+    /// Enters the keys, and the identity from them, in a configuration.
     pub fn enter(&self, config: &mut engine::Config) {
         let (id, life) = identity(&self.public);
         config.id = EndpointId(id);

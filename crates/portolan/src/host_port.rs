@@ -1,5 +1,5 @@
-//! Host ports of this process: those that the launcher passed, and those that the
-//! process requests itself, outside of a job.
+//! Host ports of this process: passed by the launcher, or requested by the process
+//! itself, outside of a job.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ use crate::interfaces::Told;
 use crate::open::OpenError;
 use crate::settings::Settings;
 
-/// The reason why a process with the setting `port` has no host port.
+/// Why a process with the setting `port` has no host port.
 pub(crate) const OWN_PORT: &str = "it has a port of its own, and the setting port is not 0";
 
 /// Holds a host port; any thread may drop it.
@@ -160,7 +160,7 @@ fn ask(
 /// logged.
 ///
 /// # Errors
-/// [`OpenError::NoHostPort`]: there is none, and `link` permits nothing else.
+/// [`OpenError::NoHostPort`]: none, and `link` permits nothing else.
 pub(crate) fn outside(
     link: LinkChoice,
     settings: &Settings,

@@ -117,10 +117,9 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
 }
 
 /// Returns the networks that the setting `interface` names, and the announced address,
-/// and
-/// enters both in `config`. Both are empty if the job needs no network. `chosen_here`:
-/// the
-/// setting `address` counts, since no `portolan run` assigns each host its address.
+/// and enters both in `config`. Both are empty if the job needs no network.
+/// `chosen_here`: the setting `address` counts, since no `portolan run` assigns each
+/// host its address.
 pub(crate) fn enter(
     settings: &Settings,
     chosen_here: bool,

@@ -83,9 +83,8 @@
 //! opened. The errors of all other calls are one family, which [`WaitError`] describes.
 //!
 //! Errors, events and structures that are only read ([`Completion`], [`Counters`],
-//! ...) may grow: a
-//! `match` on them has an arm `_`. Options may grow too: end them with
-//! `..SendOptions::default()`.
+//! ...) may grow: a `match` on them has an arm `_`. Options may grow too: end them
+//! with `..SendOptions::default()`.
 //!
 //! `docs/native.md` describes the rest: edge cases, the helper thread, and the
 //! interface in C.

@@ -23,12 +23,10 @@ pub fn begin_log() {
         let _ = builder
             .parse_filters(&Filters::read(&text).right)
             .format(|out, record| {
-                // Parts of the text may come from other processes: `plain` escapes
-                // them.
+                // Parts of the text may come from other processes.
                 let said = record.args().to_string();
                 let (level, target) = (record.level(), record.target());
-                // The process id, since each endpoint outside of a job is its own rank
-                // 0.
+                // Each endpoint outside of a job is rank 0 of its own.
                 let process = std::process::id();
                 writeln!(out, "[{process} {level:<5} {target}] {}", plain(&said))
             })

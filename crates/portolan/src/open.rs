@@ -56,9 +56,8 @@ impl Config {
     }
 
     /// Opens regions only to peers that were added once, unless the setting
-    /// `region_peers`
-    /// says otherwise. For interfaces whose programs choose all keys, which can be
-    /// guessed.
+    /// `region_peers` says otherwise. For interfaces whose programs choose all
+    /// keys, which can be guessed.
     #[doc(hidden)]
     #[must_use]
     pub const fn regions_for_added(mut self) -> Self {
@@ -191,7 +190,7 @@ pub struct Endpoint {
     pub(crate) opened: Arc<Opened>,
 }
 
-/// The settings, job and address with which an endpoint was opened.
+/// How an endpoint was opened.
 #[derive(Debug)]
 pub struct Opened {
     pub(crate) settings: Settings,
@@ -210,7 +209,7 @@ impl Deref for Endpoint {
     }
 }
 
-/// Passes the launcher's notices to the engine, and the engine's to the launcher.
+/// Passes notices between the launcher and the engine.
 struct Launcher(Job);
 
 impl engine::Watch for Launcher {
@@ -227,7 +226,7 @@ impl engine::Watch for Launcher {
             portolan_boot::Notice::Left { rank } => engine::Notice::Left(rank),
             portolan_boot::Notice::Back { rank, peer } => match returned(&self.0, rank, &peer) {
                 Ok(it) => engine::Notice::Back(Box::new(it)),
-                // The address cannot be read: the rank stays dead here.
+                // On an error the rank stays dead here.
                 Err(error) => {
                     tell(format_args!("portolan: {error}"));
                     return self.poll();
@@ -520,8 +519,7 @@ impl Endpoint {
     }
 
     /// The endpoint's address, with which others reach it. The address of an endpoint in
-    /// a job
-    /// is of use in that job alone.
+    /// a job is of use in that job alone.
     #[must_use]
     pub fn address(&self) -> [u8; ADDRESS_BYTES] {
         self.opened.address
@@ -582,10 +580,8 @@ fn host_port(
     }
 }
 
-/// Returns the way of a rank without a host port, with the reason `why`.
-///
-/// # Errors
-/// [`OpenError::NoHostPort`]: the job requires one (link `xdp`).
+/// The way of a rank that has no host port, and `why`; an error if the job requires
+/// one (link `xdp`).
 fn without(job: &Job, why: Option<String>) -> Result<Way, OpenError> {
     if job.link == LinkChoice::Xdp {
         let why = why.unwrap_or_else(|| "nobody opened one".to_owned());
@@ -601,7 +597,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], OpenError> {
     Ok(bytes)
 }
 
-/// Fills the caller's memory, at most 256 bytes, with fresh random bytes from the kernel.
+/// Fills `bytes`, at most 256, with fresh random bytes from the kernel.
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), OpenError> {
     let got = getrandom(&mut *bytes, GetRandomFlags::empty())
         .map_err(|e| OpenError::Engine(engine::OpenError::System("getrandom", e.raw_os_error())))?;

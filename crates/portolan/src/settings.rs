@@ -28,7 +28,7 @@ pub struct Setting {
     pub default: &'static str,
     /// Unit of the value, or the words that are possible.
     pub unit: &'static str,
-    /// The setting's effect, as help text.
+    /// The setting's effect.
     pub help: &'static str,
     /// Smallest and largest allowed number. If the default is 0, that is allowed as
     /// well and means that something else decides.
@@ -256,8 +256,7 @@ impl Settings {
                 unit => {
                     let words: Vec<&str> =
                         unit.split(", ").flat_map(|it| it.split(" or ")).collect();
-                    // Otherwise the unit describes the value, and any text is
-                    // accepted.
+                    // Otherwise the unit describes the value: any text is right.
                     !words.contains(&row.default) || words.contains(&value.as_str())
                 }
             }
@@ -278,8 +277,7 @@ impl Settings {
     }
 
     /// A setting whose value is one of the words that its unit names: returns the
-    /// entry of
-    /// `choices` for that word. Not every endpoint permits all words.
+    /// entry of `choices` for that word. Not every endpoint permits all words.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &'static str,
@@ -295,8 +293,7 @@ impl Settings {
     }
 
     /// The file that a setting names for `owner`, one file each. `later`: how many
-    /// of that
-    /// number came before (restarts). `None`: the setting is empty.
+    /// of that number came before (restarts). `None`: the setting is empty.
     pub(crate) fn file_of(&self, name: &'static str, owner: u32, later: u32) -> Option<PathBuf> {
         let (value, _) = &self.0[name];
         let owner = match later {

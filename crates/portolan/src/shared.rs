@@ -18,7 +18,7 @@ struct Known {
 }
 
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-/// Id of the process that holds the lock of `KNOWN`, or held it last.
+/// Id of the process that holds the lock, or held it last.
 static HOLDER: AtomicU32 = AtomicU32::new(0);
 
 fn known() -> Result<MutexGuard<'static, Option<Known>>, OpenError> {
@@ -51,9 +51,8 @@ const fn name(threads: Threads) -> &'static str {
 }
 
 impl Known {
-    /// Opens a space of the endpoint. `None`: the endpoint is closed, or `id` is the
-    /// program's
-    /// own space and is open: then the caller opens a further endpoint.
+    /// Opens a space of the endpoint. `None`: the endpoint is closed, or the program's own space
+    /// is open already: then the caller opens a further endpoint.
     fn space(&self, id: SpaceId, config: &Config) -> Result<Option<Endpoint>, OpenError> {
         // Without a launcher a process may open several endpoints.
         let Some(threads) =
@@ -99,8 +98,7 @@ impl Endpoint {
     /// - [`OpenError::Space`]: the space is open already, or the endpoint may not be called
     ///   from here;
     /// - [`OpenError::OtherThreads`], [`OpenError::OtherSetting`]: the endpoint is open
-    ///   with
-    ///   other values than requested.
+    ///   with other values than requested.
     pub fn attach(space: SpaceId, config: Config) -> Result<Self, OpenError> {
         let mut known = known()?;
         if let Some(it) = &*known

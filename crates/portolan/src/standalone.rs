@@ -41,9 +41,8 @@ impl Endpoint {
     /// Opens an endpoint outside of a job. Its own number is 0, and it has no peers: they are
     /// [added](Endpoint::add_peer) by their [addresses](Endpoint::address), which the programs
     /// exchange as they like. A peer that knows this endpoint's address may also introduce
-    /// itself:
-    /// then it gets a number, and [`engine::Event::PeerCome`] reports it
-    /// (setting `unknown_peers`).
+    /// itself: then it gets a number, and [`engine::Event::PeerCome`] reports it (setting
+    /// `unknown_peers`).
     ///
     /// A process may open several, also beside its endpoint in a job. Barriers, broadcasts and
     /// groups are refused. `docs/native.md` describes such endpoints.
@@ -102,11 +101,9 @@ impl Endpoint {
     }
 
     /// Adds a peer by the bytes that its [`Endpoint::address`] returned. The peer need not be
-    /// up.
-    /// Returns its number, which is this endpoint's own name for it. The same address again
-    /// returns the same number. A peer that introduced itself is found by its address, and
-    /// keeps
-    /// its number. A dead peer begins anew under its number.
+    /// up. Returns its number, which is this endpoint's own name for it. The same address
+    /// again returns the same number. A peer that introduced itself is found by its address,
+    /// and keeps its number. A dead peer begins anew under its number.
     ///
     /// # Errors
     /// [`AddPeerError`].

@@ -157,7 +157,7 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
         context: c,
         answerable: false,
     };
-    // SAFETY: as for handlers of messages.
+    // SAFETY: as in [`handle`].
     unsafe { handler(&raw mut context, &raw const event, user.get()) };
 }
 

@@ -20,7 +20,7 @@ pub struct Errno(pub i32);
 macro_rules! errnos {
     ($($name:ident = $kernel:ident: $text:literal;)*) => {
         $(
-            /// A positive errno value; [`meaning`] returns its text.
+            /// See its text in [`meaning`].
             pub const $name: Errno = Errno(Kernel::$kernel.raw_os_error());
         )*
 
@@ -86,8 +86,7 @@ extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
 }
 
 // The engine's errors may grow. One without an arm here maps to `EINVAL` if it is misuse,
-// to
-// `ECONNRESET` if it is a death, and else to `EIO`.
+// to `ECONNRESET` if it is a death, and else to `EIO`.
 
 impl From<Misuse> for Errno {
     fn from(m: Misuse) -> Self {
@@ -157,8 +156,7 @@ impl From<WaitError> for Errno {
     }
 }
 
-/// A dead peer is `ECONNRESET`: only the operation's endpoint knows how it died, and
-/// [`super::failure`] asks it.
+/// Only the endpoint knows how a peer died: see [`super::failure`].
 impl From<OpError> for Errno {
     fn from(e: OpError) -> Self {
         match e {

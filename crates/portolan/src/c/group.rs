@@ -45,7 +45,7 @@ interface! {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_group_free(group: *mut Group) {
     if !group.is_null() {
-        // SAFETY: `portolan_group_open` made it of a box, the caller gives it up.
+        // SAFETY: `portolan_group_open` made it of a box, the caller passes it back.
         drop(unsafe { Box::from_raw(group) });
     }
 }

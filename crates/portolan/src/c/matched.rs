@@ -15,11 +15,10 @@ use crate::{
     QueueId, Selector, TaggedOptions,
 };
 
-/// `PORTOLAN_ANY`: any rank as the source of a receive.
+/// `PORTOLAN_ANY`: any rank as source.
 const ANY: u32 = u32::MAX;
 
-/// Converts a queue's number from C, where 0 is none and ours are one higher. The next
-/// function does so for counters.
+/// Queue of a number of C, where 0 is none and ours are one higher. Counters likewise.
 pub(super) const fn queue(number: u32) -> QueueId {
     QueueId(number.wrapping_sub(1))
 }
@@ -28,7 +27,7 @@ pub(super) const fn counter(number: u32) -> CounterId {
     CounterId(number.wrapping_sub(1))
 }
 
-/// How an operation's completion is reported, from numbers of C (0: none).
+/// How a completion is reported, from numbers of C (0: none).
 pub(super) fn told(context: u64, of_queue: u32, of_counter: u32) -> Notify {
     Notify {
         context,
@@ -38,8 +37,7 @@ pub(super) fn told(context: u64, of_queue: u32, of_counter: u32) -> Notify {
     }
 }
 
-/// Checks that a number is or was in use: by a rank of the job or, outside of one, a
-/// peer.
+/// Checks that a number is or was in use: by a rank or, outside of a job, a peer.
 pub(super) fn check_rank(endpoint: &Endpoint, rank: u32) -> Result<(), Errno> {
     if rank >= endpoint.size() {
         endpoint.death(rank)?;

@@ -84,8 +84,8 @@ answers! {
     usize => i64: |count| i64::try_from(count).unwrap_or(i64::MAX);
 }
 
-/// Runs one call and converts its result; an error becomes a negative errno value. A
-/// panic is a bug of the library and must not reach C.
+/// Runs one call; a panic is a bug of the library and must not reach C. A negative
+/// result is an errno value.
 #[inline(always)]
 pub fn edge<T: From<i32>, A: Answer<T>>(call: impl FnOnce() -> Result<A, Errno>) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -95,7 +95,7 @@ pub fn edge<T: From<i32>, A: Answer<T>>(call: impl FnOnce() -> Result<A, Errno>)
     }
 }
 
-/// Returns the error for a panic, which the panic hook has reported already.
+/// The error for a panic, which the panic hook has reported.
 #[cold]
 fn panicked(panic: Box<dyn Any + Send>) -> Errno {
     // The payload may panic once more when dropped.

@@ -24,7 +24,7 @@ struct CRemoteKey([u8; 16]);
 enum Which {
     /// A new region, perhaps with a key of the program's.
     New(Option<u64>),
-    /// A cached region, which a later registration finds again.
+    /// A cached region, which is found again.
     Cached,
     /// The whole address space, perhaps with a key of the program's.
     AddressSpace(Option<u64>),
@@ -110,7 +110,7 @@ unsafe fn notify(options: *const CAccessOptions) -> Result<Notify, Errno> {
     Ok(o.notify)
 }
 
-/// Converts the numbers of an operation and an element type; `None`: unknown.
+/// The operation and the element type of these numbers.
 fn atomic_of(operation: u32, element: u32) -> Option<(AtomicOp, AtomicType)> {
     let op = AtomicOp::of(u8::try_from(operation).ok()?)?;
     Some((op, AtomicType::of(u8::try_from(element).ok()?)?))
@@ -190,8 +190,7 @@ interface! {
                 unsafe { endpoint.register_cached(start.cast(), *bytes, admission) }?
             }
             (Which::AddressSpace(key), [Piece { start, bytes: 0 }]) if start.is_null() => {
-                // SAFETY: the caller permits peers that have the key to access its
-                // memory.
+                // SAFETY: the caller permits peers with the key to access its memory.
                 unsafe { endpoint.register_address_space(key, admission) }?
             }
             (Which::Cached | Which::AddressSpace(_), _) => return Err(EINVAL),

@@ -1,4 +1,4 @@
-//! Opening, closing, and reading an endpoint's state.
+//! Opening, closing, reading the state.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null_mut;
@@ -131,7 +131,7 @@ unsafe extern "C" fn portolan_close(handle: *mut Endpoint) -> c_int {
         {
             return Err(m.into());
         }
-        // SAFETY: `portolan_open` made it of a box, and the caller gives it up.
+        // SAFETY: `portolan_open` made it of a box, and the caller passes it back.
         drop(unsafe { Box::from_raw(handle) });
         Ok(closed?)
     })

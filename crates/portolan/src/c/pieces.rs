@@ -19,7 +19,7 @@ pub struct Piece {
 /// Maximum number of pieces, as in one call of the kernel (IOV_MAX).
 const PIECES_MAX: usize = 1024;
 
-/// Checks pieces of the program's memory: their number, null pointers, total length.
+/// Checks pieces of the program's memory.
 ///
 /// # Safety
 /// `pieces` is null or readable for `count` pieces during `'a`.
@@ -39,7 +39,7 @@ pub(super) unsafe fn pieces<'a>(pieces: *const Piece, count: usize) -> Result<&'
     }
 }
 
-/// The memory from which a message is sent.
+/// The memory of a send.
 ///
 /// # Errors
 /// [`EFAULT`], [`EINVAL`], [`EMSGSIZE`].
@@ -59,7 +59,7 @@ pub unsafe fn gather(from: *const Piece, count: usize) -> Result<Gather, Errno> 
     })
 }
 
-/// The memory into which a message is received.
+/// The memory of a receive.
 ///
 /// # Errors
 /// As [`gather`].

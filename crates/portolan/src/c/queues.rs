@@ -20,7 +20,7 @@ interface! {
     }
 }
 
-/// Takes completions, `first` and then those of the queue. Returns their number.
+/// Takes completions, `first` and then the queue's. Returns their number.
 fn take(
     endpoint: &Endpoint,
     number: u32,

@@ -136,7 +136,7 @@ interface! {
     }
 }
 
-/// Converts a timeout from C; `None`: it is negative, which means no limit.
+/// Converts a timeout from C; `None`: negative, no limit.
 pub(super) fn limit(timeout_ns: i64) -> Option<Duration> {
     u64::try_from(timeout_ns).ok().map(Duration::from_nanos)
 }

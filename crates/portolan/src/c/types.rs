@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use super::context::CContext;
 use super::error::{E2BIG, EFAULT, EINVAL, Errno};
 
-/// Maximum size of any structure, bytes; a larger value means that no size was set.
+/// Maximum size of any structure, bytes; a larger one was not set.
 const SIZE_MAX: usize = 4096;
 
 /// A structure of C that begins with its size as a `u32`.
@@ -63,8 +63,7 @@ pub(super) unsafe fn read<T: Sized32>(from: *const T) -> Result<T, Errno> {
 }
 
 /// The program's structures that a call fills, all of the size that the first
-/// states.
-/// The size is checked before the call does anything.
+/// states. The size is checked before the call does anything.
 pub(super) struct Record<T> {
     first: *mut T,
     size: usize,
@@ -74,8 +73,8 @@ pub(super) struct Record<T> {
 impl<T: Sized32> Record<T> {
     /// # Safety
     /// `first` is null or points to `count` structures, each of as many bytes as
-    /// the size in
-    /// the first says, which may be written for as long as this is used.
+    /// the size in the first says, which may be written for as long as this is
+    /// used.
     pub unsafe fn array(first: *mut T, count: usize) -> Result<Self, Errno> {
         if count == 0 {
             return Err(EINVAL);
@@ -114,8 +113,7 @@ impl<T: Sized32> Record<T> {
         assert!(at < self.count);
         let known = self.size.min(size_of::<T>());
         let value = std::ptr::from_ref(value).cast::<u8>();
-        // SAFETY: there are `count` structures of `size` bytes; both are as long as
-        // `known`.
+        // SAFETY: `count` structures of `size` bytes; both sides have `known` bytes.
         unsafe {
             let to = self.first.cast::<u8>().add(at * self.size);
             to.copy_from_nonoverlapping(value, known);

@@ -11,7 +11,7 @@ use crate::open::OpenError;
 
 /// Maximum number of interfaces that a reason names; a host may have hundreds of bridges.
 const NAMED_MAX: usize = 3;
-/// Hardware types of network cards: `ARPHRD_ETHER` and `ARPHRD_INFINIBAND`.
+/// Hardware types: `ARPHRD_ETHER` and `ARPHRD_INFINIBAND`.
 const CARDS: [u16; 2] = [1, 32];
 
 /// Kind of an interface; the best first.
@@ -26,7 +26,7 @@ enum Kind {
     Bridge,
     /// A tunnel, as VPNs have: slower than the network below it.
     Tunnel,
-    /// An interface that holds addresses, and by which no packet leaves.
+    /// Holds addresses; no packet leaves by it.
     Dummy,
     Loopback,
 }
@@ -43,7 +43,7 @@ impl Kind {
             "veth" | "netkit" => Self::Pair,
             "bridge" if has_card(it) => Self::Card,
             "bridge" | "openvswitch" => Self::Bridge,
-            // These tunnels have the hardware type of Ethernet; others do not.
+            // Tunnels that imitate Ethernet; the others do not.
             "tun" | "vxlan" | "geneve" | "gretap" | "ip6gretap" | "erspan" | "ip6erspan" => {
                 Self::Tunnel
             }
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// The address that is announced to others, and the reason for it.
+/// The announced address, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The address.
@@ -106,13 +106,11 @@ impl Told {
     }
 }
 
-/// Chooses the address of this host that is announced to others. `interface` and
-/// `address`
+/// Chooses the address of this host that is announced to others. `interface` and `address`
 /// are the settings of these names; what they name counts. Otherwise network cards
-/// come first, then virtual cables, bridges, tunnels. Among several of a kind the one
-/// that
-/// leads to the default route comes first, and IPv4 before IPv6. An interface without a
-/// carrier comes after those with one. The loopback's address is the last resort.
+/// come first, then virtual cables, bridges, tunnels; among several of a kind the one that
+/// leads to the default route, IPv4 first. An interface without a carrier comes after
+/// those with one. The loopback's address is the last resort.
 ///
 /// # Errors
 /// [`OpenError::Interface`], [`OpenError::Address`]: a setting is malformed or names
@@ -226,8 +224,7 @@ fn among(
         Candidate {
             own,
             it,
-            // A host with several ways to the network may have its address on another
-            // interface.
+            // A host with several ways to the network may have its address elsewhere.
             kind: number.map_or(kind, |i| kind.min(Kind::of(sources[i].1, all))),
             leads: number.map(|i| (i, &sources[i].1.name[..])),
         }

@@ -1,4 +1,4 @@
-//! The table of all settings.
+//! The table's rows.
 
 use super::Setting;
 

@@ -26,7 +26,7 @@ fn interface(name: &str, kind: &str, addresses: &[&str]) -> Interface {
     }
 }
 
-/// A host's interfaces, numbered from 1; the first is the loopback.
+/// Interfaces numbered from 1; the first is the loopback.
 fn host(others: &[(&str, &str, &[&str])]) -> Vec<Interface> {
     let mut all = vec![interface("lo", "", &["127.0.0.1/8", "::1/128"])];
     all.extend(
