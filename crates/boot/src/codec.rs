@@ -1,19 +1,19 @@
-//! How messages between Portolan's own processes stand in bytes: one byte of kind,
+//! Encoding of messages between Portolan's own processes: one byte of kind,
 //! then a body.
 //!
-//! Greetings and the answers to them are JSON, so that every version can read them.
-//! All else is in the format of `postcard`, without names and of one version only.
-//! A length that the bytes state reserves no memory beyond what they could hold.
+//! Greetings and the answers to them are JSON, so that every version can read
+//! them. All else is `postcard`: without field names, and for one version only.
+//! A length in the bytes reserves no memory beyond what they could hold.
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error};
 use serde::{Serialize, Serializer};
 
 /// The kind of messages that every version can read.
 pub(crate) const KIND_JSON: u8 = b'J';
-/// The kind of those that only this version can.
+/// The kind of messages that only this version can read.
 pub(crate) const KIND_PACKED: u8 = b'P';
 
-/// A message; one that is `for_all` can be read by every version.
+/// Encodes a message; with `for_all`, so that every version can read it.
 pub(crate) fn encode(message: &impl Serialize, for_all: bool) -> Vec<u8> {
     if !for_all {
         return pack(&[KIND_PACKED], message);
@@ -23,7 +23,7 @@ pub(crate) fn encode(message: &impl Serialize, for_all: bool) -> Vec<u8> {
     bytes
 }
 
-/// Reads a message of either kind.
+/// Decodes a message of either kind; none if it is malformed.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     match bytes.split_first()? {
         (&KIND_JSON, body) => serde_json::from_slice(body).ok(),
@@ -32,12 +32,12 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     }
 }
 
-/// The body of a message, behind these bytes.
+/// Returns `before`, followed by the body of a message.
 pub(crate) fn pack(before: &[u8], message: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(message, before.to_vec()).expect("plain data in memory")
 }
 
-/// Reads such a body; none: it is something else, or not all of `body`.
+/// Decodes a body; none if it is malformed or does not take up all of `body`.
 pub(crate) fn unpack<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(body) {
         Ok((message, [])) => Some(message),
@@ -45,7 +45,7 @@ pub(crate) fn unpack<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<T> {
     }
 }
 
-/// For fields of bytes, which are copied as a whole.
+/// Serde functions for byte fields, which are copied as a whole.
 pub(crate) mod bytes {
     use super::*;
 

@@ -1,12 +1,12 @@
-//! Questions to a running job, and orders: from another process of the same
-//! user, on a host of the job.
+//! Queries and orders to a running job, from another process of the same user
+//! on a host of the job.
 //!
-//! Who watches a job's ranks on a host (the launcher, elsewhere an agent)
-//! listens at an abstract unix socket, `portolan/UID/JOB`, whose name is seen
-//! in `/proc/net/unix`. Anybody can take such a name, so both sides look at who
-//! the other is (`SO_PEERCRED`).
-//! Whichever is asked, the launcher answers: agents pass questions on to it,
-//! and it asks the other agents over the connections that it has.
+//! The process that watches a job's ranks on a host (the launcher, elsewhere an
+//! agent) listens at an abstract unix socket, `portolan/UID/JOB`, whose name is
+//! seen in `/proc/net/unix`. Any process can bind such a name, so both sides
+//! check the peer's user (`SO_PEERCRED`).
+//! Whichever is asked, the launcher answers: agents forward queries to it, and
+//! it queries the other agents over its existing connections.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -27,54 +27,54 @@ use crate::message::How;
 /// Where the kernel lists the sockets of this network namespace.
 const SOCKETS_FILE: &str = "/proc/net/unix";
 
-/// Most bytes that a job answers: as many as one keeps for who asks.
+/// Longest answer of a job, bytes: also the most that is buffered for one client.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// A job that has no room for one more who asks is called again after this.
+/// Delay before connecting again to a job whose listen queue is full.
 const CALL_AGAIN: Duration = Duration::from_millis(10);
 
-/// A question to a job, or an order.
+/// A query or an order to a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Look at its ranks: [`Answer::Host`] of each host that has some.
+    /// Report the ranks: [`Answer::Host`] of each host that has some.
     Look(Look),
     /// End the ranks of a host; the job goes on without them.
     Exclude {
-        /// What the job's user knows it by.
+        /// The host's name, as the job's user knows it.
         host: String,
     },
 }
 
-/// What to look at.
+/// How much to report of each rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
-    /// Where its ranks run.
+    /// Where the rank runs.
     Places,
-    /// And what they have done.
+    /// Also its counters.
     Counters,
-    /// And what goes on between them.
+    /// Also its state: tables of several entries.
     State,
 }
 
-/// What a job answers. [`Answer::End`] or [`Answer::Refused`] comes last.
+/// An answer of a job. [`Answer::End`] or [`Answer::Refused`] comes last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// What was seen on one host.
+    /// The view of one host.
     Host(HostView),
     /// A host of the job has not answered in time, or is lost.
     Silent {
-        /// Its number.
+        /// The host's number.
         host_index: u16,
-        /// What the job's user knows it by.
+        /// The host's name, as the job's user knows it.
         name: String,
     },
-    /// Nothing was done, and why not.
+    /// Nothing was done, for this reason.
     Refused(String),
-    /// That was all.
+    /// End of the answers.
     End,
 }
 
 impl Answer {
-    /// With nothing in its texts that would steer a terminal.
+    /// Escapes what would steer a terminal in the texts.
     fn made_plain(mut self) -> Self {
         let escape = |text: &mut String| *text = plain(text).into_owned();
         match &mut self {
@@ -93,46 +93,45 @@ impl Answer {
     }
 }
 
-/// A host of a job.
+/// A host of a job, as seen at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostView {
-    /// Its number.
+    /// The host's number.
     pub host_index: u16,
-    /// What the job's user knows it by.
+    /// The host's name, as the job's user knows it.
     pub name: String,
-    /// When it was looked at, ns of the host's monotonic clock, to which the
-    /// times in tables belong.
+    /// Time of the view, ns of the host's monotonic clock. Times in tables use
+    /// the same clock.
     pub now_ns: u64,
-    /// Its ranks.
+    /// The host's ranks.
     pub ranks: Vec<RankView>,
 }
 
-/// A rank, as who watches it sees it.
+/// A rank as the process that watches it sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankView {
-    /// Its number.
+    /// The rank's number.
     pub rank: u32,
     /// The process that opened the endpoint; until then the one that was
     /// started.
     pub pid: u32,
     /// The core that it is bound to.
     pub core: Option<u32>,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u32,
-    /// How far it is.
+    /// Progress in the job.
     pub phase: Phase,
-    /// The kernel's letter for its process: R runs, S sleeps, D waits for a
-    /// device, T is stopped, Z has ended. None: it is gone.
+    /// State of the process, the kernel's letter: R runs, S sleeps, D waits for
+    /// a device, T is stopped, Z has ended. None: the process is gone.
     pub process: Option<char>,
-    /// What was read in its memory; nothing before it has joined and after it
-    /// has left.
+    /// Tables read from its memory; none before it has joined and after it has left.
     pub tables: Vec<TableView>,
-    /// Why that could not be read.
+    /// Why the tables could not be read.
     pub unread: Option<Unread>,
 }
 
 impl RankView {
-    /// A number of a table of one entry.
+    /// Returns `field` of the first entry of `table`: for tables of one entry.
     #[must_use]
     pub fn number(&self, table: &str, field: &str) -> Option<u64> {
         let table = self.table(table)?;
@@ -141,7 +140,7 @@ impl RankView {
             .copied()
     }
 
-    /// A table by its name.
+    /// Returns the table with this name.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<&TableView> {
         self.tables.iter().find(|table| table.name == name)
@@ -151,13 +150,13 @@ impl RankView {
 /// A table in a rank's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableView {
-    /// What it holds.
+    /// The table's name.
     pub name: String,
-    /// The names of its numbers.
+    /// Names of the numbers in an entry.
     pub fields: Vec<String>,
-    /// Index and numbers of each entry in which something goes on.
+    /// Index and numbers of each entry that is not idle.
     pub rows: Vec<(u32, Vec<u64>)>,
-    /// So many such entries are not told: there were too many.
+    /// Number of such entries left out because there were too many.
     pub left_out: u32,
 }
 
@@ -170,24 +169,24 @@ pub enum Unread {
          dumpable, or who watches it needs CAP_SYS_PTRACE"
     )]
     NotPermitted,
-    /// It is no longer there.
+    /// The process is no longer there.
     #[error("it is ending")]
     Gone,
 }
 
-/// How far a rank is in its job.
+/// Progress of a rank in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// It has not opened an endpoint.
+    /// No endpoint is open yet.
     Started,
-    /// It waits for the others to open theirs.
+    /// Waits for the others to open their endpoints.
     Opening,
-    /// Its endpoint is open.
+    /// The endpoint is open.
     Joined,
-    /// It closed its endpoint in good order and still runs.
+    /// The endpoint was closed in good order; the process still runs.
     Left,
-    /// Its process has ended.
+    /// The process has ended.
     Ended(How),
 }
 
@@ -203,20 +202,20 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A question as it travels.
+/// A request as it is sent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub versions: Versions,
-    /// Read once the versions are known to agree.
+    /// Parsed once the versions are known to agree.
     pub request: serde_json::Value,
 }
 
-/// A job that runs on this host, as far as the kernel tells.
+/// A job that runs on this host, according to the kernel's list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobName {
-    /// The user whose it is.
+    /// The job's user.
     pub uid: u32,
-    /// Its id.
+    /// The job's id.
     pub id: u64,
 }
 
@@ -226,14 +225,14 @@ impl fmt::Display for JobName {
     }
 }
 
-/// How a job's id is written.
+/// Returns a job's id as text: 16 hexadecimal digits.
 #[must_use]
 pub fn id_text(id: u64) -> String {
     format!("{id:016x}")
 }
 
 impl JobName {
-    /// One of this process's user.
+    /// Names a job of this process's user.
     #[must_use]
     pub fn own(id: u64) -> Self {
         let uid = rustix::process::geteuid().as_raw();
@@ -249,13 +248,14 @@ impl JobName {
         format!("portolan/{}/{self}", self.uid)
     }
 
-    /// Whether it is of this process's user.
+    /// Whether the job is of this process's user.
     #[must_use]
     pub fn is_own(&self) -> bool {
         is_our_user(self.uid)
     }
 
-    /// Calls the job. Does not wait: who has taken the name could let us.
+    /// Connects to the job. Does not block: another process that has bound the
+    /// name could make us wait.
     fn call(&self) -> Result<UnixStream, ControlError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let calling = || -> io::Result<_> {
@@ -276,7 +276,7 @@ impl JobName {
         Ok(stream)
     }
 
-    /// Whether the job's user listens there, as far as can be seen.
+    /// Whether the job's user listens at the name; true where that is not known.
     fn is_true(&self) -> bool {
         !matches!(
             self.call(),
@@ -284,8 +284,8 @@ impl JobName {
         )
     }
 
-    /// Whether a user means it by `text`: the beginning of the id of an own job,
-    /// of another user's the whole id, or user and id.
+    /// Whether `text` names this job: a prefix of the id if the job is our own,
+    /// else the whole id or `UID/ID`.
     fn is_meant(&self, text: &str) -> bool {
         let id = self.to_string();
         if self.is_own() {
@@ -295,7 +295,7 @@ impl JobName {
         }
     }
 
-    /// From a line of `/proc/net/unix`.
+    /// Parses a line of `/proc/net/unix`.
     fn parse(line: &str) -> Option<Self> {
         let (_, name) = line.split_once(" @portolan/")?;
         let (uid, id) = name.split_once('/')?;
@@ -307,34 +307,34 @@ impl JobName {
     }
 }
 
-/// Why a job was not asked, or did not answer.
+/// Why a job was not asked or did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// No job of this user runs on this host, or none whose id begins so.
+    /// No job of this user runs on this host, or none whose id has this prefix.
     #[error(fmt = no_job)]
     NoJob(Option<String>),
-    /// Several could be meant: these.
+    /// Several jobs match: these.
     #[error(fmt = several)]
     Several(Vec<JobName>),
-    /// Who listens there is another user.
+    /// Another user listens under the job's name.
     #[error("another user ({0}) listens under the name of that job: not asked")]
     Foreign(u32),
-    /// It said no.
+    /// The job refused.
     #[error("{0}")]
     Refused(String),
-    /// It did not answer within this time.
+    /// No answer within this time.
     #[error("the job's launcher does not answer within {} s: is it stopped?", .0.as_secs())]
     Silent(Duration),
-    /// It ended meanwhile.
+    /// The job ended meanwhile.
     #[error("the job has ended")]
     Ended,
-    /// Its answer has no end.
+    /// The answer is longer than any launcher's.
     #[error(
         "the job answers more than {} MiB, which no launcher does: is it what it says?",
         ANSWER_BYTES_MAX >> 20
     )]
     Endless,
-    /// It answered what this version does not understand.
+    /// The answer is not understood by this version.
     #[error(
         "the job answers what this version does not understand: use the `portolan` that started it"
     )]
@@ -377,8 +377,9 @@ impl From<io::Error> for ControlError {
     }
 }
 
-/// The jobs of this user that run on this host (in this network namespace);
-/// root sees everybody's. Names that another user has taken are left out.
+/// Returns the jobs of this user that run on this host (in this network
+/// namespace); for root, those of all users. Names that another user has bound
+/// are left out.
 ///
 /// # Errors
 /// The kernel's list cannot be read.
@@ -387,15 +388,15 @@ pub fn jobs() -> io::Result<Vec<JobName>> {
     let list = std::fs::read_to_string(SOCKETS_FILE)?;
     let mut jobs: Vec<JobName> = list.lines().filter_map(JobName::parse).collect();
     jobs.retain(|job| is_root || job.is_own());
-    // Each connection bears the name too.
+    // Each connection is listed under the name too.
     jobs.sort_unstable();
     jobs.dedup();
     jobs.retain(JobName::is_true);
     Ok(jobs)
 }
 
-/// The job of this user whose id begins with `id`; without it, the only one that
-/// runs. Root means another user's by the whole id.
+/// Finds the job of this user whose id begins with `id`; without it, the only
+/// one that runs. Root names another user's job by the whole id.
 ///
 /// # Errors
 /// [`ControlError::NoJob`], [`ControlError::Several`].
@@ -412,10 +413,12 @@ pub fn find(id: Option<&str>) -> Result<JobName, ControlError> {
     }
 }
 
-/// Asks a job; gives all that it answers but the end. Waits at most `limit`.
+/// Sends a request to a job and returns its answers without the end. Waits at
+/// most `limit`.
 ///
 /// # Errors
-/// [`ControlError`]; nothing was done.
+/// [`ControlError`]. If the answer was lost, an order may have been carried
+/// out.
 pub fn ask(job: &JobName, request: &Request, limit: Duration) -> Result<Vec<Answer>, ControlError> {
     let deadline = Instant::now() + limit;
     let silent = || ControlError::Silent(limit);

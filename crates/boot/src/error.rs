@@ -13,20 +13,20 @@ use crate::pmi::PmiError;
 /// Why a launcher did not let a process into the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// The two were built from different versions.
+    /// Launcher and process were built from different versions.
     #[error(
         "mixed versions: the launcher is {launcher}, this program was built with {process}; build \
          the program again with the installed Portolan, or start it with the `portolan` command \
          that belongs to it"
     )]
     Version {
-        /// The launcher's.
+        /// Versions of the launcher.
         launcher: Versions,
-        /// The process's.
+        /// Versions of the process.
         process: Versions,
     },
-    /// The process computed another key check than the launcher: it uses
-    /// another secret, job or cipher suite.
+    /// The process's key check differs from the launcher's: it uses another
+    /// secret, job or cipher suite.
     #[error(
         "wrong key: rank {rank} does not use the job's secret and cipher suite; start all ranks \
          with one `portolan run`, and build them with one version"
@@ -46,7 +46,8 @@ pub enum BootError {
          to run alone"
     )]
     BadVariable(String),
-    /// A launcher has set its variables, and they do not count.
+    /// A launcher's variables are set, but this process ignores them: it has
+    /// rights that its starter may lack.
     #[error(
         "the variables by which a launcher names the job do not count: {}; start it without a \
          launcher, or give the user what it needs (limits, ambient capabilities) instead of the \
@@ -68,10 +69,10 @@ pub enum BootError {
          open the endpoint once, share it, and close it at the end"
     )]
     AlreadyAttached,
-    /// The launcher said no.
+    /// The launcher refused the process.
     #[error("{0}")]
     Refused(Refusal),
-    /// The launcher ended the job before all ranks had joined: its reason.
+    /// The launcher ended the job before all ranks had joined, for this reason.
     #[error("the job was ended: {0}")]
     Aborted(String),
     /// The launcher is gone.
@@ -93,9 +94,9 @@ pub enum BootError {
     /// The kernel refused something.
     #[error("{doing}: {error}{}", remedy(.error))]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },

@@ -11,8 +11,7 @@ use zeroize::Zeroize;
 
 use crate::codec::{KIND_PACKED, encode, pack};
 
-/// Largest frame, bytes: a job description, and what hosts on the way put
-/// round it.
+/// Largest frame, bytes: a job description and the headers of hosts that relay it.
 pub(crate) const FRAME_BYTES_MAX: usize = TASK_BYTES_MAX + 4096;
 
 /// Largest job description, bytes: room for a large environment.
@@ -42,7 +41,7 @@ pub(crate) fn json(said: &impl Serialize) -> Vec<u8> {
     with_length([vec![0; 4], encode(said, true)].concat())
 }
 
-/// One that only this version can.
+/// A frame that only this version can read.
 pub(crate) fn packed(said: &impl Serialize) -> Vec<u8> {
     with_length(pack(&[0, 0, 0, 0, KIND_PACKED], said))
 }
@@ -53,11 +52,11 @@ fn with_length(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Cuts a stream into frames. Holds at most one frame and what was fed last.
+/// Splits a stream into frames. Holds at most one frame and what was fed last.
 #[derive(Default)]
 pub(crate) struct Frames {
     bytes: Vec<u8>,
-    /// Where the next frame begins.
+    /// Offset of the next frame.
     at: usize,
 }
 
@@ -68,24 +67,24 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Leaves nothing of what was read.
+    /// Erases the bytes of frames that were read.
     pub fn wipe(&mut self) {
         let rest = self.rest().to_vec();
         self.bytes.zeroize();
         *self = Self { bytes: rest, at: 0 };
     }
 
-    /// What has not been read as frames.
+    /// Bytes not yet read as frames.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 
-    /// Leaves out the next `bytes`.
+    /// Skips the next `bytes`.
     pub fn skip(&mut self, bytes: usize) {
         self.at += bytes.min(self.rest().len());
     }
 
-    /// The content of the next frame, if all of it is here.
+    /// Returns the content of the next frame, if all of it has come.
     pub fn next(&mut self) -> Result<Option<&[u8]>, Garbled> {
         let Some((length, rest)) = self.rest().split_first_chunk::<4>() else {
             return Ok(None);
@@ -104,7 +103,7 @@ impl Frames {
     }
 }
 
-/// Bytes that wait for room in a pipe.
+/// Bytes queued until a pipe has room.
 #[derive(Default)]
 pub(crate) struct Outgoing(VecDeque<u8>);
 
@@ -121,14 +120,14 @@ impl Outgoing {
         self.0.len()
     }
 
-    /// Writes what there is room for to a descriptor that does not block;
-    /// gives how many bytes.
+    /// Writes as much as a descriptor that does not block takes; returns the
+    /// number of bytes.
     pub fn flush(&mut self, to: BorrowedFd<'_>) -> io::Result<usize> {
         let mut written = 0;
         while !self.0.is_empty() {
             match rustix::io::write(to, self.0.as_slices().0) {
                 Ok(n) => {
-                    // One of them bears the job's secret.
+                    // Erased: a frame may hold the job's secret.
                     self.0.as_mut_slices().0[..n].fill(0);
                     self.0.drain(..n);
                     written += n;

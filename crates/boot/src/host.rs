@@ -6,8 +6,9 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-/// Names this host: equal for two processes of one kernel and one network
-/// namespace (hosts of a lab are thus different hosts). Never 0.
+/// Returns an identifier of this host: equal for two processes of one kernel
+/// and one network namespace (hosts of a lab are thus different hosts). Never
+/// 0.
 ///
 /// # Errors
 /// `/proc` is not readable.
@@ -17,9 +18,9 @@ pub fn host_identity() -> io::Result<u64> {
     Ok(fnv(&[boot.trim_ascii_end(), &namespace.to_le_bytes()]).max(1))
 }
 
-/// Keeps the memory of this process, which knows a job's secret, from core dumps
-/// and from other processes of its user. What it starts is not concerned: a
-/// program begins anew.
+/// Protects the memory of this process, which holds a job's secret, from core
+/// dumps and from other processes of its user. Programs that it starts are not
+/// affected: exec resets this.
 ///
 /// # Errors
 /// The kernel, or a filter, refuses.
@@ -27,8 +28,7 @@ pub(crate) fn keep_from_dumps() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// FNV-1a, 64 bits, with the length of each part mixed in. Tells things
-/// apart; protects nothing.
+/// FNV-1a, 64 bits, with the length of each part mixed in. Not cryptographic.
 pub(crate) fn fnv(parts: &[&[u8]]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut mix = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

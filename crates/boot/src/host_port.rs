@@ -1,62 +1,61 @@
-//! Host ports, as they are passed to ranks: see `portolan-link`, module `xdp`.
+//! Host ports as they are passed to ranks: see `portolan-link`, module `xdp`.
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
-/// What is to be known of a host port.
+/// Description of a host port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPortInfo {
     /// Index of the interface.
     pub interface: u32,
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// Its Ethernet address.
+    /// The interface's Ethernet address.
     pub mac: [u8; 6],
-    /// Its MTU, bytes of an IP packet.
+    /// The interface's MTU, bytes of an IP packet.
     pub mtu: u32,
-    /// Which part of the queue it has: its number there, and how many have one.
+    /// Share of the queue: index of this host port, and number of host ports there.
     pub sharing: [u32; 2],
-    /// A packet may lie in several chunks.
+    /// A packet may span several chunks.
     pub multi_buffer: bool,
-    /// Its sockets are not bound yet: their rings are mapped first.
+    /// The sockets are not bound yet: their rings are mapped first.
     pub unbound: bool,
-    /// Bytes of a chunk, chunks, and entries of the receive, transmit, fill
-    /// and completion rings.
+    /// Bytes of a chunk, number of chunks, and entries of the receive,
+    /// transmit, fill and completion rings.
     pub sizes: [u32; 6],
 }
 
-/// A part of a queue of a network interface that is to be given to a process.
+/// A share of a network interface's queue, to be handed to a process.
 pub struct HostPort {
-    /// What it is.
+    /// Description.
     pub info: HostPortInfo,
-    /// Dropped when the process has ended: nothing is steered to it any more.
+    /// Dropped when the process has ended, which stops steering packets to it.
     pub lease: Box<dyn Any + Send>,
-    /// Its packet area, its AF_XDP socket, its UDP socket and its gate.
+    /// Packet area, AF_XDP socket, UDP socket and gate.
     pub descriptors: [OwnedFd; 4],
-    /// Where the kernel maps the rings of unbound sockets only.
+    /// Set where the kernel maps the rings of unbound sockets only.
     pub unbound: Option<Unbound>,
 }
 
-/// What is left to do for a host port whose rings are mapped before its sockets
-/// are bound.
+/// Remaining setup of a host port whose rings are mapped before its sockets are bound.
 pub struct Unbound {
-    /// The socket whose fill and completion ring all at the queue have in common.
+    /// Socket whose fill and completion ring all host ports of the queue share.
     pub first: OwnedFd,
-    /// Binds both sockets, to be called once all of the queue have mapped those
-    /// rings; or says why they cannot be.
+    /// Binds both sockets, or returns why it cannot. Called once all host ports
+    /// of the queue have mapped those rings.
     pub bind: Box<dyn FnOnce() -> Result<(), String> + Send>,
 }
 
-/// A part of a queue of a network interface that this process was given. It
-/// needs no privilege to use it.
+/// A share of a network interface's queue that this process was given. Using it
+/// needs no privilege.
 #[derive(Debug)]
 pub struct OwnHostPort {
-    /// What it is.
+    /// Description.
     pub info: HostPortInfo,
-    /// Its packet area, its AF_XDP socket, its UDP socket and its gate.
+    /// Packet area, AF_XDP socket, UDP socket and gate.
     pub descriptors: [OwnedFd; 4],
-    /// Where it is not bound yet: [`Unbound::first`].
+    /// [`Unbound::first`], if the sockets are not bound yet.
     pub first: Option<OwnedFd>,
 }

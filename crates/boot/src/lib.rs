@@ -1,13 +1,13 @@
 //! How the processes of a job find each other.
 //!
-//! A launcher ([`launch`]) gives each process one inherited descriptor, the
-//! end of a socket pair whose number stands in `PORTOLAN_JOB`. All else
-//! travels through that socket: who the process is, the job's secret, and the
+//! A launcher ([`launch`]) passes each process one inherited descriptor, the
+//! end of a socket pair whose number stands in `PORTOLAN_JOB`. All else travels
+//! through that socket: the process's rank, the job's secret, and the
 //! descriptors of shared memory. So no secret is on a command line or in an
 //! environment. The process's side is [`Job`].
 //!
-//! Processes that another launcher started find each other by its PMI server
-//! ([`Job::join`]); through it pass public keys only.
+//! Processes that another launcher started find each other through its PMI
+//! server ([`Job::join`]). Only public keys pass through it.
 #![forbid(unsafe_code)]
 
 mod codec;
@@ -42,9 +42,9 @@ pub use pmi::PmiError;
 /// The variable that names a process's end of its launcher's socket, `fd:5`.
 pub const JOB_VARIABLE: &str = "PORTOLAN_JOB";
 
-/// Tell a rank its number, how many there are, and its number on its host: for
-/// what has to know before the program joins, such as a shell script.
+/// Variables with a rank's number, the number of ranks, and its number on its
+/// host: for what needs them before the program joins, such as a shell script.
 pub const RANK_VARIABLES: [&str; 3] = ["PORTOLAN_RANK", "PORTOLAN_SIZE", "PORTOLAN_LOCAL_RANK"];
 
-/// Tells a rank how often it was started before (`portolan run --respawn`).
+/// Variable with the number of restarts of a rank (`portolan run --respawn`).
 pub const RESTARTS_VARIABLE: &str = "PORTOLAN_RESTARTS";

@@ -1,5 +1,5 @@
-//! What a host sees of its ranks beside what they say: that one is about to
-//! end, long before its process is gone, and that one is stopped.
+//! Process liveness of a host's ranks: that one is about to end, long before
+//! its process is gone, and that one is stopped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,38 +20,37 @@ use rustix::time::{
 
 use crate::message::How;
 
-/// Ranks are looked at for being stopped so often: several times in the
-/// silence after which a peer is given up.
+/// Interval at which ranks are checked for being stopped: several times within
+/// the silence after which a peer is given up.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A rank that let go of its word and seems to run is looked at again so soon.
+/// Interval at which a rank is checked that released its futex word and seems to run.
 const SETTLE: Duration = Duration::from_millis(1);
-/// One that still runs after this has become another program.
+/// A rank that still runs this long after the release has become another program.
 const REPLACED_AFTER: Duration = Duration::from_millis(20);
 
 /// Watches the ranks of one host.
 pub(crate) struct Liveness {
-    /// None where robust futexes are switched off.
+    /// None if robust futexes are disabled.
     lives: Option<(Arc<Lives>, LifeWatch)>,
     bell: Arc<OwnedFd>,
     lost: Receiver<usize>,
     timer: OwnedFd,
-    /// Whose end is not understood yet, by their number on the host: since
-    /// when.
+    /// Ranks whose end is not classified yet, by number on the host: since when.
     unclear: BTreeMap<usize, Instant>,
     look_at: Instant,
 }
 
 impl Liveness {
-    /// Over `ranks` ranks.
+    /// Starts watching `ranks` ranks.
     pub fn start(ranks: u32) -> io::Result<Self> {
-        // What is wrong with it has been said where the launcher began.
+        // Errors in the variable were reported when the launcher began.
         let disabled = Disabled::from_env().unwrap_or_default();
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags)?);
         let (tell, lost) = mpsc::channel();
         let ring = Arc::clone(&bell);
         let tell = move |index| {
-            // They end together.
+            // Fails only while the `Liveness` is dropped.
             let _ = tell.send(index);
             let _ = write(&*ring, &1_u64.to_ne_bytes());
         };
@@ -76,7 +75,7 @@ impl Liveness {
         Ok(liveness)
     }
 
-    /// For the ranks: where each holds a word.
+    /// Returns the memory in which each rank holds a futex word; none if disabled.
     pub fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
         let lives = self.lives.as_ref().map(|(lives, _)| lives.duplicate_fd());
         lives
@@ -89,13 +88,13 @@ impl Liveness {
         self.bell.as_fd()
     }
 
-    /// Readable when it is time to look.
+    /// Readable when a check is due.
     pub fn timer(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 
-    /// Whether it is time to see who is stopped, and for how long it has been:
-    /// so long this process did not run itself. Then so again later.
+    /// If a check for stopped ranks is due, returns by how much it is late:
+    /// time in which this process did not run itself. Schedules the next check.
     pub fn due_since(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let late = now.checked_duration_since(self.look_at)?;
@@ -106,7 +105,7 @@ impl Liveness {
     fn set_timer(&self) -> io::Result<()> {
         let wait = if self.unclear.is_empty() {
             let wait = self.look_at.saturating_duration_since(Instant::now());
-            // Zero would switch it off.
+            // Zero would disarm the timer.
             wait.max(Duration::from_nanos(1))
         } else {
             SETTLE
@@ -124,8 +123,8 @@ impl Liveness {
         Ok(())
     }
 
-    /// Who has let go of life, by number on the host, and how; `process` gives
-    /// the process of one that is still of interest.
+    /// Returns the ranks that are ending, by number on the host, and how.
+    /// `process` returns the process of a rank that is still of interest.
     pub fn dying(
         &mut self,
         process: impl Fn(usize) -> Option<u32>,
@@ -150,13 +149,13 @@ impl Liveness {
     }
 }
 
-/// How a process that has let go of its word ends; none: look again.
+/// Classifies the end of a process that has released its futex word; none: check again.
 fn how_it_ends(condition: Option<Condition>, waited: Duration) -> Option<How> {
     match condition {
         None => Some(How::Gone),
         Some(it) if it.status != 0 => Some(How::of_status(it.status)),
         Some(it) if it.ending => Some(How::Exited(0)),
-        // A core dump comes before the end is marked.
+        // A core dump precedes the mark of the end.
         Some(_) if waited < REPLACED_AFTER => None,
         Some(_) => Some(How::Replaced),
     }

@@ -1,15 +1,15 @@
-//! Which hosts leave a job whose hosts do not all reach each other. It follows
-//! from who reaches whom: no clock is read here and nothing is sent, so that a
-//! model can try it.
+//! Decides which hosts leave a job whose hosts do not all reach each other. The
+//! decision follows from who reaches whom: no clock is read here and nothing is
+//! sent, so that a model can test it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// After the first word of a cut others of the same one are waited for, so that
-/// not the wrong host leaves.
+/// Time after the first report of a cut in which further ones are collected, so
+/// that the wrong host does not leave.
 pub(crate) const SETTLE: Duration = Duration::from_secs(1);
 
-/// Whoever decides looks again so often at hosts that have just fallen silent.
+/// Interval at which a decision is retried while a host has just fallen silent.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Pairs of hosts that do not reach each other: one has given the other up,
@@ -18,7 +18,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 pub(crate) struct Cuts(BTreeSet<(u16, u16)>);
 
 impl Cuts {
-    /// Adds one; false if it was known. What a host has against itself is none.
+    /// Adds a cut; false if it was known. A host has none against itself.
     pub fn add(&mut self, one: u16, other: u16) -> bool {
         one != other && self.0.insert((one.min(other), one.max(other)))
     }
@@ -27,7 +27,7 @@ impl Cuts {
         self.0.contains(&(one.min(other), one.max(other)))
     }
 
-    /// Whom a host does not reach.
+    /// Returns the hosts that `host` does not reach.
     pub fn of(&self, host: u16) -> impl Iterator<Item = u16> {
         let other = move |&(one, other): &(u16, u16)| match host {
             _ if host == one => Some(other),
@@ -37,9 +37,9 @@ impl Cuts {
         self.0.iter().filter_map(other)
     }
 
-    /// Those that must leave so that all that are left of those who `stay`
-    /// reach each other: the one that most others cannot reach, of equals the
-    /// one with the highest number, and so on.
+    /// Returns the hosts that must leave so that the others of those that
+    /// `stay` all reach each other. Takes the host that most others cannot
+    /// reach, of equals the one with the highest number, and so on.
     pub fn leavers(&self, stay: impl Fn(u16) -> bool) -> Vec<u16> {
         let mut left = self.0.clone();
         left.retain(|&(one, other)| stay(one) && stay(other));
@@ -57,8 +57,8 @@ impl Cuts {
         leavers
     }
 
-    /// Those of `hosts` whom news from `own`, one of them, comes to, if each
-    /// passes it on: itself among them.
+    /// Returns the part of `hosts` that news from `own` reaches if each host
+    /// passes it on; `own` is one of them.
     pub fn part_of(&self, own: u16, hosts: &BTreeSet<u16>) -> BTreeSet<u16> {
         let mut part = BTreeSet::from([own]);
         let mut fresh = vec![own];
@@ -72,24 +72,24 @@ impl Cuts {
     }
 }
 
-/// Whether a part of `hosts` goes on without the rest: more than half of them
-/// do, and of two halves the one with the lowest.
+/// Whether a part of `hosts` goes on without the rest: if it has more than half
+/// of them, or one half and the lowest.
 pub(crate) fn goes_on(part: &BTreeSet<u16>, hosts: &BTreeSet<u16>) -> bool {
     let has_lowest = hosts.first().is_some_and(|lowest| part.contains(lowest));
     2 * part.len() + usize::from(has_lowest) > hosts.len()
 }
 
-/// What a launcher, which hears all hosts, makes of their reports.
+/// Reports of cuts at the launcher, which hears all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     cuts: Cuts,
     decide_at: Option<Instant>,
-    /// The last of them, while nobody had to leave for one.
+    /// The last cut, until a host had to leave.
     unsettled: Option<(u16, u16)>,
 }
 
 impl Reports {
-    /// A host says that it does not reach another; false if that was known.
+    /// Adds a host's report that it does not reach another; false if that was known.
     pub fn add(&mut self, from: u16, about: u16, now: Instant) -> bool {
         let is_new = self.cuts.add(from, about);
         if is_new {
@@ -99,20 +99,21 @@ impl Reports {
         is_new
     }
 
-    /// Two hosts of which one had given up the other, and it was never decided
-    /// who leaves: their ranks had ended before.
+    /// Returns two hosts, one of which has given up the other, if it was never
+    /// decided who leaves: their ranks had ended before.
     pub fn unsettled(&self) -> Option<(u16, u16)> {
         self.unsettled
     }
 
-    /// When it is time to decide.
+    /// When a decision is due.
     pub fn due(&self) -> Option<Instant> {
         self.decide_at
     }
 
-    /// Which hosts leave now, and whom they did not reach. `runs`: whether ranks
-    /// of the job are there. `is_silent`: nothing has been heard of the host for
-    /// a moment; it may be about to be lost, which would explain the reports.
+    /// Returns the hosts that leave now, and which hosts each did not reach.
+    /// `runs`: ranks of the job run there. `is_silent`: nothing was heard of
+    /// the host for a moment; it may be about to be lost, which would explain
+    /// the reports.
     pub fn decide(
         &mut self,
         now: Instant,
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(leavers(&[(0, 1), (2, 0), (0, 2)]), [0]);
         assert_eq!(leavers(&[(0, 1), (1, 2), (0, 2)]), [2, 1]);
         assert_eq!(leavers(&[(0, 3), (1, 2)]), [3, 2]);
-        // One that is left by then counts for nobody.
+        // Cuts of a host that has left no longer count.
         assert_eq!(leavers(&[(0, 4), (1, 4), (2, 4), (0, 3)]), [4, 3]);
         assert_eq!(cuts(&[(0, 1), (0, 2)]).leavers(|host| host != 0), [0; 0]);
     }
@@ -177,7 +178,7 @@ mod tests {
         let apart = cuts(&[(0, 2), (0, 3), (1, 2), (1, 3)]);
         assert_eq!(apart.part_of(1, &hosts), [0, 1].into());
         assert_eq!(apart.part_of(3, &hosts), [2, 3].into());
-        // By way of a third.
+        // Through a third host.
         let hosts: BTreeSet<u16> = (0..3).collect();
         assert_eq!(cuts(&[(0, 1)]).part_of(0, &hosts), hosts);
         for hosts in (1..12).map(|count| (0..count).collect::<BTreeSet<u16>>()) {
@@ -207,7 +208,7 @@ mod tests {
             [(0, vec![1, 2])]
         );
         assert_eq!(reports.due(), None);
-        // Nobody is there any more who could be missed.
+        // No ranks run on the unreached host any more.
         reports.add(2, 1, later);
         let later = reports.due().unwrap();
         assert_eq!(reports.decide(later, |host| host != 2, |_| true), []);

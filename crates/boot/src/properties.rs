@@ -1,5 +1,4 @@
-//! What the fuzz targets check of what launchers, agents, ranks and the node
-//! service are told.
+//! Checks for the fuzz targets: what launchers, agents, ranks and the node service receive.
 
 pub use crate::guest::values_travel as pmi_values;
 
@@ -7,7 +6,7 @@ use crate::codec::decode;
 use crate::message::{ToLauncher, ToRank, decode_membership};
 use crate::node::{Answer, Question};
 
-/// Bytes on the stream between launcher and agent, and in messages between
+/// Reads bytes as a stream between launcher and agent, and as messages between
 /// launcher and rank. Returns whether they were understood.
 pub fn agent_frames(bytes: &[u8]) -> bool {
     let Some((piece, bytes)) = bytes.split_first() else {
@@ -22,8 +21,8 @@ pub fn agent_frames(bytes: &[u8]) -> bool {
     .contains(&true)
 }
 
-/// Bytes as a question to the node service, and as its answer. Returns whether
-/// they were understood.
+/// Reads bytes as a question to the node service, and as its answer. Returns
+/// whether they were understood.
 pub fn node_questions(bytes: &[u8]) -> bool {
     let question = Question::decode(bytes);
     if let Some(question) = &question {

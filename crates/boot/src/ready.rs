@@ -8,8 +8,8 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-/// Some of the descriptors in a set that are ready: the word under which each
-/// was added, and for what. Waits for the first for `timeout`, or for ever.
+/// Waits for `timeout`, or for ever, until descriptors in a set are ready.
+/// Returns some of them: the word under which each was added, and its events.
 pub(crate) fn ready(
     set: impl AsFd,
     timeout: Option<Duration>,
@@ -24,7 +24,7 @@ pub(crate) fn ready(
         tv_nsec: t.subsec_nanos().into(),
     });
     let n = match epoll::wait(&set, &mut events[..], timeout.as_ref()) {
-        // As after a stop, in which time has passed and much may have come.
+        // As after a stop: time has passed, and more may be ready.
         Err(Errno::INTR) => match epoll::wait(&set, &mut events[..], Some(&Timespec::default())) {
             Err(Errno::INTR) => 0,
             other => other?,
@@ -35,7 +35,7 @@ pub(crate) fn ready(
     Ok(events[..n].iter().map(event).collect())
 }
 
-/// Those that are ready now.
+/// Returns descriptors that are ready now.
 pub(crate) fn ready_now(set: impl AsFd) -> io::Result<Vec<(u64, EventFlags)>> {
     ready(set, Some(Duration::ZERO))
 }

@@ -1,11 +1,11 @@
-//! The silence of others, as counted by one who may itself not run for a
-//! while: stopped, or on a busy host.
+//! Corrects silence timers for time in which this process did not run itself:
+//! stopped, or on a busy host.
 
 use std::time::{Duration, Instant};
 
-/// Finds how long this process did not run, by when it looks at what is due.
+/// Finds how long this process did not run, from the times of its regular calls.
 pub(crate) struct StallDetector {
-    /// Two of them are not further apart while this process runs.
+    /// Longest interval between two calls while this process runs.
     every: Duration,
     last: Instant,
 }
@@ -15,8 +15,8 @@ impl StallDetector {
         Self { every, last: now }
     }
 
-    /// A look at `now`. Gives how much later that is than it should have been:
-    /// for so long this process did not run, which is nobody's silence.
+    /// Records a call at `now`. Returns by how much it is late: this process
+    /// did not run for that long, which is not a peer's silence.
     pub fn late(&mut self, now: Instant) -> Duration {
         let gap = now.saturating_duration_since(self.last);
         self.last = now;

@@ -1,12 +1,12 @@
-//! A launcher's decision tried on random cuts, in virtual time: ranks that give
-//! each other up, reports and orders that come late and in any order.
+//! Tests the launcher's decision on random cuts in virtual time: ranks give
+//! each other up, reports and orders are delayed and reordered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::{LOOK_AGAIN, Reports, SETTLE};
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -14,7 +14,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// Below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,12 +27,13 @@ impl Chance {
     }
 }
 
-/// Which host does not reach which, from when and until when.
+/// Cuts: from host, to host, begin, end.
 pub(crate) struct Plan(Vec<(u16, u16, Duration, Duration)>);
 
 impl Plan {
-    /// Some pairs, one way or both; or two halves; or one host and all others.
-    /// Of each from 1 to `last` seconds on, for up to 20.
+    /// Up to three cuts, each one way or both: a pair, two sets of hosts, or
+    /// one host and all others. Each begins between 1 and `last` seconds and
+    /// lasts 20 at most.
     pub fn random(hosts: u16, last: u64, chance: &mut Chance) -> Self {
         let mut cuts = Vec::new();
         for _ in 0..=chance.below(3) {
@@ -71,27 +72,27 @@ impl Plan {
 }
 
 const SILENCE: Duration = Duration::from_secs(3);
-/// Longest way of a report or an order.
+/// Longest delay of a report or an order, ms.
 const LATE: u64 = 400;
 const STEP: Duration = Duration::from_millis(50);
 
-/// A rank: whom it has given up, whom it was told of.
+/// A rank; `dead` holds those that it has given up or was told of.
 #[derive(Default)]
 struct Rank {
     ended: bool,
     dead: BTreeSet<u16>,
-    /// Since when it waits in vain for each host.
+    /// Hosts that it waits for in vain, and since when.
     waits: BTreeMap<u16, Duration>,
 }
 
 enum Way {
-    /// To the launcher: whom a host has given up.
+    /// To the launcher: a host has given up another.
     Report(u16, u16),
-    /// To a host: that one is dead, or it is to end itself.
+    /// To a host: another is dead, or it is to end itself.
     Died(u16, u16),
 }
 
-/// One rank a host; each needs an answer of each other from time to time.
+/// Runs one rank a host; each needs an answer of each other from time to time.
 fn run(hosts: u16, seed: u64) {
     let mut chance = Chance::new(seed);
     let plan = Plan::random(hosts, 12, &mut chance);
@@ -115,7 +116,7 @@ fn run(hosts: u16, seed: u64) {
                 if rank.ended || is_mute(host) || peer == host || rank.dead.contains(&peer) {
                     continue;
                 }
-                // Not each rank needs each other all the time.
+                // A rank does not need each other all the time.
                 let asks = chance.below(8) == 0 || rank.waits.contains_key(&peer);
                 let answers = plan.passes(host, peer, now) && plan.passes(peer, host, now);
                 if answers && !is_over {
@@ -152,18 +153,18 @@ fn run(hosts: u16, seed: u64) {
         if reports.due().is_none() {
             since_cut = None;
         }
-        // Who decides waits for more no longer than this.
+        // A decision is delayed no longer than this.
         let bound = SETTLE + SILENCE + 2 * LOOK_AGAIN;
         assert!(since_cut.is_none_or(|at| now - at <= bound), "seed {seed}");
         out.extend(&leavers);
         for host in leavers {
             sent.extend((0..hosts).map(|to| Way::Died(to, host)));
         }
-        // Each of them on a way of its own.
+        // Each has a delay of its own.
         under_way.extend(sent.into_iter().map(|way| (now + chance.millis(LATE), way)));
     }
     assert!(under_way.is_empty(), "seed {seed}");
-    // Somebody goes on, unless all others leave and then it is lost.
+    // One host goes on, unless all others leave and then it is lost.
     assert!(mute.is_some() || out.len() < hosts.into(), "seed {seed}");
     for (host, rank) in (0..).zip(&ranks) {
         assert_eq!(rank.ended, out.contains(&host), "seed {seed}");
