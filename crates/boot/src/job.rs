@@ -25,107 +25,107 @@ use crate::message::{
     ToRank, Versions, decode_membership, key_check,
 };
 
-/// Ranks that have been given up of which one message tells, at most.
+/// Most given-up ranks that one message reports.
 const GIVEN_UP_MAX: usize = 1024;
 
 /// Another process of the job, or this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerInfo {
-    /// Its endpoint's address, the bytes of a `wire::Address`.
+    /// Address of its endpoint, the bytes of a `wire::Address`.
     #[serde(with = "codec::bytes")]
     pub address: [u8; 64],
-    /// Its process id on its host.
+    /// Process id on its host.
     pub pid: u32,
-    /// Its host's number in the job.
+    /// Number of its host in the job.
     pub host_index: u16,
-    /// Its number among the job's ranks on that host.
+    /// Number among the job's ranks on that host.
     pub local_index: u16,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u32,
-    /// Which return in the job its last was, from 1; 0 in its first life.
+    /// Number of its last return, counted over the job's from 1; 0 in its first life.
     pub since: u32,
 }
 
-/// What the launcher tells a running rank.
+/// Notice of the launcher or an agent to a running rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A rank has ended without leaving the job first.
     Died {
-        /// Which.
+        /// Its number.
         rank: u32,
-        /// How.
+        /// How it ended.
         how: How,
     },
-    /// A rank of this host has given this one up: the memory that they share
-    /// makes no sense.
+    /// A rank of this host has given this one up: the memory that they share is corrupt.
     GivenUp {
-        /// Which.
+        /// The other rank.
         by: u32,
     },
-    /// A rank's process is stopped, so its silence means nothing. Told again
-    /// as long as it is.
+    /// A rank's process is stopped, so its silence is no sign of death.
+    /// Repeated as long as it is.
     Stopped {
-        /// Which.
+        /// Its number.
         rank: u32,
     },
-    /// Whoever watches this process has heard nothing of the host of these for
-    /// a while, and asks whether it has: [`Job::has_heard`].
+    /// This host's agent has heard nothing of the host of these ranks for a
+    /// while, and asks whether this process has: [`Job::has_heard`].
     Doubted {
-        /// Which.
+        /// The ranks of that host.
         ranks: Vec<u32>,
     },
-    /// A rank has closed its endpoint in good order. Told only to a rank that
+    /// A rank has closed its endpoint in good order. Sent only to a rank that
     /// was started again: others hear it from the rank itself.
     Left {
-        /// Which.
+        /// Its number.
         rank: u32,
     },
     /// A rank that had died was started again and has joined the job.
     Back {
-        /// Which.
+        /// Its number.
         rank: u32,
         /// Its entry in the table from now on.
         peer: PeerInfo,
     },
-    /// The job is being ended, or the launcher is gone: why. SIGTERM follows.
+    /// The job is being ended, or the launcher is gone, for this reason. SIGTERM follows.
     Abort(String),
 }
 
 /// The job that this process belongs to.
 ///
 /// A process that no launcher started is a job of one rank with a random
-/// secret. Who it is in the job stands in its [`Membership`], which a job can
-/// be read as.
+/// secret. A job dereferences to its [`Membership`], this process's place in
+/// it.
 pub struct Job {
     membership: Membership,
-    /// What all members share, until it is taken.
+    /// The job's secret (a guest's own), until it is taken.
     secret: Option<Hidden<32>>,
-    /// Shows that this process had it.
+    /// Key check: shows that this process had the secret.
     check: u64,
-    /// The host's shared segment, made by the launcher; none in a job of one
-    /// that no launcher started, nor with [`LinkChoice::Udp`].
+    /// The host's shared segment, made by the launcher or the host's first
+    /// guest. None where no memory is shared: in a job of one, with
+    /// [`LinkChoice::Udp`] or [`LinkChoice::Xdp`], after a restart.
     pub segment: Option<OwnedFd>,
-    /// Its share of the host's doorbells
-    /// ([`SharedDoorbells::of`](portolan_sys::shared_doorbell::SharedDoorbells::of)): what
-    /// rings each rank by local index, and what rings when this one is rung. Empty where
-    /// `segment` is none.
+    /// Share of the host's doorbells
+    /// ([`SharedDoorbells::of`](portolan_sys::shared_doorbell::SharedDoorbells::of)): what rings
+    /// each rank, by local index, then this rank's own receiving end. Empty where `segment` is
+    /// none.
     pub doorbells: Vec<OwnedFd>,
-    /// The word that this process holds as long as it lives; none without a
-    /// launcher or agent, or where that does without. Another launcher's
-    /// processes have it after the exchange.
+    /// Futex word that this process holds as long as it lives; none without a
+    /// launcher or agent, or where that watches no words. A guest has it after
+    /// the exchange.
     pub pulse: Option<Pulse>,
-    /// The host port that this process was given.
+    /// Host port that this process was given.
     pub host_port: Option<OwnHostPort>,
-    /// Why it could not be bound, where that was to be done when all had mapped
-    /// theirs. Known after the exchange.
+    /// Why the host port could not be bound, if that was left until all had
+    /// mapped theirs. Known after the exchange.
     pub not_bound: Option<String>,
     control: Option<OwnedFd>,
     guest: Option<Guest>,
     solo: bool,
     pid: u32,
     notices: VecDeque<Notice>,
-    /// Whom this process has given up, in which life of theirs and why, and
-    /// the launcher has yet to hear of.
+    /// Given-up ranks that are not reported to the launcher yet, with their
+    /// restarts and the reason.
     given_up: VecDeque<((u32, u32), GaveUp)>,
 }
 
@@ -176,7 +176,7 @@ impl Job {
         }
     }
 
-    /// A job of this process alone.
+    /// Makes a job of this process alone.
     ///
     /// # Errors
     /// [`BootError::Io`]: the kernel gave no random bytes.
@@ -227,9 +227,9 @@ impl Job {
     }
 
     /// Joins the processes that another launcher started beside this one (see
-    /// [`is_guest`](crate::is_guest)). `make` makes the segment of a host with
-    /// so many of them; one process of each host is asked to. Call it once in
-    /// a process. It returns when all have come.
+    /// [`is_guest`](crate::is_guest)), and returns when all have come. Call it
+    /// once in a process. `make` makes the segment of a host for a number of
+    /// processes; it is called in one process of each host.
     ///
     /// # Errors
     /// [`BootError::Pmi`], [`BootError::Guest`], [`BootError::Io`]; nothing to
@@ -266,13 +266,13 @@ impl Job {
         })
     }
 
-    /// What all members of the job share, to be kept where nothing else comes
-    /// by it; none when it was taken before.
+    /// Takes the job's secret (a guest's own), to be kept in memory that
+    /// nothing else reaches; none if it was taken before.
     pub fn take_secret(&mut self) -> Option<Hidden<32>> {
         self.secret.take()
     }
 
-    /// Who this process is in the job.
+    /// Returns this process's place in the job.
     #[must_use]
     pub const fn membership(&self) -> &Membership {
         &self.membership
@@ -284,8 +284,8 @@ impl Job {
         self.guest.is_some()
     }
 
-    /// Why no memory is shared with a rank of this host, where that is so
-    /// though the job's link would have it. To be asked after the exchange.
+    /// Why no memory is shared with a rank of this host, though the job's link
+    /// allows it; none if it is. Valid after the exchange.
     #[must_use]
     pub fn apart(&self, rank: u32) -> Option<String> {
         self.guest.as_ref()?.apart(rank)
@@ -314,7 +314,7 @@ impl Job {
         };
         drop(answer);
         let mut descriptors = descriptors.into_iter();
-        // Those that were announced come first, the rest are doorbells.
+        // Announced descriptors come first, the rest are doorbells.
         let mut announced = |is: bool| match is.then(|| descriptors.next()) {
             Some(None) => Err(BootError::Garbled),
             given => Ok(given.flatten()),
@@ -376,10 +376,9 @@ impl Job {
         })
     }
 
-    /// Tells the others this process's address (the bytes of a
-    /// `wire::Address`) and waits until all ranks have told theirs; gives all,
-    /// by rank. How long it waits the launcher decides, which also says whom
-    /// it waits for.
+    /// Publishes this process's address (the bytes of a `wire::Address`), waits
+    /// until all ranks have, and returns all, by rank. The launcher limits the
+    /// wait and reports which ranks are missing.
     ///
     /// # Errors
     /// - [`BootError::Aborted`]: a rank ended or did not come; its reason.
@@ -433,14 +432,14 @@ impl Job {
         Ok(table)
     }
 
-    /// Becomes readable when [`Job::poll_notice`] has something to say. None
-    /// without a launcher or agent, and once that is gone.
+    /// Readable when [`Job::poll_notice`] has a notice. None without a launcher
+    /// or agent, and once that is gone.
     #[must_use]
     pub fn control_fd(&self) -> Option<BorrowedFd<'_>> {
         self.control.as_ref().map(AsFd::as_fd)
     }
 
-    /// The next notice of the launcher. Does not wait.
+    /// Returns the next notice. Does not wait.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         if let Some(notice) = self.notices.pop_front() {
             return Some(notice);
@@ -465,9 +464,9 @@ impl Job {
         Some(Notice::Abort(why.to_string()))
     }
 
-    /// Says that this process has given a rank up, which had been started again
-    /// so often, though nobody has said that it ended. Does not wait: what there
-    /// is no room for goes with the next report or notice.
+    /// Reports that this process has given up a rank, with its number of
+    /// restarts, though its end was not reported. Does not wait: what finds no
+    /// room goes with the next report or notice.
     pub fn give_up(&mut self, rank: u32, restarts: u32, why: GaveUp) {
         if self.control.is_some() {
             self.given_up.push_back(((rank, restarts), why));
@@ -475,8 +474,8 @@ impl Job {
         }
     }
 
-    /// Says that something was heard of a rank so long ago. Does not wait: it
-    /// is asked again.
+    /// Reports how long ago something was heard of a rank. Does not wait: if
+    /// the report finds no room, the agent asks again.
     pub fn has_heard(&mut self, rank: u32, ago: Duration) {
         if let Some(control) = &self.control {
             let ago_ms = u64::try_from(ago.as_millis()).unwrap_or(u64::MAX);
@@ -500,7 +499,7 @@ impl Job {
         }
     }
 
-    /// Says that this process has closed its endpoint in good order: its end
+    /// Reports that this process has closed its endpoint in good order: its end
     /// is then no death. Call it last.
     pub fn leave(&mut self) {
         if let Some(guest) = &mut self.guest {
@@ -518,8 +517,8 @@ impl Job {
         self.send(&ToLauncher::Abort { code });
     }
 
-    /// Lets somebody report to the launcher after this job was given away;
-    /// none without a launcher.
+    /// Returns a handle that reports to the launcher after this job was moved
+    /// elsewhere; none without a launcher.
     ///
     /// # Errors
     /// [`BootError::Io`]: no descriptor is left.
@@ -538,14 +537,14 @@ impl Job {
     }
 }
 
-/// A line to the launcher; see [`Job::reporter`].
+/// A connection to the launcher; see [`Job::reporter`].
 #[derive(Debug)]
 pub struct Reporter(OwnedFd);
 
 impl Reporter {
-    /// Tells which link carries messages to each rank and why, for the job's
-    /// summary: rank, link, reason, by ascending rank; and the address that others
-    /// are told, if there is one, with the reason.
+    /// Reports which link carries messages to each rank and why, for the job's
+    /// summary: rank, link, reason, by ascending rank. `own`: the address that
+    /// is published to others, if there is one, with the reason.
     pub fn lanes(
         &self,
         each: impl IntoIterator<Item = (u32, String, String)>,
@@ -556,22 +555,22 @@ impl Reporter {
         self.send(&ToLauncher::Lanes(lanes));
     }
 
-    /// Tells where in this process's memory whoever watches it finds counters
-    /// and state. They must stay there until [`Job::leave`].
+    /// Reports where in this process's memory the launcher or agent finds
+    /// counters and state. They must stay there until [`Job::leave`].
     pub fn tables(&self, tables: Vec<Table>) {
         self.send(&ToLauncher::Tables(tables));
     }
 
     fn send(&self, message: &ToLauncher) {
         let message = message.encode();
-        // It goes without; that the launcher is gone is told elsewhere.
+        // A longer message is left out. `poll_notice` reports that the launcher is gone.
         if message.len() <= socket::MESSAGE_BYTES_MAX {
             let _ = socket::send(self.0.as_fd(), &message, &[], true);
         }
     }
 }
 
-/// What a running rank is told.
+/// Converts a message to a running rank; none if it is not meant for one.
 fn notice(said: ToRank) -> Option<Notice> {
     Some(match said {
         ToRank::Doubted { ranks } => Notice::Doubted { ranks },
@@ -585,7 +584,7 @@ fn notice(said: ToRank) -> Option<Notice> {
     })
 }
 
-/// 32 random bytes of the kernel's, where nothing else comes by them.
+/// Returns 32 random bytes from the kernel, in memory that nothing else reaches.
 pub(crate) fn random_secret() -> io::Result<Hidden<32>> {
     let mut secret = Hidden::new()?;
     fill_random(&mut secret[..])?;

@@ -1,4 +1,4 @@
-//! What launcher and rank say to each other, encoded as [`codec`] does it.
+//! Messages between launcher and rank, encoded by [`codec`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,25 +21,25 @@ pub(crate) const BOOT_VERSION: u32 = 10;
 /// The kind of the answer to a greeting, a [`Membership`].
 const KIND_MEMBERSHIP: u8 = b'W';
 
-/// Most bytes of a peer's record in the table: address, process id, host, index,
-/// restarts, number of the last return.
+/// Longest record of a peer in the table, bytes: address, process id, host,
+/// index, restarts, number of the last return.
 const RECORD_BYTES_MAX: usize = 1 + 64 + 5 + 3 + 3 + 5 + 5;
-/// Records of the table that one message carries, behind 10 bytes.
+/// Most records of the table in one message, behind 10 bytes.
 pub(crate) const RECORDS_MAX: usize = (MESSAGE_BYTES_MAX - 10) / RECORD_BYTES_MAX;
 
 /// Versions that must agree in a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// Of the Portolan release.
+    /// Release of Portolan.
     pub portolan: String,
-    /// Of the messages between launcher and rank.
+    /// Version of the messages between launcher and rank.
     pub boot: u32,
-    /// Of the packets.
+    /// Version of the packets.
     pub wire: u32,
 }
 
 impl Versions {
-    /// Those that this code was built with.
+    /// Returns the versions that this code was built with.
     #[must_use]
     pub fn ours() -> Self {
         Self {
@@ -122,16 +122,16 @@ pub enum How {
     Exited(i32),
     /// By this signal.
     Killed(i32),
-    /// It is not known: its host is lost.
+    /// Not known: its host is lost.
     Lost,
     /// By `exec`, without leaving the job: the process is another program now.
     Replaced,
-    /// It is not known: the process was not the launcher's own child.
+    /// Not known: the process was not the launcher's own child.
     Gone,
 }
 
 impl How {
-    /// As wait(2) gives it.
+    /// Converts a status of wait(2).
     pub(crate) fn of_status(status: u32) -> Self {
         match status & 0x7f {
             0 => Self::Exited((status >> 8 & 0xff).cast_signed()),
@@ -139,8 +139,8 @@ impl How {
         }
     }
 
-    /// As a shell shows it: the code, or 128 and the signal; 1 where neither
-    /// is known.
+    /// Returns the exit code that a shell shows: the code, or 128 and the
+    /// signal; 1 where neither is known.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
@@ -194,15 +194,15 @@ fn signal_name(signal: i32) -> Option<&'static str> {
 pub struct Lane {
     /// Name of the link.
     pub link: String,
-    /// For the user to read.
+    /// Reason, for the user to read.
     pub why: String,
-    /// To whom: first and last rank of each run of neighbours. None in the last entry
-    /// of a rank that has an address: that says which, and why that one.
+    /// Receivers: first and last rank of each run of neighbours. Empty in the last entry of a rank
+    /// that has an address: this names the address and why it was chosen.
     pub ranks: Vec<(u32, u32)>,
 }
 
 impl Lane {
-    /// Puts together what is said of each rank, in ascending order.
+    /// Groups the entries of all ranks by link and reason; they come by ascending rank.
     pub(crate) fn gather(each: impl IntoIterator<Item = (u32, String, String)>) -> Vec<Self> {
         let mut lanes: Vec<Self> = Vec::new();
         for (rank, link, why) in each {
@@ -223,7 +223,7 @@ impl Lane {
         lanes
     }
 
-    /// That others are told this address, and why.
+    /// Entry for the address that is published to others.
     pub(crate) fn told(ip: IpAddr, why: String) -> Self {
         Self {
             link: format!("others are told {ip}"),
@@ -249,59 +249,59 @@ impl fmt::Display for Lane {
     }
 }
 
-/// Where in a rank's memory whoever watches it finds numbers.
+/// A table of numbers in a rank's memory, for the launcher or agent to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
-    /// What it holds.
+    /// The table's name.
     pub name: String,
-    /// Its address.
+    /// Address in the rank's memory.
     pub address: u64,
-    /// From the beginning of one entry to that of the next, bytes.
+    /// Distance between two entries, bytes.
     pub stride: u32,
-    /// How many entries.
+    /// Number of entries.
     pub count: u32,
-    /// The numbers in each.
+    /// The numbers in an entry.
     pub fields: Vec<Field>,
 }
 
 /// A number in the entries of a [`Table`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// Its name.
+    /// The number's name.
     pub name: String,
-    /// Where it begins in the entry, bytes.
+    /// Offset in the entry, bytes.
     pub offset: u32,
-    /// Its length: 1, 2, 4 or 8 bytes.
+    /// Length: 1, 2, 4 or 8 bytes.
     pub bytes: u8,
-    /// An entry is left out where each field that has this has this value.
+    /// Idle value: an entry is left out if each field that has one holds it.
     pub idle: Option<u64>,
 }
 
-/// Why a rank has given another up, of whose end nobody had told it.
+/// Why a rank has given up another whose end was not reported to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GaveUp {
-    /// It did not answer while something waited for it.
+    /// No answer while something waited for it.
     Silent,
-    /// It did not answer, and whoever waited got too little of its cores to hear it.
+    /// No answer, and the rank that waited got too little of its cores to hear one.
     Starved,
-    /// What it wrote to shared memory makes no sense.
+    /// What it wrote to shared memory is corrupt.
     Corrupt,
-    /// It was not heard, and the kernel refused the packets to it.
+    /// Not heard, and the kernel refused the packets to it.
     NotSent {
-        /// What the kernel answered.
+        /// The kernel's error.
         errno: i32,
     },
-    /// It was not heard, and the kernel let nobody's packets be read.
+    /// Not heard, and the kernel refused to receive packets, from any sender.
     NotReceived {
-        /// What the kernel answered.
+        /// The kernel's error.
         errno: i32,
     },
 }
 
 impl GaveUp {
-    /// That `rank` has given up `other` for something that is not the fault of
-    /// that one, for people to read; none where it may be.
+    /// Returns why `rank` has given up `other` through no fault of that one,
+    /// for people to read; none where it may be at fault.
     pub(crate) fn refused(self, rank: u32, other: u32) -> Option<String> {
         let error = io::Error::from_raw_os_error;
         match self {
@@ -321,56 +321,54 @@ impl GaveUp {
 /// From rank to launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
-    /// First of all. Launchers of version 10 and before believed the process id; now the kernel
-    /// tells it.
+    /// First message. Launchers of version 10 and before believed the process id; now the kernel
+    /// reports it.
     Hello { versions: Versions, pid: u32 },
-    /// The rank's endpoint has this address, and here is its key check.
+    /// Address of the rank's endpoint, and its key check.
     Join {
         #[serde(with = "codec::bytes")]
         address: [u8; 64],
         check: u64,
     },
-    /// The rank's endpoint is open: which links it uses.
+    /// Links that the rank's open endpoint uses.
     Lanes(Vec<Lane>),
-    /// The rank's endpoint is open: where its counters and state are.
+    /// Counters and state of the rank's open endpoint.
     Tables(Vec<Table>),
-    /// The rank has given these up: which, and how often each had been started
-    /// again by then.
+    /// Ranks that the sender has given up, with the restarts of each by then.
     GaveUp { ranks: Vec<(u32, u32)>, why: GaveUp },
-    /// To an agent that has [doubts](ToRank::Doubted): of this one the rank has
-    /// heard so long ago.
+    /// Answer to [`ToRank::Doubted`]: how long ago something was heard of this rank.
     Heard { rank: u32, ago_ms: u64 },
     /// The rank closed its endpoint in good order.
     Leave,
-    /// End the job with this code.
+    /// Asks to end the job with this code.
     Abort { code: u8 },
 }
 
-/// From launcher to rank.
+/// From launcher or agent to rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToRank {
-    /// Answer to the greeting or the key check.
+    /// Refuses the greeting or the key check.
     Refused(Refusal),
-    /// From the agent of a host whose processes another launcher started: the
-    /// first that it says. The lives' descriptor may go with it.
+    /// First message of the agent of a host of guests. Carries the futex words'
+    /// descriptor, if there is one.
     Watched,
-    /// More doorbells go with it.
+    /// Carries more doorbells.
     Doorbells,
     /// The host port that the rank has mapped could not be bound: it goes on
-    /// without. Said before its table.
+    /// without. Sent before its table.
     NotBound { why: String },
     /// A rank has ended, or is about to.
     Died { rank: u32, how: How },
-    /// A rank on this host has given up the one that hears this: the memory
-    /// that they share makes no sense.
+    /// Rank `by` on this host has given up the receiver: the memory that they
+    /// share is corrupt.
     GivenUp { by: u32 },
-    /// A rank's process is stopped: its silence means nothing. Said again
-    /// and again as long as it is.
+    /// A rank's process is stopped: its silence is no sign of death. Repeated
+    /// as long as it is.
     Stopped { rank: u32 },
-    /// From an agent: it has heard nothing of the host of these for a while.
-    /// Has the rank, of one of them?
+    /// An agent has heard nothing of the host of these ranks for a while, and
+    /// asks whether the receiver has heard of one.
     Doubted { ranks: Vec<u32> },
-    /// A rank has closed its endpoint in good order. Said to those that were
+    /// A rank has closed its endpoint in good order. Sent to ranks that were
     /// started again: it may not know them.
     Left { rank: u32 },
     /// The job is being ended.
@@ -385,7 +383,7 @@ pub(crate) enum ToRank {
     Back { rank: u32, peer: PeerInfo },
 }
 
-/// A part of the table that fits one message.
+/// Deserializes a part of the table; refuses more than fits one message.
 pub(crate) fn records<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<PeerInfo>, D::Error> {
     let peers = Vec::deserialize(from)?;
     if peers.len() > RECORDS_MAX {
@@ -397,26 +395,26 @@ pub(crate) fn records<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<PeerInfo>,
     Ok(peers)
 }
 
-/// Who a process is in its job, and what all of the job agree on.
+/// A process's place in its job, and what all of the job agree on.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// This process's number, below `size`.
     pub rank: u32,
     /// Number of processes.
     pub size: u32,
-    /// Random, the same for all ranks; not secret.
+    /// The job's id: random, the same for all ranks; not secret.
     pub job_id: u64,
     /// Whether packets are sealed.
     pub security: Security,
-    /// With which cipher suite.
+    /// The cipher suite.
     pub suite: Suite,
     /// Which link to use.
     pub link: LinkChoice,
     /// How to share the network.
     pub congestion: Congestion,
-    /// Names this incarnation; random.
+    /// Random number that names this incarnation.
     pub life: u64,
-    /// How often this rank was started before.
+    /// Number of restarts of this rank.
     pub restarts: u32,
     /// This host's number in the job.
     pub host_index: u16,
@@ -424,25 +422,25 @@ pub struct Membership {
     pub hosts: u16,
     /// This process's number among the ranks of its host.
     pub local_index: u16,
-    /// The partition of each host; empty where all are in one. Hosts of two
-    /// have no common secret.
+    /// The partition of each host; empty where all are in one. Hosts of
+    /// different partitions share no secret.
     pub partitions: Vec<u16>,
     /// The ranks of this host in order of their local index.
     pub local_ranks: Vec<u32>,
     /// The core that this process was bound to.
     pub core: Option<u32>,
-    /// Other ranks were bound to it too: whoever waits must give it up.
+    /// Other ranks were bound to the core too: a process that waits must yield it.
     pub core_shared: bool,
     /// Settings that the launcher passes on, by name.
     pub settings: BTreeMap<String, String>,
-    /// Where the other hosts reach this one; none: each process finds out.
+    /// Address by which the other hosts reach this one; none: each process finds out.
     pub ip: Option<IpAddr>,
     /// The host port that this process was given, or why it has none; none
-    /// where nobody asked for one.
+    /// where the job wants none.
     pub host_port: Option<Result<HostPortInfo, String>>,
-    /// The host's ranks share a segment, whose descriptor comes along.
+    /// The host's ranks share a segment, whose descriptor comes with this.
     pub(crate) shared: bool,
-    /// So does the memory in which each holds a word as long as it lives.
+    /// The descriptor of the ranks' futex words comes with this too.
     pub(crate) watched: bool,
 }
 
@@ -456,9 +454,9 @@ impl fmt::Debug for Membership {
     }
 }
 
-/// What both sides compute to see that they hold the same key.
+/// Computes what both sides compare to see that they hold the same key.
 ///
-/// It tells nothing of the secret.
+/// Reveals nothing of the secret.
 pub(crate) fn key_check(secret: &[u8; 32], job_id: u64, security: Security, suite: Suite) -> u64 {
     let info = [
         &b"ptl1chck"[..],
@@ -470,15 +468,15 @@ pub(crate) fn key_check(secret: &[u8; 32], job_id: u64, security: Security, suit
     u64::from_le_bytes(*check)
 }
 
-/// The answer to a greeting, but for the job's secret, which goes right behind
-/// it in the same message. The segment's descriptor, if `shared`, the lives', if
-/// `watched`, those of the host port, if there is one, and the first doorbells
-/// go with it.
+/// Encodes the answer to a greeting, without the job's secret, which goes right
+/// behind it in the same message. Its descriptors: the segment's, if `shared`,
+/// the futex words', if `watched`, the host port's, if there is one, and the
+/// first doorbells.
 pub(crate) fn encode_membership(membership: &Membership) -> Vec<u8> {
     codec::pack(&[KIND_MEMBERSHIP], membership)
 }
 
-/// Reads such an answer and the secret behind it; none: it is something else.
+/// Decodes the answer to a greeting and the secret behind it; none if it is something else.
 pub(crate) fn decode_membership(bytes: &[u8]) -> Option<(Membership, &[u8; 32])> {
     let body = bytes.strip_prefix(&[KIND_MEMBERSHIP])?;
     let (body, secret) = body.split_last_chunk()?;
@@ -535,7 +533,7 @@ mod tests {
         assert_eq!(got, peer(4));
         let full = table(u32::MAX, vec![peer(7); RECORDS_MAX]);
         assert!(full.len() <= MESSAGE_BYTES_MAX);
-        // Whoever is told of more could not pass it on.
+        // More could not be passed on in one message.
         let more = table(u32::MAX, vec![peer(7); RECORDS_MAX + 1]);
         assert!(decode::<ToRank>(&more).is_none());
     }
@@ -548,7 +546,7 @@ mod tests {
             wire: 1,
         };
         let hello = ToLauncher::Hello { versions, pid: 7 }.encode();
-        // As the versions 8 and before say it; later ones may say more.
+        // The format up to version 8; later ones may add fields.
         let text = r#"J{"Hello":{"versions":{"portolan":"1.2.3","boot":8,"wire":1},"pid":7}}"#;
         assert_eq!(hello, text.as_bytes());
         let more = text.replace("}}", r#","more":[]}}"#);
@@ -624,7 +622,7 @@ mod tests {
             assert!(decode::<ToRank>(&bytes).is_none());
             assert!(decode::<ToLauncher>(&bytes).is_none());
         }
-        // Texts that are none, and more entries than there is room for.
+        // Text that is not UTF-8, and a count beyond what the bytes hold.
         let why = "no".to_owned();
         let mut abort = ToRank::Abort { why }.encode();
         *abort.last_mut().unwrap() = 0xff;

@@ -1,4 +1,4 @@
-//! The side of those who ask the node service.
+//! The client's side of the node service.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,39 +22,39 @@ use rustix::net::{
 use super::wire::{Answer, Question};
 use crate::host_port::HostPort;
 
-/// A service that has not answered by then is done without. It answers sooner
-/// also where the kernel is still taking a queue back.
+/// Timeout of an answer. The service is sooner also where the kernel is still
+/// taking a queue back.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why the service gave nothing. Each text names cause and remedy.
+/// Why the service granted nothing. Each text names cause and remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// Nobody listens there.
+    /// No service listens at this path.
     #[error("no node service runs here ({0}): systemctl start portolan-node")]
     Absent(PathBuf),
-    /// Nobody listens there, and this command cannot be started as the service, for
+    /// No service listens there, and this command cannot be started as one, for
     /// this reason.
     #[error(
         "no node service runs here, and {0} cannot be started as one: {1} (systemctl start \
          portolan-node, or name the command in the setting agent)"
     )]
     NotStarted(String, String),
-    /// Who listens there is neither root nor the owner of the folder.
+    /// The process that listens there belongs to neither root nor the owner of the folder.
     #[error("who listens at {0} is user {1}, neither root nor the owner of that folder: not asked")]
     Stranger(PathBuf, u32),
-    /// It does not want to, for this reason.
+    /// The service refuses, for this reason.
     #[error("{0}")]
     Refused(String),
-    /// It can do so for nobody here, for this reason.
+    /// The service can grant none here, to any user, for this reason.
     #[error("{0}")]
     Unserved(String),
-    /// It has ended, or ended the connection.
+    /// The service has ended, or ended the connection.
     #[error("the node service ended the connection: see its log")]
     Gone,
-    /// It has not answered in time.
+    /// The service has not answered in time.
     #[error("the node service has not answered within {} s: see its log", PATIENCE.as_secs())]
     Silent,
-    /// It speaks another language.
+    /// The service is of another version.
     #[error("the node service is of another version: install one version and start it anew")]
     Garbled,
     /// The kernel refused a call.
@@ -62,8 +62,8 @@ pub enum NodeError {
     System(io::Error),
 }
 
-/// A connection to the node service. It stays open as long as a host port that
-/// came over it is in use.
+/// A connection to the node service. It stays open as long as one of its host
+/// ports is in use.
 #[derive(Debug)]
 pub struct NodeService(OwnedFd);
 
@@ -94,8 +94,7 @@ impl NodeService {
         Ok(Arc::new(Self(socket)))
     }
 
-    /// Whether this user may have host ports; within which bounds, for people
-    /// to read.
+    /// Returns the bounds within which this user may have host ports, for people to read.
     ///
     /// # Errors
     /// [`NodeError`].
@@ -106,10 +105,10 @@ impl NodeService {
         }
     }
 
-    /// A host port in the calling thread's network, one of `ranks` that are
-    /// asked for over this connection, or in this `group` of this user, and share a
-    /// queue, on the interface with address `at`, or else the first that has one; it
-    /// does without what is `disabled`. Dropping its lease gives it back.
+    /// Asks for a host port in the calling thread's network namespace, on the interface with
+    /// address `at`, or else the first that has one. It shares a queue with the others of `ranks`
+    /// that are asked for over this connection, or in this `group` of this user. Features that are
+    /// `disabled` are not used. Dropping its lease releases it.
     ///
     /// # Errors
     /// [`NodeError`].
@@ -121,7 +120,7 @@ impl NodeService {
         disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         let question = Question::Open {
-            // As interfaces have them; of no address, any.
+            // In the form that interfaces have; an unspecified address means any.
             at: at
                 .map(|ip| ip.to_canonical())
                 .filter(|ip| !ip.is_unspecified()),
@@ -169,7 +168,7 @@ impl NodeService {
         };
         let sent = socket::send(self.0.as_fd(), &question.encode(), &[], true);
         let received = match socket::receive(self.0.as_fd(), true) {
-            // Who is refused before its question is read finds a reset
+            // A client refused before its question is read finds a reset
             // connection, and behind that the reason.
             Ok(None) => socket::receive(self.0.as_fd(), true),
             received => received,
@@ -190,13 +189,13 @@ impl NodeService {
     }
 }
 
-/// Gives a host port back.
+/// Releases a host port when dropped.
 struct Lease(Arc<NodeService>, u32);
 
 impl Drop for Lease {
     fn drop(&mut self) {
         let question = Question::Release { number: self.1 };
-        // A service that is gone finds out by itself.
+        // A service that is gone needs no message.
         let _ = socket::send(self.0.0.as_fd(), &question.encode(), &[], false);
     }
 }

@@ -1,5 +1,5 @@
-//! Host ports of processes that nobody has started together: those of a user that
-//! name one group share a queue.
+//! Host ports of processes without a common launcher: those of a user that name
+//! one group share a queue.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader};
@@ -21,23 +21,22 @@ use super::{ON_DEMAND_WORDS, READY, RUNS_ALREADY};
 use crate::host::fnv;
 use crate::host_port::HostPort;
 
-/// Processes of a group that have host ports at a time: 20 MiB of packet memory are
-/// locked for them when the first comes, twice as much with long packets.
+/// Most processes of a group with host ports at a time: 20 MiB of packet memory
+/// are locked for them when the first comes, twice as much with long packets.
 const GROUP_PORTS: u32 = 8;
 
-/// Between a look for a service that ends or begins and the next.
+/// Pause between two attempts to reach a service that ends or begins.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What tells which job of a launcher this process is in, by launcher: all of these
-/// that are set.
+/// Variables that identify this process's job, by launcher: all of these that are set.
 const JOBS: [&[&str]; 3] = [
     &["PMI_JOBID"],
     &["PMIX_NAMESPACE"],
     &["SLURM_JOB_ID", "SLURM_STEP_ID"],
 ];
 
-/// The group of this process: the one that is `named`, else its launcher's job, else
-/// all processes of its user that are in no job.
+/// Returns the group of this process: the one that is `named`, else its launcher's job, else all
+/// processes of its user that are in no job.
 #[must_use]
 pub fn group_of(named: Option<&str>) -> u64 {
     group_among(named, environment::var_os)
@@ -59,9 +58,8 @@ fn group_among(named: Option<&str>, variable: impl Fn(&str) -> Option<OsString>)
     fnv(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// A host port for one of `group`, as [`NodeService::host_port`] gives it. For root,
-/// where no service runs at `path`, `program` is started as one; it ends with its last
-/// host port.
+/// Asks for a host port for a process of `group`, as [`NodeService::host_port`] does. For root,
+/// where no service runs at `path`, `program` is started as one; it ends with its last host port.
 ///
 /// # Errors
 /// [`NodeError`].
@@ -80,7 +78,7 @@ pub fn host_port_of(
         match (asked, program) {
             (asked, _) if Instant::now() >= until => return asked,
             (Err(NodeError::Absent(_)), Some(program)) => start(program, path)?,
-            // It has ended just now.
+            // The service has just ended.
             (Err(NodeError::Gone), _) => {}
             (asked, _) => return asked,
         }
@@ -88,8 +86,8 @@ pub fn host_port_of(
     }
 }
 
-/// Runs `program` as a service at `path`, which others may do at the same time; returns
-/// when one of these is there, or the other has ended.
+/// Runs `program` as a service at `path`, which others may do at the same time; returns when one of
+/// these listens, or the program has ended.
 fn start(program: &OsStr, path: &Path) -> Result<(), NodeError> {
     let failed = |why: String| NodeError::NotStarted(program.to_string_lossy().into_owned(), why);
     let run = || -> io::Result<(UnixStream, Child)> {
@@ -99,7 +97,7 @@ fn start(program: &OsStr, path: &Path) -> Result<(), NodeError> {
         command
             .args(ON_DEMAND_WORDS)
             .arg(path)
-            // It is others' service, too.
+            // The service also serves other processes.
             .env_remove(DISABLE_VARIABLE)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -112,8 +110,8 @@ fn start(program: &OsStr, path: &Path) -> Result<(), NodeError> {
     let first = lines.next();
     let tells = |line: &String| line.contains(READY) || line.contains(RUNS_ALREADY);
     let runs = first.iter().any(tells) || lines.any(|line| tells(&line));
-    // The service is nobody's child: who is still there is none. The program may
-    // itself have waited for all its children.
+    // The service runs detached: a process that is still there is not one. The
+    // program may itself have waited for all its children.
     let _ = starter.kill();
     let _ = starter.wait();
     let why = || first.unwrap_or_else(|| "it says nothing".to_owned());
@@ -170,7 +168,7 @@ mod tests {
         );
         assert!(told("true").contains("it says nothing"));
         assert!(told("ls").contains("node"));
-        // It is not waited for without end.
+        // The wait for it has an end.
         let stays = std::env::temp_dir().join(format!("portolan-stays-{}", std::process::id()));
         fs::write(&stays, "#!/bin/sh\nexec sleep 1000\n").unwrap();
         fs::set_permissions(&stays, Permissions::from_mode(0o700)).unwrap();

@@ -1,5 +1,5 @@
-//! What the node's settings say to every process of the host, with the node
-//! service or without: they read it where the service's settings stand.
+//! Settings of the node that hold for every process of the host, with the node
+//! service or without: read from the service's settings file.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use portolan_sys::files::{self, SETTINGS_BYTES_MAX};
 use rustix::process::geteuid;
 
-/// Where the node's settings stand.
+/// The node's settings file.
 pub const NODE_CONFIG: &str = "/etc/portolan/node.conf";
 
 /// The setting that names users whose processes let no others put to their
@@ -18,14 +18,14 @@ pub const NO_ONE_SIDED: &str = "no_one_sided";
 /// The word for all users.
 const ANY: &str = "any";
 
-/// Whose memory others may not access.
+/// Users whose memory others may not access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoOneSided {
     all: bool,
     users: Vec<u32>,
 }
 
-/// Why it is not known.
+/// Why the setting is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.
@@ -34,7 +34,7 @@ pub enum PolicyError {
     /// Others than root may write it.
     #[error("{0}: others than root may write it: chown root {0}; chmod go-w {0}")]
     Open(PathBuf),
-    /// On this line, from 1, this is neither a user's number nor `any`.
+    /// On this line, from 1, this word is neither a user's number nor `any`.
     #[error("{}:{}: {}", .0.display(), .1, NoOneSided::wrong(.2))]
     Word(PathBuf, usize, String),
 }
@@ -53,8 +53,8 @@ impl fmt::Display for NoOneSided {
 }
 
 impl NoOneSided {
-    /// The setting's value: numbers of users, separated by commas, or `any`.
-    /// Names are not for every process to look up.
+    /// Parses the setting's value: numbers of users, separated by commas, or
+    /// `any`. Names are not allowed: not every process should look them up.
     ///
     /// # Errors
     /// The word that is neither.
@@ -70,20 +70,19 @@ impl NoOneSided {
         Ok(found)
     }
 
-    /// What is wrong with such a word.
+    /// Returns what is wrong with a word that is neither.
     #[must_use]
     pub fn wrong(word: &str) -> String {
         format!("{NO_ONE_SIDED}: {word} is no number of a user (id -u {word}), nor {ANY}")
     }
 
-    /// Whether it is a user's.
+    /// Whether the setting names `user`.
     #[must_use]
     pub fn names(&self, user: u32) -> bool {
         self.all || self.users.contains(&user)
     }
 
-    /// What `file` says; other settings there are not looked at. No file: no user
-    /// is named.
+    /// Reads the setting from `file`, skipping others. Without a file, no user is named.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -100,7 +99,7 @@ impl NoOneSided {
         Self::find(&text).map_err(|(line, word)| PolicyError::Word(file.to_owned(), line, word))
     }
 
-    /// In the text of a whole file.
+    /// Finds the setting in the text of a file; the error is line and word.
     fn find(text: &str) -> Result<Self, (usize, String)> {
         let mut found = Self::default();
         for line in files::lines(text) {
@@ -111,7 +110,7 @@ impl NoOneSided {
                     found.all |= more.all;
                     found.users.extend(more.users);
                 }
-                // Whoever forgot the sign meant to forbid.
+                // A line without the sign was meant to forbid.
                 None if line.words.starts_with(NO_ONE_SIDED) => return Err(wrong(line.words)),
                 _ => {}
             }
@@ -120,8 +119,8 @@ impl NoOneSided {
     }
 }
 
-/// Whether this process is to let no others access its memory. Settings that
-/// cannot be read allow nothing; the log says why.
+/// Whether this process must let no others access its memory. Settings that
+/// cannot be read allow nothing; the log has the reason.
 #[must_use]
 pub fn no_one_sided() -> bool {
     let user = geteuid().as_raw();
@@ -157,7 +156,7 @@ mod tests {
         let any_first = of("no_one_sided = any\nno_one_sided = 2").unwrap();
         assert!(any_first.names(1));
         assert_eq!(of("\nno_one_sided = 1, ada"), Err((2, "ada".to_owned())));
-        // Without the sign it is no other setting.
+        // A line without the sign is no other setting.
         let unsigned = (1, "no_one_sided 7".to_owned());
         assert_eq!(of(" no_one_sided 7 # all"), Err(unsigned));
         assert_eq!(of("others 7"), Ok(NoOneSided::default()));
@@ -180,13 +179,13 @@ mod tests {
                 assert_eq!(refused, Err(PolicyError::Open(file.clone())), "{open:o}");
             }
             fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-            // Its end could forbid something.
+            // The part beyond the limit could forbid something.
             fs::write(&file, "#".repeat(SETTINGS_BYTES_MAX as usize + 1)).unwrap();
             let refused = NoOneSided::read(&file);
             assert!(matches!(refused, Err(PolicyError::Unreadable(..))));
             fs::write(&file, "#".repeat(SETTINGS_BYTES_MAX as usize)).unwrap();
             assert_eq!(NoOneSided::read(&file), Ok(NoOneSided::default()));
-            // It would be waited for.
+            // Reading a pipe would block.
             let pipe = dir.join("pipe");
             let made = std::process::Command::new("mkfifo").arg(&pipe).status();
             assert!(made.unwrap().success());

@@ -12,35 +12,35 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::codec::{pack, unpack};
 use crate::host_port::HostPortInfo;
 
-/// Begins every question and every answer; the last byte is the version. What comes
-/// behind it is [packed](crate::codec).
+/// First bytes of every question and every answer; the last one is the version.
+/// The rest is [packed](crate::codec).
 const MAGIC: [u8; 8] = *b"\0PTLNOD6";
 
-/// Most bytes of a question.
+/// Longest question, bytes.
 pub const QUESTION_BYTES_MAX: usize = 48;
 /// Longest text of an answer, bytes.
 const TEXT_BYTES_MAX: usize = 1_008;
 
-/// What is asked of the service.
+/// A question to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// May this user have host ports?
+    /// Asks whether this user may have host ports.
     May,
-    /// A host port.
+    /// Asks for a host port.
     Open {
-        /// On the interface with this address; none: the first that has one.
+        /// The address of the interface; none: the first that has one.
         at: Option<IpAddr>,
-        /// Not even where the driver could do without a copy.
+        /// Copy packets even where the driver could do without.
         copy: bool,
-        /// A packet in one buffer only, also where it could lie in several.
+        /// One buffer a packet, even where it could span several.
         one_buffer: bool,
-        /// So many will be asked for, and share a queue.
+        /// Number of host ports that will be asked for and share a queue.
         ranks: u32,
-        /// Over any connection of this user, by who names this group; none: over this
-        /// connection.
+        /// Group of this user that shares the queue, over any of its connections; none: this
+        /// connection only.
         group: Option<u64>,
     },
-    /// The host port with this number is not needed any more.
+    /// Releases a host port.
     Release {
         /// Its number.
         number: u32,
@@ -48,20 +48,20 @@ pub enum Question {
 }
 
 impl Question {
-    /// Whether it is one that is not answered.
+    /// Whether the question has no answer.
     #[must_use]
     pub const fn is_release(&self) -> bool {
         matches!(self, Self::Release { .. })
     }
 
-    /// As it travels.
+    /// Encodes the question.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         pack(&MAGIC, self)
     }
 
-    /// What [`Self::encode`] gave; none for bytes that make no sense, also
-    /// where they say what it says otherwise.
+    /// Decodes what [`Self::encode`] returned; none for malformed bytes, and
+    /// for another encoding of the same question.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let question: Self = unpack(bytes.strip_prefix(&MAGIC)?)?;
@@ -69,27 +69,27 @@ impl Question {
     }
 }
 
-/// What the service answers. Long texts are cut.
+/// An answer of the service. Long texts are cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// This user may have host ports; within which bounds.
+    /// This user may have host ports, within these bounds.
     Bounds(#[serde(serialize_with = "cut")] String),
-    /// A host port, whose descriptors go along.
+    /// A host port; its descriptors come with the answer.
     Granted {
-        /// What it is released by.
+        /// Its number, by which it is released.
         number: u32,
-        /// What it is.
+        /// Its description.
         info: HostPortInfo,
     },
-    /// None yet: packet memory goes along. Who asks takes its pages, so that they
-    /// count as theirs, and asks again.
+    /// No host port yet: packet memory comes with the answer. The client
+    /// allocates its pages, so that they count as its own, and asks again.
     Allocate {
-        /// That it has.
+        /// Size of the memory.
         bytes: u32,
     },
-    /// None, and why.
+    /// No host port, for this reason.
     Refused(#[serde(serialize_with = "cut")] String),
-    /// None for anybody, and why: root can do without the service.
+    /// No host port for any user, for this reason: root can do without the service.
     Unserved(#[serde(serialize_with = "cut")] String),
 }
 
@@ -98,26 +98,26 @@ impl Answer {
         pack(&MAGIC, self)
     }
 
-    /// Reads an answer; none for bytes that make no sense.
+    /// Decodes an answer; none for malformed bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         unpack(bytes.strip_prefix(&MAGIC)?)
     }
 }
 
-/// The beginning of a text, to the last character that fits.
+/// Serializes the beginning of a text, to the last character that fits.
 fn cut<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
     let fits = |at: &usize| text.is_char_boundary(*at);
     let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(fits);
     to.serialize_str(&text[..end.unwrap_or(0)])
 }
 
-/// What came over a connection to the service.
+/// What was received over a connection to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// A question.
     Question(Question),
-    /// Bytes that are none.
+    /// Bytes that are no question.
     Garbled,
     /// Nothing yet.
     Nothing,
@@ -126,7 +126,7 @@ pub enum Heard {
 }
 
 /// Takes the next question from a connection, without waiting. A message with
-/// descriptors is none, and is not taken: that would close them.
+/// descriptors is none, and stays in the queue: taking it would close them.
 #[must_use]
 pub fn hear(connection: BorrowedFd<'_>) -> Heard {
     // One byte more shows what is too long.
@@ -144,7 +144,7 @@ pub fn hear(connection: BorrowedFd<'_>) -> Heard {
     match seen {
         Ok(seen) if seen.flags.contains(ReturnFlags::CTRUNC) => Heard::Garbled,
         Ok(seen) if seen.bytes > 0 => {
-            // It is the first still: nobody else reads here.
+            // Still the first message: only this function reads here.
             let _ = recv(connection, &mut [0; 1], RecvFlags::DONTWAIT);
             Question::decode(&bytes[..seen.bytes]).map_or(Heard::Garbled, Heard::Question)
         }
@@ -157,7 +157,7 @@ pub fn hear(connection: BorrowedFd<'_>) -> Heard {
 ///
 /// # Errors
 /// `WouldBlock` if the other side does not read, `BrokenPipe` if it is gone:
-/// it got nothing, and the connection is of no more use.
+/// nothing was sent, and the connection is of no more use.
 pub fn answer(
     connection: BorrowedFd<'_>,
     answer: &Answer,
@@ -230,7 +230,7 @@ mod tests {
             assert_eq!(Question::decode(&good[..at]), None);
         }
         assert_eq!(Question::decode(&[&good[..], &[0]].concat()), None);
-        // The same number, at greater length.
+        // An equal number in a longer encoding.
         let [start @ .., 1] = &good[..] else {
             panic!("{good:?}")
         };

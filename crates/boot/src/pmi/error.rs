@@ -1,19 +1,19 @@
-//! Why the process manager's exchange did not work.
+//! Errors of the process manager's exchange.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// What went wrong between this process and the PMI server of the launcher
-/// that started it. Each is final for the process.
+/// An error between this process and the PMI server of the launcher that
+/// started it. Each is final for the process.
 #[derive(Debug, thiserror::Error)]
 pub enum PmiError {
     /// A variable of the launcher's is missing or makes no sense.
     #[error(fmt = variable)]
     Variable {
-        /// Its name.
+        /// The variable's name.
         name: &'static str,
-        /// What it holds; none if it is not set.
+        /// Its value; none if it is not set.
         value: Option<String>,
     },
     /// A launcher has started several processes and offers no PMI: each would be
@@ -24,11 +24,11 @@ pub enum PmiError {
          --mpi=pmix or pmi2 (to be a job of one process all the same, unset {name})"
     )]
     Without {
-        /// Which.
+        /// The launcher's name.
         launcher: &'static str,
-        /// The variable by which it says how many.
+        /// The variable that holds the number of processes.
         name: &'static str,
-        /// How many.
+        /// The number of processes.
         size: u32,
     },
     /// The descriptor that `PMI_FD` names is not open, or no socket.
@@ -37,7 +37,7 @@ pub enum PmiError {
          or this is a child of a process that has joined the job; unset PMI_FD to run alone"
     )]
     NoDescriptor(i32),
-    /// The process has joined before, or uses the descriptor otherwise.
+    /// The process has joined before, or something else uses the descriptor.
     #[error(
         "this process has joined its job before, or its PMI_FD is used by something else (an MPI \
          library?); join once and share the endpoint"
@@ -51,7 +51,7 @@ pub enum PmiError {
     Connect {
         /// The variable's value.
         to: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
@@ -61,17 +61,17 @@ pub enum PmiError {
          srun --mpi=pmi2"
     )]
     Version {
-        /// What we asked for.
+        /// The version that was asked for.
         wanted: u32,
-        /// What it said.
+        /// The server's answer.
         answer: String,
     },
-    /// The server said no.
+    /// The server refused.
     #[error("{doing}: the launcher's PMI server refused: {answer:?}")]
     Refused {
-        /// To what.
+        /// The operation.
         doing: &'static str,
-        /// Its words, cut short.
+        /// The answer, cut short.
         answer: String,
     },
     /// An answer that the protocol does not have.
@@ -80,12 +80,12 @@ pub enum PmiError {
          mpiexec.hydra, or srun --mpi=pmi2"
     )]
     Malformed {
-        /// To what.
+        /// The operation.
         doing: &'static str,
         /// The answer, cut short.
         answer: String,
     },
-    /// Another process has not put what each puts.
+    /// Another process has not put a value that each process puts.
     #[error(
         "another process has not told what each tells ({key}): do all of them use Portolan, in one \
          version?"
@@ -102,15 +102,15 @@ pub enum PmiError {
     ValueTooLong {
         /// Bytes needed.
         bytes: usize,
-        /// Bytes that it takes.
+        /// Most bytes that the server takes.
         limit: usize,
     },
     /// No answer in time.
     #[error(fmt = timed_out)]
     TimedOut {
-        /// To what.
+        /// The operation.
         doing: &'static str,
-        /// How long it was waited for.
+        /// The timeout.
         waited: Duration,
     },
     /// The launcher speaks PMIx, and there is no library for it.
@@ -120,31 +120,31 @@ pub enum PmiError {
          LD_LIBRARY_PATH (unset PMIX_NAMESPACE to run alone)"
     )]
     NoLibrary {
-        /// What the loader says.
+        /// The loader's error.
         error: String,
     },
-    /// The library is none of a version that this one can call.
+    /// The library is of a version that Portolan cannot call.
     #[error(
         "libpmix.so.2 {what}, and Portolan calls versions 4 and 5 of PMIx: install Debian 12's \
          package libpmix2, or name the folder of another libpmix.so.2 in LD_LIBRARY_PATH; \
          `portolan run` needs none"
     )]
     Library {
-        /// What is wrong with it.
+        /// What is wrong with the library.
         what: String,
     },
-    /// The library said no.
+    /// The library refused.
     #[error(
         "{doing}: the launcher's PMIx library answers {answer}; is the launcher still there, and is \
          this one of the processes that it started? (unset PMIX_NAMESPACE to run alone)"
     )]
     LibraryFailed {
-        /// To what.
+        /// The operation.
         doing: &'static str,
-        /// Its name of the error, and the number.
+        /// The library's name and number of the error.
         answer: String,
     },
-    /// The library does not come back.
+    /// A call of the library does not return.
     #[error(
         "{doing}: libpmix.so.2 has not returned within {} s: the launcher is stopped or gone, or \
          the library does not fit it; name the folder of the launcher's own libpmix.so.2 in \
@@ -152,29 +152,29 @@ pub enum PmiError {
         .waited.as_secs_f32()
     )]
     Stuck {
-        /// In what.
+        /// The operation.
         doing: &'static str,
-        /// How long it was waited for.
+        /// The timeout.
         waited: Duration,
     },
     /// The server has closed the connection.
     #[error("{doing}: the launcher's PMI server is gone; the launcher was ended, or ends the job")]
     Gone {
-        /// When.
+        /// The operation.
         doing: &'static str,
     },
     /// The kernel refused something.
     #[error("{doing}: {error}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
 }
 
-/// What the exchange of all processes is called in messages.
+/// Name of the exchange of all processes in messages.
 pub(super) const FENCE: &str = "waiting for the job's other processes";
 
 fn variable(name: &str, value: &Option<String>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@
 //!
 //! Both versions of the protocol are spoken over an inherited descriptor
 //! (`PMI_FD`); PMI-1 also over TCP (`PMI_PORT`). PMIx is spoken by a library
-//! (`PMIX_NAMESPACE`). Whoever can listen sees all that passes: no secret may.
+//! (`PMIX_NAMESPACE`). All that passes can be overheard: no secret may.
 
 mod error;
 mod one;
@@ -32,12 +32,12 @@ use wire::{Answer, Patience, Stream};
 
 use crate::launch::RANKS_MAX;
 
-/// How long the server may take for what it can answer by itself. It shares
-/// its host with the ranks, which may be many more than cores.
+/// Timeout of the server for what it can answer by itself. It shares its host
+/// with the ranks, which may be many more than cores.
 const BRIEF: Duration = Duration::from_secs(20);
 
 /// Launchers that may start processes without PMI, and the variable that then
-/// says how many.
+/// holds their number.
 const WITHOUT: [(&str, &str); 2] = [
     ("Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE"),
     ("srun without --mpi=pmix or pmi2", "SLURM_STEP_NUM_TASKS"),
@@ -48,7 +48,7 @@ const PUTTING: &str = "telling the job's other processes about this one";
 const GETTING: &str = "asking about the job's other processes";
 const LEAVING: &str = "leaving the job";
 
-/// A process's connection to the server of its launcher.
+/// A process's connection to its launcher's server.
 #[derive(Debug)]
 pub(crate) struct Pmi {
     server: Server,
@@ -58,19 +58,19 @@ pub(crate) struct Pmi {
     pub size: u32,
 }
 
-/// How the server is reached.
+/// Connection to the server.
 #[derive(Debug)]
 enum Server {
     Stream {
-        /// Left open when this is dropped: hydra kills a process that hangs up
-        /// before it has finalized, which would cut off its last words.
+        /// Left open on drop: hydra kills a process that hangs up before it has
+        /// finalized, which would cut off its last output.
         stream: ManuallyDrop<Stream>,
         spoken: Spoken,
     },
     Library(pmix::Speaker),
 }
 
-/// Which version is spoken, and what it needs.
+/// Version of the protocol, and its state.
 #[derive(Debug)]
 enum Spoken {
     One {
@@ -81,11 +81,11 @@ enum Spoken {
     Two,
 }
 
-/// What the launcher said in the environment.
+/// What the launcher has set in the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     way: Way,
-    /// Its name of the job; only launchers that speak PMI-2 give one.
+    /// The launcher's name of the job; only those that speak PMI-2 set one.
     job: Option<String>,
 }
 
@@ -93,20 +93,20 @@ pub(crate) struct Found {
 enum Way {
     /// An inherited descriptor, rank and size.
     Inherited(i32, u32, u32),
-    /// Where to connect, and under which number.
+    /// Address to connect to, and the number to give there.
     Port(String, u32),
-    /// By the library of PMIx.
+    /// The library of PMIx.
     Library,
 }
 
 impl Found {
-    /// Looks for a launcher in the environment, which `variable` reads; none
-    /// if there is none, or it started this process alone. `is_open` says
+    /// Looks for a launcher in the environment, which `variable` reads; none if
+    /// there is none, or it started this process alone. `is_open` checks
     /// whether a number is that of an inherited socket.
     ///
-    /// Variables of several launchers are there where one has started another.
-    /// A descriptor is the last one's, for launchers close those of others.
-    /// Else PMI goes before PMIx.
+    /// If one launcher has started another, variables of both are set. An open
+    /// descriptor belongs to the last one, for launchers close those of others.
+    /// Without one, PMI goes before PMIx.
     pub fn look(
         variable: impl Fn(&'static str) -> Option<OsString>,
         is_open: impl Fn(i32) -> bool,
@@ -131,7 +131,7 @@ impl Found {
         } else if let Some(port) = text("PMI_PORT") {
             Way::Port(port, number("PMI_ID")?)
         } else if has_library {
-            // The library would fail without it, and not say why.
+            // The library would fail without it, and report no reason.
             number("PMIX_RANK")?;
             Way::Library
         } else {
@@ -193,7 +193,7 @@ fn connect(port: &str) -> Result<OwnedFd, PmiError> {
     Err(failed(last))
 }
 
-/// Whether the server takes up the version that was asked for.
+/// Fails unless the server accepts the version that was asked for.
 fn agreed(answer: Answer, wanted: u32) -> Result<(), PmiError> {
     let shown = answer.shown();
     let other = || PmiError::Version {
@@ -208,8 +208,8 @@ fn agreed(answer: Answer, wanted: u32) -> Result<(), PmiError> {
 }
 
 impl Pmi {
-    /// Opens the exchange. A library that speaks for this process may take
-    /// `limit` for each call that needs no other process.
+    /// Opens the exchange. `limit`: timeout of each call of a PMIx library that
+    /// needs no other process.
     pub fn open(found: &Found, limit: Duration) -> Result<Self, PmiError> {
         match &found.way {
             Way::Inherited(number, rank, size) => {
@@ -230,7 +230,7 @@ impl Pmi {
         }
     }
 
-    /// Over a connection that speaks PMI-1.
+    /// Opens the exchange over a connection that speaks PMI-1.
     #[cfg(test)]
     pub fn of_stream(socket: OwnedFd, rank: u32, size: u32) -> Result<Self, PmiError> {
         Self::over(Stream::new(socket), rank, size, None)
@@ -266,7 +266,7 @@ impl Pmi {
             Spoken::One { value_max, .. } => *value_max,
             Spoken::Two => two::VALUE_MAX,
         };
-        // Servers count the end of the string too, or do not.
+        // Some servers count the string's terminator too.
         if value.len() >= limit {
             return Err(PmiError::ValueTooLong {
                 bytes: value.len() + 1,
@@ -280,8 +280,7 @@ impl Pmi {
         }
     }
 
-    /// Waits until all processes are here; what they have put before can then
-    /// be got.
+    /// Waits until all processes have come; then what they had put can be got.
     pub fn fence(&mut self, limit: Duration) -> Result<(), PmiError> {
         let patience = Patience::new(FENCE, limit);
         match &mut self.server {
@@ -293,7 +292,7 @@ impl Pmi {
         }
     }
 
-    /// What `rank` has put under a key.
+    /// Returns what `rank` has put under a key.
     pub fn get(&mut self, rank: u32, key: &str) -> Result<String, PmiError> {
         let patience = Patience::new(GETTING, BRIEF);
         match &mut self.server {
@@ -305,8 +304,8 @@ impl Pmi {
         }
     }
 
-    /// A socket that tells of deaths as an agent does; none where the launcher
-    /// has no means to.
+    /// Returns a socket that reports deaths as an agent does; none where the
+    /// launcher cannot.
     pub fn deaths(&self) -> Option<OwnedFd> {
         match &self.server {
             Server::Stream { .. } => None,
@@ -314,8 +313,8 @@ impl Pmi {
         }
     }
 
-    /// Says that this process needs the exchange no longer: its end is then
-    /// no failure.
+    /// Tells the server that this process needs the exchange no longer: its end
+    /// is then no failure.
     pub fn finalize(self) -> Result<(), PmiError> {
         let patience = Patience::new(LEAVING, BRIEF);
         match self.server {
@@ -344,7 +343,7 @@ impl Pmi {
     }
 }
 
-/// Fails unless a rank is one of a job that is not too large.
+/// Fails unless the rank is below the size, and the size at most [`RANKS_MAX`].
 fn checked(name: &'static str, rank: u32, size: u32) -> Result<(), PmiError> {
     if size <= RANKS_MAX && rank < size {
         return Ok(());

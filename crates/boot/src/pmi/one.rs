@@ -1,11 +1,11 @@
-//! PMI-1, version 1.1: what mpiexec.hydra speaks.
+//! PMI-1, version 1.1, as mpiexec.hydra speaks it.
 
 use super::wire::{Format, Patience, Stream};
 use super::{BRIEF, OPENING, PmiError, Spoken};
 
 const VERSION: u32 = 1;
 
-/// Over a connection to `PMI_PORT`: says who this is; gives rank and size.
+/// Introduces this process over a connection to `PMI_PORT`; returns rank and size.
 pub(super) fn introduce(stream: &mut Stream, id: u32) -> Result<(u32, u32), PmiError> {
     let patience = Patience::new(OPENING, BRIEF);
     let id = id.to_string();

@@ -1,9 +1,9 @@
-//! PMIx, by the launcher's own library: what `mpirun` of Open MPI and
-//! `srun --mpi=pmix` offer. Between library and launcher nothing is specified,
-//! so there is no speaking without it.
+//! PMIx, by the launcher's own library: what `mpirun` of Open MPI and `srun
+//! --mpi=pmix` offer. The protocol between library and launcher is not
+//! specified, so the library is needed.
 //!
-//! A call of the library returns when the launcher pleases. So all are made by
-//! a thread of their own, which is given up where it does not come back.
+//! A call of the library may block as long as the launcher likes. So a thread
+//! of its own makes all calls; it is given up if one does not return.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,17 +22,17 @@ use super::error::FENCE;
 use super::{GETTING, LEAVING, OPENING, PUTTING, PmiError};
 use crate::message::{How, ToRank};
 
-/// Versions whose declarations are those that are called here.
+/// Versions whose declarations match the calls made here.
 const MAJOR_MIN: u32 = 4;
 const MAJOR_MAX: u32 = 5;
 
-/// What the thread is to do with the library.
+/// A call that the thread makes.
 type Call = Box<dyn FnOnce(&mut Option<Client>) + Send>;
 
 /// The thread that calls the library; it ends when this is dropped.
 pub(super) struct Speaker {
     calls: Sender<Call>,
-    /// How long the library may take for what needs no other process.
+    /// Timeout of calls that need no other process.
     limit: Duration,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Speaker {
     }
 }
 
-/// Opens the exchange; gives rank and size as well.
+/// Opens the exchange; also returns rank and size.
 pub(super) fn open(limit: Duration) -> Result<(Speaker, u32, u32), PmiError> {
     static JOINED: AtomicBool = AtomicBool::new(false);
     let (calls, received) = mpsc::channel::<Call>();
@@ -87,8 +87,7 @@ pub(super) fn open(limit: Duration) -> Result<(Speaker, u32, u32), PmiError> {
     Ok((speaker, rank, size))
 }
 
-/// Ends this process, whose launcher is gone without having ended it: nobody
-/// else would.
+/// Ends this process, whose launcher is gone without having ended it: nothing else would.
 fn end_without_launcher() {
     tell(format_args!(
         "portolan: the launcher is gone, and its job ends with it"
@@ -96,7 +95,7 @@ fn end_without_launcher() {
     let _ = kill_process(getpid(), Signal::TERM);
 }
 
-/// The first number of a version, which stands between words.
+/// Returns the first number of a version, which stands between words.
 fn major(version: &str) -> Option<u32> {
     let number = version.split_whitespace().find(|word| {
         let mut letters = word.chars();
@@ -113,7 +112,7 @@ fn failed(doing: &'static str) -> impl Fn(Failed) -> PmiError {
 }
 
 impl Speaker {
-    /// Has the thread do something, and waits for it so long.
+    /// Has the thread make a call, and waits for it at most `limit`.
     fn run<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -134,7 +133,7 @@ impl Speaker {
         })
     }
 
-    /// The same with the library after it has come to the server.
+    /// Has the thread call the library, which must have been initialized.
     fn ask<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -156,12 +155,12 @@ impl Speaker {
         self.ask(FENCE, limit, Client::fence)
     }
 
-    /// What `rank` has put under a key.
+    /// Returns what `rank` has put under a key.
     pub fn get(&self, rank: u32, key: &str) -> Result<String, PmiError> {
         let owned = key.to_owned();
         let got = self.ask(GETTING, self.limit, move |it| it.text(rank, &owned));
         got.map_err(|error| match error {
-            // The library waits for what was never put.
+            // The library waits for a value that was never put.
             PmiError::LibraryFailed { .. } | PmiError::Stuck { .. } => PmiError::NotThere {
                 key: key.to_owned(),
             },
@@ -169,8 +168,8 @@ impl Speaker {
         })
     }
 
-    /// A socket that says who died, as an agent does, where the launcher says
-    /// so. Whatever is written to it is refused.
+    /// Returns a socket that reports deaths as an agent does, where the
+    /// launcher reports them. Writing to it fails.
     pub fn deaths(&self) -> Option<OwnedFd> {
         let (ours, theirs) = socket::pair().ok()?;
         shutdown(&theirs, Shutdown::Read).ok()?;
@@ -179,7 +178,7 @@ impl Speaker {
                 rank,
                 how: How::Gone,
             };
-            // A reader that is gone needs no word, and one that reads nothing
+            // A reader that is gone needs no report, and one that reads nothing
             // finds the dead by their silence.
             let _ = socket::send(theirs.as_fd(), &died.encode(), &[], false);
         };

@@ -1,4 +1,4 @@
-//! The client against servers that play a script.
+//! Tests the client against servers that play a script.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use super::wire::Format;
 use super::*;
 
-/// A server that takes each request and gives its answer, then closes. Bytes
+/// A server that reads each request and writes its answer, then closes. Bytes
 /// of an answer are written as they stand.
 fn server(script: Vec<(&'static str, Vec<u8>)>) -> (Stream, JoinHandle<()>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -16,7 +16,7 @@ fn server(script: Vec<(&'static str, Vec<u8>)>) -> (Stream, JoinHandle<()>) {
             let mut got = vec![0; request.len()];
             theirs.read_exact(&mut got).unwrap();
             assert_eq!(String::from_utf8_lossy(&got), request);
-            // A client that is satisfied early has gone.
+            // A client that needs no more has gone.
             let _ = theirs.write_all(&answer);
         }
     };
@@ -35,7 +35,7 @@ fn frame(text: &str) -> Vec<u8> {
     format!("{:6}{text}", text.len()).into_bytes()
 }
 
-/// As mpiexec.hydra greets.
+/// The greeting of mpiexec.hydra.
 fn greeted_1() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         (
@@ -53,7 +53,7 @@ fn greeted_1() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// As Slurm greets.
+/// The greeting of Slurm.
 fn greeted_2() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         (
@@ -162,7 +162,7 @@ fn over_a_port_the_server_says_who_one_is() {
         let mut got = vec![0; hello.len()];
         peer.read_exact(&mut got).unwrap();
         assert_eq!(got, hello);
-        // In pieces, and several lines in one.
+        // Lines arrive in pieces, and several in one.
         for part in [
             "cmd=init",
             "ack\ncmd=set size=4\ncmd=set rank=3\ncmd=s",
@@ -369,7 +369,7 @@ fn the_environment_is_read_with_care() {
             })
         ));
     }
-    // Of several launchers the one whose descriptor is open, then PMI, then PMIx.
+    // Precedence among launchers: the one whose descriptor is open, then PMI, then PMIx.
     let pmix = [("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "0")];
     let way = |pairs: &[&[(&str, &str)]]| look(&pairs.concat()).unwrap().unwrap().way;
     let port = [("PMI_PORT", "h0:1"), ("PMI_ID", "0")];
@@ -383,6 +383,6 @@ fn the_environment_is_read_with_care() {
         Way::Port("h0:1".to_owned(), 0)
     );
     assert_eq!(way(&[&closed]), Way::Inherited(7, 0, 2));
-    // Not open, and no socket.
+    // This descriptor is not open.
     assert!(matches!(inherited(9999), Err(PmiError::NoDescriptor(9999))));
 }

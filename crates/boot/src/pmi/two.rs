@@ -1,4 +1,4 @@
-//! PMI-2, version 2.0: what `srun --mpi=pmi2` speaks.
+//! PMI-2, version 2.0, as `srun --mpi=pmi2` speaks it.
 
 use super::wire::{Format, Patience, Stream};
 use super::{BRIEF, OPENING, PmiError, Spoken};
@@ -7,7 +7,7 @@ const VERSION: u32 = 2;
 /// Longest value, bytes: a constant of the protocol.
 pub(super) const VALUE_MAX: usize = 1024;
 
-/// Opens the exchange of job `job`; gives rank and size as well.
+/// Opens the exchange of job `job`; also returns rank and size.
 pub(super) fn init(
     stream: &mut Stream,
     job: &str,
@@ -15,7 +15,7 @@ pub(super) fn init(
 ) -> Result<(Spoken, u32, u32), PmiError> {
     let patience = Patience::new(OPENING, BRIEF);
     let version = VERSION.to_string();
-    // The greeting is written as in PMI-1, so that either side can say no.
+    // The greeting is in PMI-1's format, so that a server of either version can refuse it.
     let pairs = [("pmi_version", &version[..]), ("pmi_subversion", "0")];
     stream.say(Format::One, "init", &pairs, patience)?;
     super::agreed(stream.hear(Format::One, patience)?, VERSION)?;

@@ -1,4 +1,4 @@
-//! Bytes on the way to and from a PMI server.
+//! Messages to and from a PMI server.
 //!
 //! | | a message |
 //! | --- | --- |
@@ -14,23 +14,21 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::PmiError;
 
-/// Longest answer that is read, bytes: a value of 1,024 and the words around
-/// it, several times.
+/// Longest answer, bytes: a value of 1,024 and the words around it, several times.
 const ANSWER_BYTES_MAX: usize = 8192;
-/// Bytes of an answer that an error shows.
+/// Most bytes of an answer that an error shows.
 const SHOWN_MAX: usize = 120;
-/// Characters of PMI-2's length, filled with blanks: by hydra in front, by
-/// Slurm behind.
+/// Characters of PMI-2's length, padded with blanks: by hydra in front, by Slurm behind.
 const LENGTH_BYTES: usize = 6;
 
-/// Which of the two a message is written in.
+/// Format of a message: PMI-1 or PMI-2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     One,
     Two,
 }
 
-/// What is being done, since when, and how long it may take.
+/// An operation, with its start and its timeout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     pub doing: &'static str,
@@ -47,7 +45,7 @@ impl Patience {
         }
     }
 
-    /// What is left of it.
+    /// Returns the time that is left.
     fn left(&self) -> Result<Duration, PmiError> {
         let left = self.limit.checked_sub(self.since.elapsed());
         left.ok_or(PmiError::TimedOut {
@@ -72,7 +70,7 @@ impl Patience {
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: OwnedFd,
-    /// What came beyond the last answer.
+    /// Bytes received beyond the last answer.
     held: Vec<u8>,
 }
 
@@ -150,7 +148,7 @@ impl Stream {
         }
     }
 
-    /// Receives what there is, at least a byte.
+    /// Receives what there is, at least one byte.
     fn fill(&mut self, patience: Patience) -> Result<(), PmiError> {
         if self.held.len() > ANSWER_BYTES_MAX {
             return Err(malformed(&self.held, patience.doing));
@@ -204,7 +202,7 @@ fn encode(format: Format, command: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
     }
 }
 
-/// What the server answered: the command's name, then pairs.
+/// An answer of the server: the command's name, then pairs.
 #[derive(Debug)]
 pub(super) struct Answer {
     text: String,
@@ -235,7 +233,7 @@ impl Answer {
         })
     }
 
-    /// Fails unless this answers with `command` and says that all is well.
+    /// Fails unless this answers with `command` and reports success.
     pub fn expect(self, command: &str) -> Result<Self, PmiError> {
         match self.pairs.first() {
             Some((key, name)) if key == "cmd" && name == command => {}
@@ -256,12 +254,12 @@ impl Answer {
         pair.map(|(_, value)| value.as_str())
     }
 
-    /// A value that must be there.
+    /// Returns a value that must be there.
     pub fn need(&self, key: &str) -> Result<&str, PmiError> {
         self.get(key).ok_or_else(|| self.malformed())
     }
 
-    /// A number that must be there.
+    /// Returns a number that must be there.
     pub fn number(&self, key: &str) -> Result<u32, PmiError> {
         let number = self.need(key)?.parse();
         number.map_err(|_| self.malformed())
@@ -271,14 +269,13 @@ impl Answer {
         malformed(self.text.as_bytes(), self.doing)
     }
 
-    /// The answer for an error's text.
+    /// Returns the answer as an error shows it.
     pub fn shown(&self) -> String {
         shown(self.text.as_bytes())
     }
 }
 
-/// Whatever a server says is an answer or an error. Returns whether it is the
-/// answer to a question for a value.
+/// Reads bytes as a server's answer. Returns whether they answer a request for a value.
 #[cfg(feature = "properties")]
 pub(crate) fn answers_are_read(bytes: &[u8]) -> bool {
     let mut understood = false;
