@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use portolan_sys::net::Subnet;
 
-/// The address of `theirs` by which somebody with `ours` reaches it: the
-/// first in a network that both are in, else the first. One that both have
-/// (a bridge of virtual machines, mostly) leads to oneself.
+/// Returns the address of `theirs` by which a host with `ours` reaches it: the
+/// first in a network that both are in, else the first. An address that both
+/// have (mostly a bridge of virtual machines) leads to the host itself and is
+/// skipped.
 pub(super) fn choose(ours: &[Subnet], theirs: &[Subnet]) -> Option<IpAddr> {
     let is_own = |ip: IpAddr| ours.iter().any(|own| own.ip == ip);
     let foreign = || theirs.iter().filter(|it| !is_own(it.ip)).map(|it| it.ip);

@@ -1,4 +1,4 @@
-//! What each process tells the others before it has an address.
+//! A process's card: what it publishes before it has an address.
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | 1, 1, 1, 1, 1 | security, suite, link, congestion, whether there is a job secret file |
 //! | 1, 17 n | addresses: IPv6 (IPv4 mapped) and length of the network's prefix |
 //!
-//! It travels as hexadecimal digits. Nothing of it is secret.
+//! Sent as hexadecimal digits. Nothing of it is secret.
 
 use std::net::IpAddr;
 
@@ -20,12 +20,12 @@ use portolan_sys::net::Subnet;
 use crate::{Congestion, LinkChoice, Security, Suite, Versions};
 
 const MAGIC: &[u8; 4] = b"PTLG";
-/// Addresses that a card has room for.
+/// Most addresses of a card.
 pub(super) const ADDRESSES_MAX: usize = 16;
-/// Bytes of a release's name that a card has room for.
+/// Most bytes of a release's name.
 const RELEASE_MAX: usize = 32;
 
-/// What must be the same for all processes, or no two could talk.
+/// Settings that must be equal in all processes, or no two could communicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choices {
     pub security: Security,
@@ -83,8 +83,8 @@ impl Card {
         hex(&bytes)
     }
 
-    /// Reads a card. Of one from another version only the versions need to
-    /// make sense: the rest is then as in `like`.
+    /// Decodes a card. For one of another version only the versions need to be
+    /// valid: the rest is then copied from `like`.
     pub fn decode(text: &str, like: &Self) -> Option<Self> {
         let bytes = unhex(text)?;
         let mut rest = bytes.strip_prefix(MAGIC)?;
@@ -145,12 +145,12 @@ fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     Some(first)
 }
 
-/// Digits that every PMI server takes as a value.
+/// Encodes bytes as digits that every PMI server takes as a value.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The way back; small letters only.
+/// Decodes what [`hex`] returned; lower-case digits only.
 pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |letter: u8| match letter {
         b'0'..=b'9' => Some(letter - b'0'),
@@ -169,7 +169,7 @@ pub(super) mod tests {
     use super::*;
     use crate::host::fnv;
 
-    /// Release, boot and wire of this build.
+    /// Returns a card with the versions of this build.
     pub fn card(host: u64, addresses: &[(&str, u8)]) -> Card {
         let own = |(ip, prefix): &(&str, u8)| Subnet::new(ip.parse().unwrap(), *prefix).unwrap();
         Card {
@@ -198,14 +198,14 @@ pub(super) mod tests {
             card(u64::MAX, &[("fd00::7", 128)]),
         ] {
             let text = theirs.encode();
-            // PMI's values have 1,024 bytes.
+            // PMI limits values to 1,024 bytes.
             assert!(text.len() < 1000 && text.bytes().all(|b| b.is_ascii_alphanumeric()));
             assert_eq!(Card::decode(&text, &ours), Some(theirs));
         }
     }
 
-    /// `docs/protocol-vectors.txt`: the text of a value with a line of its own,
-    /// or its bytes, which are indented.
+    /// Returns a value of `docs/protocol-vectors.txt`: its text, if it has a
+    /// line of its own, or its bytes, which are indented.
     fn vector(name: &str) -> String {
         let file = include_str!("../../../../docs/protocol-vectors.txt");
         let named = file.lines().skip_while(|line| {
@@ -253,7 +253,7 @@ pub(super) mod tests {
         let random = ["job-random-0", "job-random-1"].map(|name| unhex(&vector(name)).unwrap());
         let job = fnv(&random.each_ref().map(Vec::as_slice));
         assert_eq!(vector("job-id"), hex(&job.to_le_bytes()));
-        // The version that the specification names.
+        // The specification names this version.
         let text = include_str!("../../../../docs/protocol.md");
         let row = format!("| 4 | version of the card, {} |", ours.versions.boot);
         assert!(text.contains(&row), "docs/protocol.md has no {row:?}");
@@ -288,7 +288,7 @@ pub(super) mod tests {
         let text = theirs.encode() + "0123";
         let read = Card::decode(&text, &ours).unwrap();
         assert_eq!(read.versions, theirs.versions);
-        // As long a name as a card can have, and one byte more.
+        // The longest name of a card, and one byte more.
         theirs.versions.portolan = "9".repeat(RELEASE_MAX);
         let text = theirs.encode();
         assert_eq!(

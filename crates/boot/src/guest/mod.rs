@@ -1,10 +1,10 @@
-//! A job of processes that another launcher started: they find each other by
-//! its PMI server, or by its library of PMIx.
+//! A job of processes that another launcher started: they find each other
+//! through its PMI server, or its PMIx library.
 //!
-//! There are two exchanges. In the first each process tells what it is and
-//! where; then the first process of each host makes the memory that its
-//! processes share. In the second each tells its endpoint's address, which
-//! holds a public key.
+//! There are two exchanges. In the first each process publishes its [`Card`];
+//! then the first process of each host makes the memory that its processes
+//! share. In the second each publishes its endpoint's address, which holds a
+//! public key.
 
 mod addresses;
 mod agent;
@@ -37,12 +37,12 @@ pub use agent::{call::GUEST_AGENT_WORDS, serve_guests};
 use card::{Card, Choices, hex, unhex};
 use share::{Neighbours, Shared};
 
-/// What a guest brings along, which `portolan run` would say otherwise.
+/// Settings of a guest, which `portolan run` would pass otherwise.
 #[derive(Clone, Debug)]
 pub struct GuestOptions {
     /// Whether packets are sealed.
     pub security: Security,
-    /// With which cipher suite.
+    /// The cipher suite.
     pub suite: Suite,
     /// Which link to use.
     pub link: LinkChoice,
@@ -54,18 +54,18 @@ pub struct GuestOptions {
     pub addresses: Vec<Subnet>,
     /// Whether ends of processes can be watched (the feature `pidfd`).
     pub watches: bool,
-    /// The program that is run as the agent of a host; none: there is none.
+    /// The program that is run as the agent of a host; none: no agent.
     pub agent: Option<OsString>,
-    /// A host whose agent was not heard for so long is lost.
+    /// A host whose agent was silent for this long is lost.
     pub host_silence: Duration,
-    /// How long the others are waited for.
+    /// Timeout of each wait for the other processes.
     pub join_timeout: Duration,
-    /// How long the launcher's library, where one speaks for this process, may
-    /// take for what needs no other process.
+    /// Timeout of calls of the launcher's library, if there is one, that need
+    /// no other process.
     pub library_timeout: Duration,
 }
 
-/// Why guests make no job. Each is final for the process.
+/// Why guests cannot form a job. Each is final for the process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuestError {
     /// Two processes were built from different versions.
@@ -74,11 +74,11 @@ pub enum GuestError {
          programs of the job with one version"
     )]
     Version {
-        /// The other's rank.
+        /// Rank of the other process.
         rank: u32,
-        /// What it was built from.
+        /// Its versions.
         theirs: Versions,
-        /// What this process was.
+        /// Versions of this process.
         ours: Versions,
     },
     /// Two processes have different settings that must agree.
@@ -88,16 +88,16 @@ pub enum GuestError {
         .setting.to_uppercase()
     )]
     Differs {
-        /// The other's rank.
+        /// Rank of the other process.
         rank: u32,
-        /// Which setting.
+        /// Name of the setting.
         setting: &'static str,
         /// Its value there.
         theirs: String,
         /// Its value here.
         ours: String,
     },
-    /// What a process told makes no sense.
+    /// What a process published is malformed.
     #[error(
         "what rank {rank} told by PMI makes no sense: do all ranks use Portolan, in one version?"
     )]
@@ -119,8 +119,8 @@ pub enum GuestError {
 /// Whether another launcher than Portolan's has started this process.
 ///
 /// # Errors
-/// [`BootError::Pmi`]: its variables make no sense. [`BootError::Untrusted`]: there are some,
-/// of any launcher, and they do not count.
+/// [`BootError::Pmi`]: the launcher's variables make no sense. [`BootError::Untrusted`]: variables
+/// of some launcher are set, but this process ignores them.
 pub fn is_guest() -> Result<bool, BootError> {
     Ok(look()?.is_some())
 }
@@ -142,14 +142,14 @@ pub(crate) struct Guest {
     pmi: Option<Pmi>,
     job_id: u64,
     cards: Vec<Card>,
-    /// Each rank's host, by number, and its number there.
+    /// Each rank's host and number there, by rank.
     places: Vec<(u16, u16)>,
     join_timeout: Duration,
-    /// The agent of this host, if this process runs it; or why it does not.
+    /// The agent of this host, if this process runs it, or why it cannot.
     agent: Option<Result<Called, String>>,
     /// Why this process does not share memory with its neighbours.
     apart: Option<String>,
-    /// Ranks that do not.
+    /// Ranks of this host that do not share memory with theirs.
     others_apart: Vec<u32>,
 }
 
@@ -157,14 +157,14 @@ pub(crate) struct Guest {
 pub(crate) struct Joined {
     pub guest: Guest,
     pub membership: Membership,
-    /// Nobody else's: the keys come from the public ones.
+    /// This process's own: the keys come from the public ones.
     pub secret: Hidden<32>,
     pub shared: Option<(OwnedFd, Vec<OwnedFd>)>,
 }
 
 impl Guest {
-    /// Joins the processes that the launcher has started beside this one;
-    /// `make` makes the segment of a host with so many processes.
+    /// Joins the processes that the launcher has started beside this one.
+    /// `make` makes the segment of a host for a number of processes.
     pub fn join(
         options: &GuestOptions,
         make: &mut dyn FnMut(u32) -> io::Result<OwnedFd>,
@@ -217,7 +217,7 @@ impl Guest {
         let local_ranks: Vec<u32> = here.map(|(rank, _)| rank).collect();
         let pids: Vec<u32> = local_ranks.iter().map(|r| cards[*r as usize].pid).collect();
         let called = options.agent.as_deref().filter(|_| {
-            // Whoever is alone in its job has nobody to hear of.
+            // A process that is alone in its job has no peers to watch.
             local_index == 0 && size > 1 && options.watches
         });
         let agent = called.map(|program| {
@@ -291,7 +291,7 @@ impl Guest {
         })
     }
 
-    /// Tells the others an address and hears theirs; with each the IP address
+    /// Publishes an address and returns those of all, each with the IP address
     /// by which this host reaches it.
     pub fn exchange(&mut self, address: [u8; 64], shares: bool) -> Result<Met, BootError> {
         let agent = self
@@ -374,7 +374,7 @@ impl Guest {
         })
     }
 
-    /// Why no memory is shared with a rank of this host; none if it is.
+    /// Returns why no memory is shared with a rank of this host; none if it is.
     pub fn apart(&self, rank: u32) -> Option<String> {
         if let Some(why) = &self.apart {
             return Some(why.clone());
@@ -383,7 +383,7 @@ impl Guest {
         is_apart.then(|| format!("rank {rank} could not attach to it"))
     }
 
-    /// This process's end is no failure any more.
+    /// Finalizes PMI: this process's end is then no failure.
     pub fn leave(&mut self) {
         if let Some(pmi) = self.pmi.take()
             && pmi.finalize().is_err()
@@ -397,20 +397,19 @@ impl Guest {
         if let Some(pmi) = &mut self.pmi
             && pmi.abort(code).is_err()
         {
-            // As above.
+            // The launcher is gone.
         }
     }
 }
 
-/// What the second exchange has given.
+/// Result of the second exchange.
 pub(crate) struct Met {
     pub table: Vec<PeerInfo>,
-    /// The agent of this host, or what stands in for it: it tells of others
-    /// over the socket.
+    /// Connection to this host's agent, or to what reports deaths in its place.
     pub agent: Option<(OwnedFd, Option<Pulse>)>,
 }
 
-/// What each process tells in the second exchange.
+/// What each process publishes in the second exchange.
 struct Told {
     address: [u8; 64],
     /// Whether it shares memory with its neighbours.
@@ -451,9 +450,9 @@ impl Told {
     }
 }
 
-/// Reads bytes as what other processes put into PMI, and as what its server
-/// says: what is understood is understood again as it is written. Returns
-/// whether something was.
+/// Decodes bytes as values that other processes put into PMI, and as answers of
+/// its server. Checks that valid ones survive encoding and decoding. Returns
+/// whether any was valid.
 #[cfg(feature = "properties")]
 pub fn values_travel(bytes: &[u8]) -> bool {
     use std::net::Ipv4Addr;
@@ -473,7 +472,7 @@ pub fn values_travel(bytes: &[u8]) -> bool {
             .into_iter()
             .collect(),
     };
-    // As they are, as digits, and behind the beginning of a card of this version.
+    // The bytes as they are, as digits, and behind the beginning of a card of this version.
     let head = unhex(&own.encode()).expect("digits");
     let head = &head[..head.len() - Card::BODY_BYTES];
     let texts = [
@@ -495,7 +494,7 @@ pub fn values_travel(bytes: &[u8]) -> bool {
     understood
 }
 
-/// Where an address's bytes hold the IP address.
+/// Offset of the IP address in an address's bytes.
 const IP_AT: usize = 4;
 
 /// Fails unless another process fits this one.
@@ -532,8 +531,8 @@ fn agree(rank: u32, card: &Card, own: &Card) -> Result<(), GuestError> {
     }
 }
 
-/// Each rank's host, by number in order of the first rank there, and its
-/// number on it; and how many hosts there are.
+/// Returns each rank's host and its number there, by rank, and the number of
+/// hosts. Hosts are numbered in order of their first ranks.
 fn places(cards: &[Card]) -> (Vec<(u16, u16)>, u16) {
     let mut hosts: Vec<(u64, u16)> = Vec::new();
     let mut places = Vec::with_capacity(cards.len());

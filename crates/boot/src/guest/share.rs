@@ -1,6 +1,6 @@
 //! Memory that the processes of a host share, without an agent: the first of
-//! them makes it and hands the descriptors to the others, over an abstract
-//! unix socket. Each side looks at the kernel's word for who the other is.
+//! them makes it and hands the descriptors to the others, over an abstract unix
+//! socket. Each side checks with the kernel which process its peer is.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -21,22 +21,22 @@ use rustix::process::geteuid;
 
 use super::agent::call::wait;
 
-/// After this long the others of a host are not waited for: they have come to
-/// the first fence, so they are at most descheduled.
+/// Timeout of the other processes of a host: they have come to the first fence,
+/// so they are at most descheduled.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two attempts to reach a socket that is not there yet.
+/// Interval between attempts to reach a socket that does not exist yet.
 const RETRY: Duration = Duration::from_millis(1);
 
 const TAKE: u8 = b'S';
 const NOTHING: u8 = b'N';
 
-/// The segment, and this process's share of the doorbells of its users.
+/// The segment, and this process's share of its users' doorbells.
 pub(super) struct Shared {
     pub segment: OwnedFd,
     pub doorbells: Vec<OwnedFd>,
 }
 
-/// What the first of a host makes.
+/// What the first process of a host makes.
 struct Made {
     segment: OwnedFd,
     doorbells: SharedDoorbells,
@@ -46,15 +46,15 @@ struct Made {
 pub(super) struct Neighbours<'a> {
     /// Names the job.
     pub job_id: u64,
-    /// Their process ids.
+    /// Process ids.
     pub pids: &'a [u32],
-    /// Which of them this is.
+    /// Index of this process.
     pub index: usize,
 }
 
 impl Neighbours<'_> {
-    /// Makes the memory, or gets it. Whoever gets none says why; the others
-    /// are told of it in the next exchange.
+    /// Makes the memory, or gets it from the first process. An error holds the
+    /// reason; the other processes learn of it in the next exchange.
     pub fn share(&self, make: impl FnOnce(u32) -> io::Result<OwnedFd>) -> Result<Shared, String> {
         let until = Instant::now() + PATIENCE;
         let shared = if self.index == 0 {
@@ -63,7 +63,7 @@ impl Neighbours<'_> {
             self.fetch(until)?
         };
         for pid in self.pids {
-            // A death that could not be noticed would be a wait without end.
+            // If a death went unnoticed, the wait for its process would never end.
             Pidfd::open(*pid)
                 .map_err(|errno| format!("the end of process {pid} cannot be watched: {errno}"))?;
         }
@@ -95,7 +95,7 @@ impl Neighbours<'_> {
         let made = made.map_err(|error| format!("the segment cannot be made: {error}"));
         let listener = Self::socket().and_then(|listener| {
             bind(&listener, &self.address()?)?;
-            // Older kernels cannot.
+            // Fails before Linux 6.16.
             let _ = refuse_descriptors(listener.as_fd());
             listen(&listener, i32::try_from(count).unwrap_or(i32::MAX))?;
             Ok(listener)
@@ -108,7 +108,7 @@ impl Neighbours<'_> {
         };
         let mut missing: Vec<(usize, u32)> = (0..).zip(self.pids.iter().copied()).collect();
         missing.remove(0);
-        // Of connections of others, who may have sent descriptors.
+        // Closes connections of strangers, which may hold descriptors.
         let closer = Closer::default();
         while !missing.is_empty() && wait(listener.as_fd(), until).is_ok() {
             let Ok(other) = accept_with(&listener, SocketFlags::CLOEXEC) else {
@@ -119,7 +119,7 @@ impl Neighbours<'_> {
                 closer.close();
                 continue;
             };
-            // One that fails finds out by itself, and tells the rest.
+            // A process for which this fails notices that, and reports it to the rest.
             let (index, _) = missing.swap_remove(at);
             let _ = hand_over(other.as_fd(), &made, index, until);
         }
@@ -137,7 +137,7 @@ impl Neighbours<'_> {
             let host = Self::socket().map_err(said("opening a socket"))?;
             match connect(&host, &address) {
                 Ok(()) => break host,
-                // Not there yet, or its queue is full.
+                // The socket does not exist yet, or its queue is full.
                 Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR) if Instant::now() < until => {
                     sleep(RETRY);
                 }
@@ -155,7 +155,7 @@ impl Neighbours<'_> {
         }
         let listening = "asking the first process here";
         let mut all = Vec::new();
-        // The segment, what rings each, and the own bell's end.
+        // The segment, the doorbells' sending ends, and this process's receiving end.
         while all.len() < self.pids.len() + 2 {
             wait(host.as_fd(), until).map_err(said(listening))?;
             let got = socket::receive(host.as_fd(), false).map_err(said(listening))?;
@@ -174,9 +174,9 @@ impl Neighbours<'_> {
                 _ => return Err(format!("{listening}: it is gone")),
             }
         }
-        // Until it hears this it serves nobody else: few descriptors are on
-        // their way at a time, of which a user may have no more than of open
-        // files.
+        // The first process serves no other until it gets this. So few
+        // descriptors are in flight at a time: the kernel limits a user's to
+        // the limit of open files.
         socket::send(host.as_fd(), &[TAKE], &[], false).map_err(said(listening))?;
         let segment = all.remove(0);
         Ok(Shared {
@@ -186,7 +186,7 @@ impl Neighbours<'_> {
     }
 }
 
-/// Hands process `index` of the host its part.
+/// Hands its part to process `index` of the host.
 fn hand_over(
     to: BorrowedFd<'_>,
     made: &Result<Made, String>,
@@ -212,7 +212,7 @@ fn hand_over(
     socket::receive(to, false).map(|_| ())
 }
 
-/// Whether the process at the other end is `pid`, and of this user.
+/// Whether the peer is process `pid`, and of this user.
 fn is_from(other: BorrowedFd<'_>, pid: u32) -> bool {
     let is_it = |its: NonZeroU32| its.get() == pid;
     peer(other).is_ok_and(|who| is_our_user(who.uid) && who.pid.is_some_and(is_it))
@@ -266,8 +266,8 @@ mod tests {
         };
         let (bells, ringers): (Vec<_>, Vec<_>) = all.into_iter().map(split).unzip();
         assert!(ringers.iter().all(|all| all.len() == 5));
-        // Whoever rings a bell, the same one hears it. Which that is, threads of one process
-        // cannot tell.
+        // Whichever process rings a bell, the same one receives it. Which that is, threads of one
+        // process cannot distinguish.
         let hears = |rung: usize| {
             let heard = ringers.iter().map(|all| {
                 all[rung].ring();

@@ -1,5 +1,4 @@
-//! Jobs of guests: threads stand for processes, a small server for the
-//! launcher's.
+//! Jobs of guests: threads stand for processes, a small server for the launcher's.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -26,7 +25,7 @@ fn options() -> GuestOptions {
     }
 }
 
-/// A PMI-1 server for one process; the space is shared by all.
+/// A PMI-1 server for one process; all share the key-value space.
 fn serve(peer: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, all: Arc<Barrier>) {
     let mut answers = peer.try_clone().unwrap();
     for line in BufReader::new(peer).lines() {
@@ -63,7 +62,7 @@ fn serve(peer: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, all: Arc<
 
 type Outcome = Result<(Membership, Hidden<32>, bool, Vec<PeerInfo>), BootError>;
 
-/// Runs a job of a process for each of the options; gives also all that
+/// Runs a job with one process for each of the options; also returns all that
 /// passed through the server.
 fn run(each: Vec<GuestOptions>) -> (Vec<Outcome>, HashMap<String, String>) {
     let size = each.len() as u32;
@@ -109,7 +108,7 @@ fn processes_find_each_other() {
             assert_eq!((peer.host_index, peer.local_index), (0, other.into()));
             assert_eq!(peer.pid, std::process::id());
         }
-        // What stands in for a job's secret stays here.
+        // The secret that stands in for a job's stays here.
         let shown = hex(&secret[..]);
         assert!(space.values().all(|value| !value.contains(&shown)));
         jobs.push((membership.job_id, *secret));

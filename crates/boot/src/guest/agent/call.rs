@@ -1,5 +1,5 @@
-//! How the processes of a host call their agent: the first runs it and tells
-//! it what it must know, all connect to it.
+//! The processes' side of their host's agent: the first runs it and sends it a
+//! [`Brief`], all connect to it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -30,35 +30,35 @@ use crate::codec::decode;
 use crate::frame::{Frames, json};
 use crate::message::{ToRank, Versions};
 
-/// An agent is there within this time, or not waited for.
+/// Timeout of the agent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What stands before what goes into the keys: a frame of a kind and 32 bytes.
+/// Head of the frame of the pre-shared key: its length, 33, and its kind. 32 bytes follow.
 const MIX_HEAD: [u8; 5] = [33, 0, 0, 0, b'M'];
 
-/// What the `portolan` command is told that is to serve guests as an agent.
+/// Arguments that run the `portolan` command as an agent of guests.
 pub const GUEST_AGENT_WORDS: [&str; 2] = ["internal-agent", "--guests"];
 
-/// What the first process of a host tells its agent.
+/// Message of a host's first process to its agent.
 #[derive(Serialize, Deserialize)]
 pub(in crate::guest) struct Brief {
     pub versions: Versions,
     pub job_id: u64,
     /// The host's number.
     pub host: u16,
-    /// Rank and process of each that it is to watch, by number on the host.
+    /// Rank and process of each one to watch, by number on the host.
     pub watched: Vec<(u32, u32)>,
-    /// Something goes into the keys besides, and comes next.
+    /// A pre-shared key goes into the keys, and comes next.
     pub has_mix: bool,
-    /// A host of which nothing was heard for so long is lost.
+    /// A host of which nothing was heard for this long is lost.
     pub silence: Duration,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// It listens: what other agents must know.
+    /// The agent listens; other agents need these.
     Ready { port: u16, key: [u8; 32] },
-    /// It cannot.
+    /// The agent cannot serve, for this reason.
     Refused { why: String },
 }
 
@@ -66,11 +66,11 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(in crate::guest) struct Called {
     stream: OwnedFd,
-    /// It runs the agent as nobody's child and ends.
+    /// Process that runs the agent detached from this one, and ends.
     starter: Option<Child>,
 }
 
-/// An agent that is there.
+/// An agent that listens.
 #[derive(Debug)]
 pub(in crate::guest) struct Present {
     stream: OwnedFd,
@@ -102,9 +102,9 @@ impl Called {
         })
     }
 
-    /// Over the stream to an agent.
+    /// Sends the brief over the stream to an agent.
     pub(super) fn told(stream: OwnedFd, brief: &Brief, mix: Option<&[u8; 32]>) -> Self {
-        // One that is not there does not answer either.
+        // If the agent is gone, `wait` reports that.
         let _ = say(&stream, &json(brief));
         if let Some(mix) = mix {
             let _ = say(&stream, &MIX_HEAD).and_then(|()| say(&stream, mix));
@@ -115,10 +115,10 @@ impl Called {
         }
     }
 
-    /// Waits until it is there.
+    /// Waits until the agent listens.
     pub fn wait(mut self) -> Result<Present, String> {
         let answer = hear(&self.stream, &mut Frames::default(), PATIENCE);
-        // One that is still there has failed. The program may itself have
+        // A starter that still runs has failed. The program may itself have
         // waited for all its children.
         if let Some(starter) = &mut self.starter {
             let _ = starter.kill();
@@ -137,21 +137,21 @@ impl Called {
 }
 
 impl Present {
-    /// Tells it who the agents of the other hosts are.
+    /// Sends the agent the cards of the other hosts.
     pub fn introduce(self, hosts: &[HostCard]) -> Result<(), String> {
         say(&self.stream, &json(&hosts)).map_err(|error| format!("the agent is gone: {error}"))
     }
 }
 
-/// Where the processes of a host find their agent.
+/// Returns the address at which the processes of a host find their agent.
 pub(super) fn agent_address(job_id: u64) -> io::Result<SocketAddrUnix> {
     let name = format!("portolan-agent-{job_id:016x}-{}", geteuid().as_raw());
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }
 
-/// Comes to the agent of this host as number `index` there; gives the socket
-/// by which it tells of others, and the word by which it knows that this
-/// process lives, where it watches such.
+/// Connects to the agent of this host as number `index` there. Returns the
+/// socket by which it reports on others, and the futex word by which it knows
+/// that this process lives, if it watches words.
 pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option<Pulse>), String> {
     let said = |doing: &'static str| move |error: io::Error| format!("{doing} the agent: {error}");
     let open = || {
@@ -197,7 +197,7 @@ pub(super) fn say(stream: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The next that is said, within `limit`.
+/// Receives the next message, within `limit`.
 pub(super) fn hear<T: DeserializeOwned>(
     stream: &OwnedFd,
     frames: &mut Frames,
@@ -208,7 +208,7 @@ pub(super) fn hear<T: DeserializeOwned>(
     })
 }
 
-/// What goes into the keys besides; leaves nothing of it elsewhere.
+/// Receives the pre-shared key; leaves nothing of it elsewhere.
 pub(super) fn hear_mix(
     stream: &OwnedFd,
     frames: &mut Frames,
@@ -243,7 +243,7 @@ fn hear_as<T>(
     }
 }
 
-/// Until something can be read.
+/// Waits until something can be read.
 pub(in crate::guest) fn wait(socket: impl AsFd, until: Instant) -> io::Result<()> {
     loop {
         let left = until.saturating_duration_since(Instant::now());

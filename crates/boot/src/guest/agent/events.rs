@@ -1,11 +1,11 @@
-//! What the agents of a job's hosts tell each other, as a pure machine: time
-//! is an argument, datagrams go in and come out.
+//! The protocol between the agents of a job's hosts, as a pure state machine:
+//! time is an argument, datagrams go in and come out.
 //!
-//! Each agent keeps a list of what has become so for ever: who has ended on its
-//! host, which hosts do not reach each other, which leave the job. It tells each
-//! other agent of it until that one has heard, and adds to it what it hears of
-//! cuts and leavers: so that comes to whoever can be reached by way of others. A
-//! datagram:
+//! Each agent keeps a list of final facts: which ranks have ended on its host,
+//! which hosts do not reach each other, which leave the job. It sends the list
+//! to each other agent until that one has acknowledged it, and adds to it the
+//! cuts and leavers that it receives: so these reach every host that others can
+//! reach. A datagram:
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -13,15 +13,15 @@
 //! | n | the rest, [packed](crate::codec) and sealed |
 //! | 16 | tag |
 //!
-//! The rest is how many entries of the receiver's list were heard, an entry of the
-//! sender's list and the list from there on, and ranks that are stopped. It is
-//! sealed by a key that the two agents have agreed on for this direction (X25519,
-//! as for guests themselves).
+//! The rest is the number of entries received of the receiver's list, an index
+//! in the sender's list and the entries from there on, and ranks that are
+//! stopped. It is sealed by a key that the two agents have agreed on for this
+//! direction (X25519, as for guests themselves).
 //!
-//! Hosts that reach each other, directly or by way of others, are a part. A part
+//! Hosts that reach each other, directly or through others, are a part. A part
 //! with at most half of the hosts leaves the job (see
-//! [`goes_on`](crate::partition::goes_on)). In the part that goes on the agent of
-//! the lowest host says who else leaves.
+//! [`goes_on`](crate::partition::goes_on)). In the part that goes on the agent
+//! of the lowest host decides which others leave.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -34,21 +34,21 @@ use crate::codec::{pack, unpack};
 use crate::partition::{Cuts, SETTLE, goes_on};
 use crate::silence::StallDetector;
 
-/// Agents let each other hear of them so often.
+/// Interval of heartbeats between agents.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
-/// What was told and not answered is told again after this, then after twice
-/// as long, and so on.
+/// First interval at which unacknowledged entries are sent again; it doubles
+/// each time, up to [`BEAT_EVERY`].
 const RETRY: Duration = Duration::from_millis(5);
-/// While a host is silent the ranks here are asked so often.
+/// Interval at which the ranks here are asked about a silent host.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 /// Most entries of the list, and most stopped ranks, in a datagram: all of it
 /// fits the least packet of IPv6.
 const FACTS_MAX: usize = 72;
 const STOPPED_MAX: usize = 48;
-/// An end, with the longest numbers.
+/// Longest entry, bytes: an end, with the longest numbers.
 const FACT_BYTES_MAX: usize = 1 + 5 + 1 + 1 + 5;
 const HEADER_BYTES: usize = 10;
-/// Longest datagram.
+/// Longest datagram, bytes.
 pub(super) const DATAGRAM_BYTES_MAX: usize =
     HEADER_BYTES + 5 + 5 + 1 + FACTS_MAX * FACT_BYTES_MAX + 1 + 5 * STOPPED_MAX + TAG_BYTES;
 const _: () = assert!(DATAGRAM_BYTES_MAX <= 1280 - 48);
@@ -59,15 +59,15 @@ const KEY_LABEL: &[u8; 8] = b"ptl1agnt";
 pub(in crate::guest) struct HostCard {
     /// The host's number in the job.
     pub host: u16,
-    /// An address of it, IPv4 mapped.
+    /// An address of the host, IPv4 mapped.
     pub ip: [u8; 16],
     pub port: u16,
     pub key: [u8; 32],
-    /// Who runs there.
+    /// The ranks that run there.
     pub ranks: Vec<u32>,
 }
 
-/// That a rank is no longer there.
+/// The end of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     pub rank: u32,
@@ -75,10 +75,10 @@ pub(super) struct End {
     pub how: Option<How>,
 }
 
-/// What has become so for ever.
+/// A final fact, an entry of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Fact {
-    /// On the sender's host.
+    /// A rank has ended on the sender's host.
     End(End),
     /// Two hosts do not reach each other.
     Cut(u16, u16),
@@ -86,10 +86,10 @@ enum Fact {
     Out(u16),
 }
 
-/// What an agent is to tell or do.
+/// What an agent is to report or do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// A rank on another host.
+    /// A rank on another host has died.
     Died {
         rank: u32,
         how: How,
@@ -105,12 +105,12 @@ pub(super) enum Word {
 
 struct Other {
     card: HostCard,
-    /// Of its ranks: whose end is known.
+    /// Whether the end of each of its ranks is known.
     ended: Vec<bool>,
-    /// Entries of its list that were heard, and of ours that it has heard.
+    /// Number of entries received of its list, and of ours that it has acknowledged.
     heard: u32,
     has: u32,
-    /// Datagrams to it, and the newest of its own.
+    /// Number of datagrams sent to it, and the highest number of those it sent.
     sent: u64,
     newest: u64,
     heard_at: Option<Instant>,
@@ -118,8 +118,8 @@ struct Other {
     ask_at: Instant,
     due: Instant,
     retry: Duration,
-    /// Nobody there is listened to or spoken to any more: the host is lost, or
-    /// has no agent.
+    /// Nothing is sent there or accepted from there any more: no agent listens,
+    /// or no secret is shared with it.
     over: bool,
 }
 
@@ -129,7 +129,7 @@ impl Other {
     }
 }
 
-/// See above.
+/// An agent's state in the protocol.
 pub(super) struct EventLog {
     own: u16,
     seal: AnySeal,
@@ -140,33 +140,33 @@ pub(super) struct EventLog {
     others: Vec<Other>,
     cuts: Cuts,
     out: BTreeSet<u16>,
-    /// What follows from cuts and ends is to be looked at.
+    /// New cuts or ends are to be judged.
     is_open: bool,
-    /// When this agent says who leaves, if that is its part.
+    /// When this agent decides which hosts leave, if that is its part.
     decide_at: Option<Instant>,
-    /// This host was told to leave.
+    /// This host leaves.
     leaves: bool,
 }
 
-/// Who an agent is to the others.
+/// Identity of an agent.
 pub(super) struct Identity<'a> {
     /// Its host's number.
     pub host: u16,
     pub private: &'a [u8; 32],
     pub public: [u8; 32],
-    /// What goes into the keys besides.
+    /// Pre-shared key that goes into the keys.
     pub mix: Option<&'a [u8; 32]>,
 }
 
 impl EventLog {
-    /// An agent that is alone on its `host` of the job.
+    /// Makes the log of the agent `own`; `hosts` are all other hosts with agents.
     pub fn new(own: &Identity<'_>, hosts: Vec<HostCard>, silence: Duration, now: Instant) -> Self {
         let pair = |card: &HostCard| pair_secret(own.private, &card.key, own.mix);
         Self::with_secrets((own.host, own.public), hosts, silence, now, pair)
     }
 
-    /// The same, of this host and public key, where it is known what any two agents
-    /// have in common.
+    /// Makes the log of an agent with this host and public key. `pair` returns
+    /// the secret that it shares with another agent.
     pub(super) fn with_secrets(
         (own, public): (u16, [u8; 32]),
         hosts: Vec<HostCard>,
@@ -217,12 +217,12 @@ impl EventLog {
         }
     }
 
-    /// A rank of this host is no longer there.
+    /// Adds the end of a rank of this host.
     pub fn add(&mut self, end: End, now: Instant) {
         self.push(Fact::End(end), now);
     }
 
-    /// A rank here has given up one on another host.
+    /// Adds the cut that follows when a rank here has given up one on another host.
     pub fn give_up(&mut self, rank: u32, now: Instant) {
         let of = |other: &Other| {
             let at = other.card.ranks.iter().position(|it| *it == rank)?;
@@ -233,7 +233,7 @@ impl EventLog {
         }
     }
 
-    /// A rank here has heard of one on another host.
+    /// Records that a rank here has heard of one on another host.
     pub fn heard_of(&mut self, rank: u32, at: Instant) {
         let mut others = self.others.iter_mut();
         if let Some(other) = others.find(|other| other.card.ranks.contains(&rank)) {
@@ -241,8 +241,8 @@ impl EventLog {
         }
     }
 
-    /// This agent runs at `now`, as it does at least every half second. If it did
-    /// not, that is nobody's silence.
+    /// Records that this agent runs at `now`, as it does at least every half
+    /// second. Time in which it did not run counts as no host's silence.
     pub fn ran(&mut self, now: Instant) {
         let late = self.stalls.late(now);
         for other in &mut self.others {
@@ -250,7 +250,7 @@ impl EventLog {
         }
     }
 
-    /// Adds what holds for all; nothing if it is known.
+    /// Adds a cut or a leaver, unless it is known.
     fn learn(&mut self, fact: Fact, now: Instant) {
         let is_new = match fact {
             Fact::Cut(one, other) => self.cuts.add(one, other),
@@ -270,19 +270,19 @@ impl EventLog {
         }
     }
 
-    /// The ranks of this host that are stopped now.
+    /// Sets the ranks of this host that are stopped now.
     pub fn set_stopped(&mut self, ranks: Vec<u32>) {
         self.stopped = ranks;
     }
 
-    /// Whether all who listen have heard of all that ended.
+    /// Whether all agents that take part have acknowledged the whole list.
     pub fn is_told(&self) -> bool {
         let all = self.facts.len() as u32;
         let hears = |other: &&Other| self.is_with_us(other);
         self.others.iter().filter(hears).all(|it| it.has == all)
     }
 
-    /// When [`EventLog::next`] or [`EventLog::lost`] has something.
+    /// When [`EventLog::next`], [`EventLog::judge`] or [`EventLog::doubts`] has something.
     pub fn due(&self) -> Option<Instant> {
         let live = self.others.iter().filter(|other| !other.over);
         let silent = |other: &Other| {
@@ -295,7 +295,7 @@ impl EventLog {
             .min()
     }
 
-    /// Of hosts that are silent for so long the ranks here are asked.
+    /// Silence after which the ranks here are asked about a host.
     fn ask_after(&self) -> Duration {
         self.silence * 3 / 4
     }
@@ -305,13 +305,12 @@ impl EventLog {
         !other.over && !other.is_empty() && !self.out.contains(&other.card.host)
     }
 
-    /// Whether its silence would say something new.
+    /// Whether a host's silence would be news.
     fn is_missed(&self, other: &Other) -> bool {
         self.is_with_us(other) && !self.cuts.contains(self.own, other.card.host)
     }
 
-    /// The next datagram, and the number among the others of the host that it
-    /// is for.
+    /// Returns the next datagram, and the index among `others` of the host that it is for.
     pub fn next(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
         let mut others = self.others.iter_mut().enumerate();
         let (at, other) = others.find(|(_, other)| !other.over && other.due <= now)?;
@@ -322,7 +321,7 @@ impl EventLog {
             _ => (now + other.retry, BEAT_EVERY.min(2 * other.retry)),
         };
         other.sent += 1;
-        // All in turn, where they are many.
+        // A part in turn, if they are many.
         let mut turns = self.stopped.chunks(STOPPED_MAX);
         let turn = other.sent as usize % turns.len().max(1);
         let stopped = turns.nth(turn).unwrap_or_default();
@@ -338,8 +337,8 @@ impl EventLog {
         Some((at, bytes))
     }
 
-    /// Takes a datagram. What does not verify, was heard before or makes no
-    /// sense changes nothing.
+    /// Handles a datagram. One that does not verify, was received before or is
+    /// malformed changes nothing.
     pub fn hear(&mut self, bytes: &[u8], now: Instant) -> Vec<Word> {
         self.read(bytes, now).unwrap_or_default()
     }
@@ -374,10 +373,10 @@ impl EventLog {
         let mut words = Vec::new();
         let mut learned = Vec::new();
         if !facts.is_empty() {
-            // It waits for an answer.
+            // The sender waits for an acknowledgement.
             other.due = now;
         }
-        // A list that goes on beyond what was heard is of no use.
+        // Entries behind a gap are of no use.
         let known = other.heard.checked_sub(first)? as usize;
         for fact in facts.into_iter().skip(known) {
             other.heard += 1;
@@ -407,7 +406,7 @@ impl EventLog {
         Some(words)
     }
 
-    /// Who is dead by a fact that may be new.
+    /// Returns the ranks that are dead by a fact, if it is new.
     fn died_by(&self, fact: Fact) -> Vec<Word> {
         let Fact::Out(host) = fact else {
             return Vec::new();
@@ -422,18 +421,18 @@ impl EventLog {
             .collect()
     }
 
-    /// Host number `at` answers that no agent is there: its own has died, and
-    /// the ranks there may live.
+    /// Handles the answer of host number `at` that no agent listens there: it
+    /// has died, and the ranks there may live.
     pub fn refused(&mut self, at: usize) {
         if let Some(other) = self.others.get_mut(at) {
             other.over = true;
-            // It counts no longer, and may have been the one that decides.
+            // The host counts no longer, and may have been the one that decides.
             self.is_open = true;
         }
     }
 
-    /// Ranks of hosts of which nothing has been heard for long, by host: those
-    /// here are to be asked whether they have.
+    /// Returns the ranks of hosts of which nothing has been heard for long, by
+    /// host: those here are to be asked whether they have.
     pub fn doubts(&mut self, now: Instant) -> Vec<Vec<u32>> {
         let after = self.ask_after();
         let mut doubts = Vec::new();
@@ -449,9 +448,9 @@ impl EventLog {
         doubts
     }
 
-    /// What follows from hosts that have fallen silent and from cuts. A host
-    /// that was never heard is not missed: something between may keep agents
-    /// apart.
+    /// Returns what follows from hosts that have fallen silent and from cuts. A
+    /// host that was never heard does not count as silent: something between
+    /// may keep agents apart.
     pub fn judge(&mut self, now: Instant) -> Vec<Word> {
         for at in 0..self.others.len() {
             let other = &self.others[at];
@@ -494,7 +493,7 @@ impl EventLog {
             words.extend(self.died_by(Fact::Out(host)));
             self.learn(Fact::Out(host), now);
         }
-        // It may be this one.
+        // This host may be one of them.
         words.extend(self.judge(now));
         words
     }
@@ -530,7 +529,7 @@ mod tests {
         (0..count).map(each).collect()
     }
 
-    /// Carries what is due between two agents; gives what the second hears.
+    /// Carries what is due between two agents; returns the words of the second.
     fn carry(from: &mut EventLog, to: &mut EventLog, now: Instant) -> Vec<Word> {
         let mut words = Vec::new();
         while let Some((_, bytes)) = from.next(now) {
@@ -553,7 +552,7 @@ mod tests {
         let mut now = start + Duration::from_millis(10);
         a.add(killed(1), now);
         assert!(!a.is_told());
-        // Lost five times, at growing distances.
+        // Lost five times, at growing intervals.
         for n in 0..5 {
             assert!(a.next(now).is_some() && a.next(now).is_none());
             assert_eq!(a.due(), Some(now + RETRY * 2_u32.pow(n)));
@@ -565,7 +564,7 @@ mod tests {
             [Word::Died { rank: 1, how }],
             "at last"
         );
-        // The answer is due at once, and is none to be answered.
+        // The answer is due at once, and needs none itself.
         assert_eq!(b.due(), Some(now));
         assert_eq!(carry(&mut b, &mut a, now), []);
         assert!(a.is_told());
@@ -575,7 +574,7 @@ mod tests {
         a.others[0].due = now;
         assert_eq!(carry(&mut a, &mut b, now), []);
         assert!(b.next(now).is_some(), "but answered");
-        // Whoever left is not told of.
+        // A rank that left is not reported.
         a.add(End { rank: 0, how: None }, now);
         assert_eq!(carry(&mut a, &mut b, now), []);
         let later = now + 2 * SILENCE;
@@ -626,7 +625,7 @@ mod tests {
         assert_eq!(judged(&mut a, now + left), lost([2, 3]));
     }
 
-    /// The words about hosts that fall silent, by `now`.
+    /// Returns the words about hosts that fall silent, by `now`.
     fn judged(events: &mut EventLog, now: Instant) -> Vec<Word> {
         let mut words = events.judge(now);
         words.extend(events.judge(now + SETTLE));
@@ -645,7 +644,7 @@ mod tests {
         let (_, bytes) = b.next(start).unwrap();
         a.hear(&bytes, start);
         assert_eq!(a.judge(start + SILENCE - RETRY), []);
-        // Of the third nothing was ever heard.
+        // Nothing was ever heard of the third.
         assert_eq!(judged(&mut a, start + SILENCE), lost([2, 3]));
         assert_eq!(judged(&mut a, start + 2 * SILENCE), [], "once");
         let (_, bytes) = c.next(start).unwrap();
@@ -699,7 +698,7 @@ mod tests {
         assert!(b.others.iter().all(|other| other.heard_at.is_none()));
         assert_eq!(b.hear(&to_b, now).len(), 1);
         assert_eq!(b.hear(&to_b, now), [], "repeated");
-        // A member that tells of ranks which are not its own, or garbage.
+        // A member that reports ranks of others, or garbage.
         let [mut a, mut b] = agents(2, now).try_into().ok().unwrap();
         a.add(killed(3), now);
         a.set_stopped(vec![2]);

@@ -1,9 +1,9 @@
 //! The agent of a host whose processes another launcher started. The first
-//! process there runs it; it ends when they have. It holds liveness over them,
-//! tells them of each other's death, and other agents of both.
+//! process there runs it; it ends when they have. It watches their liveness and
+//! reports deaths to them and to other agents.
 //!
-//! Without it a job goes on: on one host the end of a process is then noticed
-//! by its descriptor, on another by its silence.
+//! A job without agents goes on: on one host the end of a process is then
+//! noticed by its descriptor, on another by its silence.
 
 pub(super) mod call;
 mod events;
@@ -40,38 +40,37 @@ pub(super) use events::HostCard;
 use events::{DATAGRAM_BYTES_MAX, End, EventLog, Identity, Word};
 use watched_rank::WatchedRank;
 
-/// When all processes here have ended, other agents have so long to hear of
-/// it.
+/// Timeout of other agents' acknowledgements, once all processes here have ended.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
-/// Between telling the processes of a host that leaves the job why, asking them
-/// to end, and killing them.
+/// Between sending the processes of a host that leaves the job the reason,
+/// SIGTERM, and SIGKILL.
 const NOTICE_GRACE: Duration = Duration::from_millis(500);
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// Who runs an agent says within this time for whom.
+/// Timeout of each message from the process that runs the agent.
 const BRIEF_WAIT: Duration = Duration::from_secs(5);
 
-/// Words of the descriptors in the set.
+/// Words of the descriptors in the epoll set.
 const LISTENER: u64 = 0;
 const BELL: u64 = 1;
 const TIMER: u64 = 2;
 const INPUT: u64 = 3;
 const NETWORK: u64 = 4;
-/// From here on: the process of a watched rank, its socket, then the next watched rank's.
+/// First word of the watched ranks, two each: process, socket.
 const WATCHED: u64 = 8;
-/// From here on: the socket to another agent.
+/// First word of the sockets to other agents.
 const OTHERS: u64 = 1 << 32;
 
 struct Agent {
     brief: Brief,
-    /// What goes into the keys besides.
+    /// Pre-shared key that goes into the keys.
     mix: Option<Hidden<32>>,
     private: Hidden<32>,
     epoll: OwnedFd,
     listener: OwnedFd,
-    /// Of connections of those who are not awaited: they may have sent descriptors.
+    /// Closes connections of processes that are not awaited, which may hold descriptors.
     closer: Closer,
-    /// Bound to every address. To each other agent there is one besides that
-    /// is connected, since only such a one hears that nobody is there.
+    /// Bound to every address. `others` has a connected socket for each other
+    /// agent besides, since only such a one reports that no agent listens.
     network: OwnedFd,
     port: u16,
     others: Vec<OwnedFd>,
@@ -81,8 +80,7 @@ struct Agent {
     /// None until the other hosts are known.
     events: Option<EventLog>,
     input: Option<(OwnedFd, Frames)>,
-    /// This host leaves the job: when its processes are asked to end, and when
-    /// they are killed.
+    /// Signals to the processes here and when they are due, if this host leaves the job.
     endings: Vec<(Instant, Signal)>,
 }
 
@@ -90,7 +88,8 @@ struct Agent {
 /// they have ended.
 ///
 /// # Errors
-/// [`BootError::Io`]: the kernel refused something; whoever asked was told.
+/// [`BootError::Io`]: the kernel refused something. The other end is sent the
+/// reason if the agent could not begin.
 pub fn serve_guests(input: OwnedFd) -> Result<(), BootError> {
     serve(input).map_err(BootError::io("running the agent of a host"))
 }
@@ -120,7 +119,7 @@ fn serve(input: OwnedFd) -> io::Result<()> {
     match made {
         Ok(mut agent) => {
             let ended = agent.run();
-            // Others may wait to be accepted.
+            // Connections of strangers may wait to be accepted.
             agent.closer.take(agent.listener);
             ended
         }
@@ -139,7 +138,7 @@ impl Agent {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&listener, &agent_address(brief.job_id)?)?;
-        // Older kernels cannot.
+        // Fails before Linux 6.16.
         let _ = refuse_descriptors(listener.as_fd());
         listen(
             &listener,
@@ -212,7 +211,7 @@ impl Agent {
         }
     }
 
-    /// A process has come to its door.
+    /// Accepts the connection of an awaited process; closes that of any other.
     fn let_in(&mut self) {
         let Ok(other) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
             return;
@@ -232,7 +231,7 @@ impl Agent {
         }
     }
 
-    /// Hears a watched rank.
+    /// Handles the messages of a watched rank.
     fn hear(&mut self, at: usize) {
         let member = &mut self.watched[at];
         member.flush();
@@ -248,13 +247,13 @@ impl Agent {
             }
         }
         let is_here = |other: &u32| self.watched.iter().find(|member| member.rank == *other);
-        // One of this host is not apart from it: it does not answer.
+        // A rank of this host is not cut off from it: it does not answer.
         for member in said.gave_up.iter().filter_map(is_here) {
             if member.rank != rank && member.is_missed() {
                 member.signal(Signal::KILL);
             }
         }
-        // Whom the kernel refuses packets knows it, and neither is killed for it.
+        // If the kernel refuses packets, neither rank is killed for it.
         let given_up = said.gave_up.iter().chain(&said.cut_off);
         for other in given_up.filter(|other| is_here(other).is_none()) {
             if let Some(events) = &mut self.events {
@@ -270,25 +269,25 @@ impl Agent {
         self.watch_room(at);
     }
 
-    /// Asks to hear of room where a watched rank's socket has too little.
+    /// Waits for room in a watched rank's socket while messages are queued.
     fn watch_room(&self, at: usize) {
         let member = &self.watched[at];
         if let Some(control) = &member.control {
             let mut flags = epoll::EventFlags::IN;
             flags.set(epoll::EventFlags::OUT, member.is_behind());
             let data = epoll::EventData::new_u64(WATCHED + 2 * at as u64 + 1);
-            // It was added when it came and leaves when it is closed.
+            // Added when the rank connected; closing removes it.
             let _ = epoll::modify(&self.epoll, control, data, flags);
         }
     }
 
-    /// A watched rank's process has ended.
+    /// Handles the end of a watched rank's process.
     fn mark_dead(&mut self, at: usize) {
-        // What it said last may still wait in its socket.
+        // Its last messages may still wait in its socket.
         self.hear(at);
         let _ = epoll::delete(&self.epoll, &self.watched[at].process);
         self.watched[at].end();
-        // How is known until its parent has asked.
+        // The exit status is known until its parent has collected it.
         let dead = Condition::of(self.watched[at].pid).filter(|it| it.state == 'Z');
         self.report_death(at, dead.map_or(How::Gone, |it| How::of_status(it.status)));
     }
@@ -299,7 +298,7 @@ impl Agent {
         let dying = self.liveness.dying(of_interest)?;
         let due = self.liveness.due_since().is_some();
         for (at, how) in dying {
-            // It may have said that it leaves.
+            // Its last message may be that it leaves.
             self.hear(at);
             self.report_death(at, how);
         }
@@ -309,8 +308,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Tells of a watched rank's death, unless it was told or there is nothing to
-    /// tell.
+    /// Reports a watched rank's death, unless that was reported or the rank has left.
     fn report_death(&mut self, at: usize, how: How) {
         if !self.watched[at].is_missed() {
             return;
@@ -340,8 +338,8 @@ impl Agent {
         }
     }
 
-    /// Tells the watched that a silent one is there. It is said again, so
-    /// whoever cannot hear it now is left out: nothing piles up.
+    /// Tells the watched ranks that a silent one is stopped. Repeated, so a
+    /// rank without room is left out: nothing piles up.
     fn vouch(&mut self, rank: u32) {
         let bytes: Rc<[u8]> = ToRank::Stopped { rank }.encode().into();
         for at in 0..self.watched.len() {
@@ -370,20 +368,20 @@ impl Agent {
         }
     }
 
-    /// The process that ran this agent says who the other hosts are.
+    /// Receives the other hosts' agents from the process that ran this one.
     fn meet_others(&mut self) -> io::Result<()> {
         let Some((input, mut frames)) = self.input.take() else {
             return Ok(());
         };
         let _ = epoll::delete(&self.epoll, &input);
-        // It is at most descheduled: what it says comes in one piece.
+        // The sender is at most descheduled: its message comes in one piece.
         let Ok(hosts) = call::hear::<Vec<HostCard>>(&input, &mut frames, BRIEF_WAIT) else {
             return Ok(());
         };
         for (at, card) in (0..).zip(&hosts) {
             let to = SocketAddr::new(IpAddr::V6(Ipv6Addr::from(card.ip)), card.port);
             let socket = udp(Some(self.port))?;
-            // Without a way there its packets go nowhere, as if lost.
+            // Without a route its packets are lost.
             let _ = connect(&socket, &to);
             let data = epoll::EventData::new_u64(OTHERS + at);
             epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
@@ -405,7 +403,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Tells the others what is due, and finds out who is lost.
+    /// Sends what is due to the other agents, and handles lost hosts.
     fn spread(&mut self) {
         let now = Instant::now();
         let Some(events) = &mut self.events else {
@@ -428,7 +426,7 @@ impl Agent {
         }
     }
 
-    /// Does what other agents' news asks for.
+    /// Acts on what follows from other agents' news.
     fn heed(&mut self, words: Vec<Word>) {
         for word in words {
             match word {
@@ -439,8 +437,7 @@ impl Agent {
         }
     }
 
-    /// This host leaves the job: its processes are told why, asked to end, and
-    /// killed.
+    /// Takes this host out of the job: its processes get the reason, SIGTERM, and SIGKILL.
     fn leave(&mut self, unreached: &[u16]) {
         let why = format!(
             "this host (number {}) is cut off from others of the job ({unreached:?}), which go \
@@ -451,7 +448,7 @@ impl Agent {
         let ask_at = Instant::now() + NOTICE_GRACE;
         self.endings = vec![
             (ask_at, Signal::TERM),
-            // A stopped process takes it only once it continues.
+            // A stopped process takes SIGTERM only once it continues.
             (ask_at, Signal::CONT),
             (ask_at + TERM_GRACE, Signal::KILL),
         ];
@@ -466,13 +463,13 @@ impl Agent {
         }
     }
 
-    /// Hears other agents: over the socket to one, or over that of all.
+    /// Receives from other agents: on the socket to one, or on that of all.
     fn listen(&mut self, other: Option<usize>) {
         let mut bytes = [0; DATAGRAM_BYTES_MAX + 1];
         loop {
             let socket = other.map_or(&self.network, |at| &self.others[at]);
             let Some(events) = &mut self.events else {
-                // Too early: it comes again.
+                // Too early: the sender repeats it.
                 let _ = recv(socket, &mut bytes, RecvFlags::empty());
                 return;
             };
@@ -490,8 +487,8 @@ impl Agent {
     }
 }
 
-/// A socket for datagrams to and from other agents, at every address of the
-/// host and a free port, or at one that another of ours has.
+/// Opens a socket for datagrams to and from other agents, at every address of
+/// the host and a free port, or at one that another of our sockets has.
 fn udp(port: Option<u16>) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let open = |family| socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP));

@@ -1,5 +1,5 @@
-//! Agents that lose each other, tried on random cuts in virtual time: their own
-//! datagrams, which cuts lose and which come late and in any order.
+//! Tests agents on random cuts in virtual time: cuts lose their datagrams,
+//! others are delayed and reordered.
 
 use std::time::{Duration, Instant};
 
@@ -9,24 +9,24 @@ use super::events::{EventLog, HostCard, Word};
 use crate::partition::model::{Chance, Plan};
 
 const SILENCE: Duration = Duration::from_millis(2_500);
-/// After which a rank gives another up.
+/// Silence after which a rank gives another up.
 const RANKS_SILENCE: Duration = Duration::from_secs(3);
-/// Longest way of a datagram.
+/// Longest delay of a datagram, ms.
 const LATE: u64 = 100;
 const STEP: Duration = Duration::from_millis(20);
-/// The last cut begins before this, and ends 20 s later at most.
+/// The last cut begins before this, s, and ends 20 s later at most.
 const LAST: u64 = 5;
-/// A rank's call waits no longer than this for one that it does not hear: until
-/// it is told that it is dead, or to end itself. Silence is noticed, the agent
-/// that decides waits for more, and may be lost in the middle of that.
+/// Bound of a rank's wait for one that it does not hear: until it is reported
+/// dead, or this rank is to end itself. Covers the silence, the deciding
+/// agent's wait for more reports, and that agent's loss in the middle of it.
 const BOUND: Duration = Duration::from_secs(10);
 
 struct Host {
     events: EventLog,
-    /// Its ranks end at this time, if they do.
+    /// When its ranks end, if they do.
     ends_at: Option<Duration>,
     dead: Vec<u16>,
-    /// When the rank here has heard of each other.
+    /// When the rank here has last heard of each other one.
     heard: Vec<Duration>,
 }
 
@@ -48,7 +48,7 @@ fn hosts(count: u16, start: Instant) -> Vec<Host> {
     };
     let agent = |host: u16| {
         let others = (0..count).filter(|it| *it != host).map(card).collect();
-        // What two would agree on costs more than all that they say.
+        // A key agreement of two agents costs more than all their datagrams.
         let pair = |other: &HostCard| {
             let [low, high] = [host.min(other.host), host.max(other.host)];
             Some(derive(&key(low), &key(high)))
@@ -69,7 +69,7 @@ fn run(count: u16, seed: u64) {
             Duration::from_secs(1) + chance.millis(1000 * (LAST - 1)),
         )
     });
-    // Ranks that talk to each other, or agents alone.
+    // Ranks that communicate, or agents alone.
     let talks = chance.below(2) == 0;
     let start = Instant::now();
     let mut all = hosts(count, start);
@@ -93,7 +93,7 @@ fn run(count: u16, seed: u64) {
             !is_due
         });
         for host in 0..count {
-            // One whose ranks have ended tells that for a second, like an agent.
+            // A host whose ranks have ended reports that for a second, like an agent.
             let speaks = all[host as usize]
                 .ends_at
                 .is_none_or(|at| now < at + Duration::from_secs(1));

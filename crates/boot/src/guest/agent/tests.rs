@@ -60,7 +60,7 @@ impl Here {
         agent.introduce(others).unwrap();
     }
 
-    /// The next that it is told but for what says nothing new.
+    /// Returns the next message, except those that report nothing new.
     fn hears(&self, limit: Duration) -> Option<ToRank> {
         call::wait(&self.control, Instant::now() + limit).ok()?;
         let got = socket::receive(self.control.as_fd(), false).unwrap()?;
@@ -108,7 +108,7 @@ fn a_death_is_told_here_and_on_other_hosts() {
     a.sleeper.kill().unwrap();
     assert_eq!(a.hears_of_death(), (1, How::Killed(9)));
     assert_eq!(b.hears_of_death(), (1, How::Killed(9)));
-    // Who leaves is not reported dead.
+    // A rank that leaves is not reported dead.
     let leave = crate::message::ToLauncher::Leave.encode();
     socket::send(b.control.as_fd(), &leave, &[], true).unwrap();
     b.sleeper.kill().unwrap();
@@ -146,7 +146,7 @@ fn the_stopped_are_vouched_for() {
 #[test]
 fn who_is_given_up_for_corrupt_memory_hears_of_it() {
     let a = Here::start(0, None);
-    // Only this process listens: it speaks of itself, and of one elsewhere.
+    // Only this process is connected: it names itself, and a rank elsewhere.
     for why in [GaveUp::Silent, GaveUp::Corrupt] {
         let ranks = vec![(9, 0), (0, 0)];
         let said = ToLauncher::GaveUp { ranks, why }.encode();
@@ -169,7 +169,7 @@ fn who_is_given_up_for_refused_packets_is_not_killed() {
     };
     say(GaveUp::NotSent { errno: 101 });
     say(GaveUp::NotReceived { errno: 1 });
-    // This is answered, and so what was said before has been heard.
+    // This is answered, so the reports before it have been received.
     say(GaveUp::Corrupt);
     let heard = a.hears(Duration::from_secs(30));
     assert!(
@@ -254,12 +254,12 @@ fn nobody_else_is_let_in() {
     let agent = Called::told(ours, &brief, None).wait().unwrap();
     let why = meet(job_id, 0).unwrap_err();
     assert!(why.contains("does not know this process"), "{why}");
-    // When all have ended it ends.
+    // The agent ends when all ranks have.
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
     served.join().unwrap().unwrap();
-    // A process that another test is just starting holds all that is open here
-    // until it has become another program.
+    // A process that another test is just starting holds all descriptors that
+    // are open here until its exec.
     let nobody_is_reached = || {
         let gone = meet(job_id, 0).unwrap_err().contains("reaching");
         std::thread::sleep(Duration::from_millis(if gone { 0 } else { 10 }));

@@ -14,18 +14,18 @@ use crate::How;
 use crate::codec::decode;
 use crate::message::{GaveUp, ToLauncher, ToRank};
 
-/// What a watched rank has said.
+/// What a watched rank has reported.
 #[derive(Default)]
 pub(super) struct Said {
-    /// It leaves now.
+    /// The rank leaves now.
     pub leaves: bool,
-    /// Whom it has given up in silence.
+    /// Ranks given up for their silence.
     pub gave_up: Vec<u32>,
-    /// Whom it has given up since the kernel refuses it packets.
+    /// Ranks given up because the kernel refuses packets.
     pub cut_off: Vec<u32>,
-    /// Those with whom it shares memory that makes no sense.
+    /// Ranks given up for corrupt shared memory.
     pub corrupt: Vec<u32>,
-    /// Of whom it has heard, and how long ago.
+    /// Ranks that it has heard of, and how long ago.
     pub heard: Vec<(u32, Duration)>,
 }
 
@@ -33,13 +33,13 @@ pub(super) struct WatchedRank {
     pub rank: u32,
     pub pid: u32,
     pub process: Pidfd,
-    /// None until it has come, and once it has closed its end.
+    /// None until the rank has connected, and once it has closed its end.
     pub control: Option<OwnedFd>,
     came: bool,
-    /// Messages for which its socket had no room.
+    /// Queued messages, for which its socket had no room.
     queue: VecDeque<Rc<[u8]>>,
     left: bool,
-    /// What the others were told of its end.
+    /// What was reported to the others of its end.
     pub cause: Option<How>,
     ended: bool,
 }
@@ -59,12 +59,13 @@ impl WatchedRank {
         }
     }
 
-    /// Whether process `pid` is this one and has not come yet.
+    /// Whether process `pid` is this one and has not connected yet.
     pub fn awaits(&self, pid: u32) -> bool {
         self.pid == pid && !self.came
     }
 
-    /// It has come: it gets the place of its word, then what waits for it.
+    /// Takes the rank's connection: sends it the memory of the futex words,
+    /// then queued messages.
     pub fn let_in(&mut self, control: OwnedFd, lives: Option<BorrowedFd<'_>>) {
         self.came = true;
         let lives: Vec<_> = lives.into_iter().collect();
@@ -75,7 +76,7 @@ impl WatchedRank {
         }
     }
 
-    /// Hears all that it says.
+    /// Receives all its messages.
     pub fn hear(&mut self) -> Said {
         let (was, mut said) = (self.left, Said::default());
         while let Some(control) = &self.control {
@@ -109,11 +110,11 @@ impl WatchedRank {
     }
 
     pub fn signal(&self, signal: Signal) {
-        // It may have ended.
+        // Fails if the process has ended.
         let _ = pidfd_send_signal(&self.process, signal);
     }
 
-    /// Queues a message, for one that has not come yet too, and sends what
+    /// Queues a message, also before the rank has connected, and sends what
     /// there is room for.
     pub fn send(&mut self, bytes: Rc<[u8]>) {
         if self.control.is_some() || !self.came {
@@ -129,18 +130,18 @@ impl WatchedRank {
             match socket::send(control.as_fd(), bytes, &[], false) {
                 Ok(()) => drop(self.queue.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It is gone or going; its process tells.
+                // The rank is gone or going; its process shows that.
                 Err(_) => self.queue.clear(),
             }
         }
     }
 
-    /// Whether messages wait.
+    /// Whether messages are queued.
     pub fn is_behind(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Whether its end would be a death that nobody was told of.
+    /// Whether its end would be an unreported death.
     pub fn is_missed(&self) -> bool {
         !self.left && self.cause.is_none()
     }
@@ -149,7 +150,7 @@ impl WatchedRank {
         self.ended
     }
 
-    /// Its process has ended.
+    /// Marks its process as ended.
     pub fn end(&mut self) {
         self.ended = true;
         self.came = true;
