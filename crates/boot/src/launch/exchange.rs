@@ -1,5 +1,5 @@
-//! The exchange that all ranks must come to: each gives its address, then
-//! all get the table.
+//! The exchange in which all ranks take part: each sends its address, then all
+//! get the table.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use super::{Event, Place, Running};
 use crate::job::PeerInfo;
 use crate::message::RECORDS_MAX;
 
-/// After this long the launcher says whom the others wait for; then again
-/// each time the wait has doubled.
+/// Wait after which the launcher reports the missing ranks; then again each
+/// time the wait has doubled.
 const FIRST_WARNING: Duration = Duration::from_secs(5);
 /// An exchange that is under way.
 pub(super) struct Round {
     since: Instant,
     warn_after: Duration,
-    /// Of ranks that were started again, among themselves.
+    /// Among ranks that were started again only.
     again: bool,
 }
 
@@ -30,8 +30,7 @@ impl Round {
         }
     }
 
-    /// When something is to be said or done, where all must have come within
-    /// `limit`.
+    /// When the next warning is due, or the exchange's timeout, `limit`.
     pub fn deadline(&self, limit: Option<Duration>) -> Option<Instant> {
         let warn = self.since.checked_add(self.warn_after);
         let limit = limit.and_then(|limit| self.since.checked_add(limit));
@@ -40,7 +39,7 @@ impl Round {
 }
 
 impl Running {
-    /// Says whom the others wait for, or ends a job that has waited too long.
+    /// Reports missing ranks, or ends a job that has waited too long.
     pub(super) fn hurry_round(
         &mut self,
         now: Instant,
@@ -69,8 +68,7 @@ impl Running {
         Ok(())
     }
 
-    /// Whom those that have come wait for: ranks that were started again for
-    /// each other, at first and otherwise all for all.
+    /// Returns the missing ranks: among ranks that were started again only those, else all.
     fn missing(&self) -> Vec<u32> {
         let new = self.newcomers();
         let missing = |m: &&Member| m.address.is_none();
@@ -97,8 +95,8 @@ impl Running {
         self.check_round(tell)
     }
 
-    /// Ends the exchange if all have come, and a job whose exchange cannot end
-    /// any more.
+    /// Completes the exchange if all have come; ends a job whose exchange
+    /// cannot complete any more.
     pub(super) fn check_round(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         let Some(round) = &self.round else {
             return Ok(());

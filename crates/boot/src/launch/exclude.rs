@@ -1,4 +1,4 @@
-//! A host leaves a job that goes on.
+//! Excludes a host from a job that goes on.
 
 use std::io;
 use std::time::Instant;
@@ -9,13 +9,13 @@ use super::watch::Side;
 
 struct Leaver {
     host: usize,
-    /// When those of its ranks that are still there are killed.
+    /// When its ranks that still run are killed.
     kill_at: Option<Instant>,
-    /// The user took it out; else not all others reach it.
+    /// The user excluded it; else not all other hosts reach it.
     wanted: bool,
 }
 
-/// Hosts that were told to leave.
+/// Excluded hosts.
 #[derive(Default)]
 pub(super) struct Excluded(Vec<Leaver>);
 
@@ -24,12 +24,12 @@ impl Excluded {
         self.0.iter().any(|it| it.host == host)
     }
 
-    /// Whether it was the user who wanted a host to leave.
+    /// Whether the user excluded a host.
     pub fn was_wanted(&self, host: usize) -> bool {
         self.0.iter().any(|it| it.host == host && it.wanted)
     }
 
-    /// A host leaves because others do not reach it.
+    /// Excludes a host that others do not reach.
     pub fn cut_off(&mut self, host: usize) {
         if !self.contains(host) {
             self.0.push(Leaver {
@@ -47,8 +47,9 @@ impl Excluded {
 }
 
 impl Running {
-    /// Ends the ranks of the host that the user knows by this name; the others
-    /// are told of their deaths, and the job goes on.
+    /// Ends the ranks of the host that the user knows by this name; their
+    /// deaths are reported to the others, and the job goes on. The inner error
+    /// is for the user.
     ///
     /// # Errors
     /// As [`Running::order`].
@@ -58,7 +59,7 @@ impl Running {
             job.members.iter().filter(on_it).any(|m| m.ended.is_none())
         };
         let hosts = 0..self.spec.hosts.len();
-        // Where ranks may come, a host is worth taking out before.
+        // If ranks may be started on a host, it can be excluded before.
         let waits =
             |host| self.respawns() && matches!(self.hosts[host], Side::Here(_) | Side::There(_));
         let live: Vec<usize> = hosts
@@ -98,7 +99,7 @@ impl Running {
         Ok(Ok(()))
     }
 
-    /// Kills ranks of excluded hosts that have had their time.
+    /// Kills ranks of excluded hosts whose grace is over.
     ///
     /// # Errors
     /// As [`Running::order`].

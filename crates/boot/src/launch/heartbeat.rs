@@ -1,5 +1,5 @@
-//! Signs of life: agents are heard twice a second, and hear us; what is done
-//! when a host is silent, and who is told when a rank dies.
+//! Heartbeats between launcher and agents, twice a second; what follows when a
+//! host is silent or a rank dies.
 
 use std::io;
 use std::time::Instant;
@@ -12,14 +12,14 @@ use super::{Event, Running};
 use crate::message::How;
 
 impl Running {
-    /// When the next agent has been silent for too long, and when ours must
-    /// hear of us.
+    /// When the next agent has been silent for too long, or heartbeats to the
+    /// agents are due.
     pub(super) fn next_sign(&self) -> Option<Instant> {
         let heard = self.hosts.iter().filter_map(Side::heard_at).min()?;
         Some(self.beat_at.min(heard + self.spec.host_silence))
     }
 
-    /// Gives up hosts that are silent, and lets the others hear of us.
+    /// Gives up silent hosts, and sends heartbeats to the others.
     pub(super) fn handle_signs(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Running {
         Ok(())
     }
 
-    /// Tells all hosts of a rank's end, once.
+    /// Reports a rank's end to all hosts, once.
     pub(super) fn report_death(&mut self, rank: u32, how: How) -> io::Result<()> {
         if std::mem::replace(&mut self.members[rank as usize].death_reported, true) {
             return Ok(());
@@ -55,7 +55,7 @@ impl Running {
         self.say_all(ToHost::Died { rank, how })
     }
 
-    /// A remote host is gone, and its ranks with it.
+    /// Handles the loss of a remote host, and of its ranks with it.
     pub(super) fn handle_lost(
         &mut self,
         host: usize,
@@ -89,7 +89,7 @@ impl Running {
             via,
             why,
         };
-        // One that waits for ranks of others is missed too.
+        // The loss of a host without ranks is reported if it was to take ranks of others.
         if !ranks.is_empty() || self.spec.hosts[host] == 0 {
             tell(event);
         }
@@ -144,12 +144,12 @@ mod tests {
             job.handle_signs(now, &mut |_| ()).unwrap();
             matches!(job.hosts[1], Side::None)
         };
-        // It was stopped, or its host too busy, three times: each costs a step.
+        // The launcher was stopped, or its host too busy, three times: each costs a step.
         for seconds in [20, 3, 3600] {
             now += std::time::Duration::from_secs(seconds);
             assert!(!lost(now), "{seconds} s");
         }
-        // Five are the silence.
+        // The silence is five steps.
         now += BEAT_EVERY;
         assert!(!lost(now));
         assert!(lost(now + BEAT_EVERY));

@@ -1,6 +1,6 @@
-//! The host's part of a job: starts its ranks, lets them in, watches and
-//! polices them, and tells neighbours of a death. The job's part is in
-//! [`watch`](super::watch); it may run in another process on another host.
+//! The host's part of a job: starts its ranks, admits them, watches and
+//! controls them, and reports deaths to their neighbours. The job's part, in
+//! [`watch`](super::watch), may run in another process on another host.
 
 mod deaths;
 mod newcomers;
@@ -35,8 +35,8 @@ use crate::message::{
 use crate::ready::ready_now;
 use crate::{LinkChoice, RANK_VARIABLES};
 
-/// Descriptors that go before the doorbells at most: segment, lives, and a host
-/// port's five.
+/// Most descriptors that go before the doorbells: segment, futex words, and a
+/// host port's five.
 const DESCRIPTORS_BEFORE: usize = 7;
 
 /// The ranks of one host. Dropping it kills them.
@@ -47,12 +47,12 @@ pub(super) struct Host {
     liveness: Option<Liveness>,
     epoll: OwnedFd,
     outputs: Outputs,
-    /// The outputs' own set is in `epoll`.
+    /// Whether the outputs' own epoll set is in `epoll`.
     outputs_watched: bool,
     input: Option<Input>,
     reports: VecDeque<Report>,
     alive: usize,
-    /// The job is being ended: why.
+    /// Why the job is being ended; none while it is not.
     ending: Option<String>,
     drained: bool,
 }
@@ -61,9 +61,9 @@ pub(super) struct Host {
 enum Token {
     Outputs,
     Input,
-    /// Somebody is dying.
+    /// A rank is about to end.
     Bell,
-    /// It is time to look at the ranks.
+    /// A check of the ranks is due.
     Timer,
     Control(usize),
     Process(usize),
@@ -95,9 +95,9 @@ impl Token {
 }
 
 impl Host {
-    /// Starts all ranks of a host, which wait to be told of their host ports
-    /// ([`Host::grant`]). The calling thread must stay alive as long as they
-    /// do, if they ask to be killed when their parent is.
+    /// Starts all ranks of a host. [`Host::grant`] must set their host ports
+    /// before [`Host::pump`] answers them. The calling thread must stay alive
+    /// as long as they do, if they ask to be killed when their parent is.
     ///
     /// # Errors
     /// [`LaunchError`]; ranks started until then are killed.
@@ -187,7 +187,7 @@ impl Host {
         Ok(())
     }
 
-    /// The host ports of those that were not told of one yet.
+    /// Returns the wanted host ports of ranks that have no result yet.
     pub fn wanted(&self) -> Vec<Wanted> {
         let wants = self.plan.wants_host_ports();
         let waiting = |rank: &&Rank| wants && rank.granted.is_none();
@@ -199,7 +199,7 @@ impl Host {
         self.ranks.iter().filter(waiting).map(wanted).collect()
     }
 
-    /// What has come of what is [wanted](Self::wanted), in that order.
+    /// Sets the results of the [wanted](Self::wanted) host ports, in that order.
     pub fn grant(&mut self, ports: impl IntoIterator<Item = Result<HostPort, String>>) {
         let waiting = self.ranks.iter_mut().filter(|rank| rank.granted.is_none());
         for (rank, port) in waiting.zip(ports) {
@@ -217,7 +217,7 @@ impl Host {
         self.epoll.as_fd()
     }
 
-    /// The next thing to tell the job.
+    /// Takes the next report to the job.
     pub fn take_report(&mut self) -> Option<Report> {
         self.reports.pop_front()
     }
@@ -226,7 +226,7 @@ impl Host {
         self.reports.push_back(Report::Said(report));
     }
 
-    /// StallDetector at all that has happened. Does not wait.
+    /// Handles all that has happened. Does not wait.
     ///
     /// # Errors
     /// The kernel refused to say; nothing to retry.
@@ -246,7 +246,7 @@ impl Host {
         Ok(())
     }
 
-    /// Does what the job says.
+    /// Carries out an order of the job.
     ///
     /// # Errors
     /// The kernel refused something; nothing to retry.
@@ -323,7 +323,7 @@ impl Host {
         Ok(())
     }
 
-    /// Hears of output only while it may be told.
+    /// Polls the outputs only while there is room to report them.
     fn watch_outputs(&mut self) -> io::Result<()> {
         let wanted = self.outputs.has_room();
         if wanted && !self.outputs_watched {
@@ -348,7 +348,7 @@ impl Host {
         }
     }
 
-    /// Writes input that waits, after taking more or the news of its end.
+    /// Writes queued input, after taking more of it or its end.
     fn flush_input(&mut self, more: Option<Option<&Vec<u8>>>) -> io::Result<()> {
         let Some(input) = &mut self.input else {
             return Ok(());
@@ -366,7 +366,7 @@ impl Host {
         Ok(())
     }
 
-    /// Rank 0 reads no more: what still comes goes nowhere.
+    /// Discards input, now and later: rank 0 reads no more.
     fn close_input(&mut self) {
         if let Some(input) = &mut self.input {
             input.close();
@@ -374,7 +374,7 @@ impl Host {
         }
     }
 
-    /// Sends to a rank, and asks to hear of room if there is too little.
+    /// Sends to a rank, and waits for room if there is too little.
     fn send(&mut self, index: usize, bytes: Rc<[u8]>, with: With) {
         self.ranks[index].send(bytes, with, &self.descriptors);
         self.watch_room(index);
@@ -385,13 +385,13 @@ impl Host {
         if let Some(control) = &rank.control {
             let mut flags = epoll::EventFlags::IN;
             flags.set(epoll::EventFlags::OUT, rank.is_behind());
-            // It was added at the start and leaves when it is closed.
+            // Added at the start; closing removes it.
             let _ = epoll::modify(&self.epoll, control, Token::Control(index).data(), flags);
         }
     }
 
-    /// Tells all that have attached, except `but`; newcomers hear of others
-    /// with their table.
+    /// Sends to all ranks that have attached, except `but`. Newcomers learn of
+    /// others with their table.
     fn broadcast(&mut self, message: &ToRank, but: Option<usize>) {
         let bytes: Rc<[u8]> = message.encode().into();
         for index in 0..self.ranks.len() {
@@ -409,7 +409,7 @@ impl Host {
         let Some(how) = self.ranks[index].reap()? else {
             return Ok(());
         };
-        // What it said last may still wait in its socket.
+        // Its last messages may still wait in its socket.
         self.handle_control(index)?;
         self.close_control(index);
         let ended = &self.ranks[index];
@@ -424,7 +424,7 @@ impl Host {
         } else {
             self.mark_dead(place.local_index);
         }
-        // Its last words come before the news of its end.
+        // Its last output is reported before its end.
         self.outputs.rank_ended(rank);
         self.outputs.pump(&mut self.reports)?;
         self.say(FromHost::Ended {
@@ -472,7 +472,7 @@ impl Host {
                 }
                 self.say(FromHost::GaveUp { rank, ranks, why });
             }
-            // For other launchers' agents.
+            // For agents of guests.
             Some(ToLauncher::Heard { .. }) => {}
             Some(ToLauncher::Leave) => {
                 self.ranks[index].left = true;
@@ -501,7 +501,7 @@ impl Host {
         }
         let membership = self.membership(index)?;
         let (segment, lives) = (membership.shared, membership.watched);
-        // What rings each rank here, and its own bell's end.
+        // What rings each rank here, and its own receiving end.
         let doorbells = if segment {
             self.plan.ranks as usize + 1
         } else {
@@ -537,7 +537,7 @@ impl Host {
         Ok(())
     }
 
-    /// What rank `index` is told when it greets.
+    /// Returns the answer to the greeting of rank `index`.
     fn membership(&self, index: usize) -> io::Result<Membership> {
         let plan = &self.plan;
         let rank = &self.ranks[index];
@@ -566,7 +566,7 @@ impl Host {
                 (Some(Ok(_)), None) => Some(Err("it was given to this rank before".to_owned())),
                 (granted, _) => granted.clone(),
             },
-            // Made for those that were here from the start.
+            // The segment was made for those that were here from the start.
             shared: self.descriptors.segment.is_some() && rank.place.restarts == 0,
             watched: self.descriptors.lives.is_some() && (index as u64) < self.words().into(),
         })
@@ -586,8 +586,8 @@ impl Host {
         }
         self.ranks[index].has_come = true;
         self.bind_host_ports();
-        // Its neighbours copy from and to the process of this number. In a pid namespace of its
-        // own it has another, or they have.
+        // Its neighbours copy from and to the process of this number. In another pid namespace the
+        // number differs.
         let greeted = self.ranks[index].greeted;
         let pid = greeted.filter(|&pid| is_of_our_pid_namespace(pid));
         let pid = pid.unwrap_or_default();
@@ -597,9 +597,9 @@ impl Host {
 }
 
 impl Host {
-    /// Binds the host ports that were to be mapped first, once all ranks here
-    /// that live have joined, and so have mapped theirs. None has its table
-    /// before that, so nobody waits for more.
+    /// Binds the host ports that are mapped before that, once all living ranks
+    /// here have joined, and so have mapped theirs. None has its table before,
+    /// so no rank waits for more.
     fn bind_host_ports(&mut self) {
         let is_late = |rank: &Rank| rank.ended.is_none() && !rank.has_come;
         if self.ranks.iter().any(is_late) {

@@ -1,4 +1,4 @@
-//! What ranks write, on its way to whoever collects it.
+//! Output of ranks, on its way to its reader.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Most bytes of one host's output that are under way, bytes: what a reader
-/// who has stopped keeps in memory. Several pipes full.
+/// Most of one host's output in flight, bytes: what is kept in memory if the
+/// reader has stopped. Several pipes full.
 pub(super) const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Who has collected how much.
+/// Window updates: how much the reader has taken.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// By host: bytes collected since the last look.
+    /// Bytes taken since the last call of `collect`, by host.
     taken: Vec<AtomicU64>,
     /// Readable when there are some.
     bell: OwnedFd,
@@ -32,7 +32,7 @@ impl Room {
         self.bell.as_fd()
     }
 
-    /// Who has collected since the last call: host and bytes.
+    /// Returns host and bytes of what was taken since the last call.
     pub fn collect(&self) -> Vec<(usize, u64)> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let taken = self.taken.iter().map(|t| t.swap(0, Ordering::Relaxed));
@@ -40,25 +40,25 @@ impl Room {
     }
 }
 
-/// What a piece counts for. The end of a stream counts too: it may bring a last
-/// line to be written.
+/// Bytes for which a piece counts in the window. The end of a stream counts
+/// too: it may complete a last line.
 pub(super) fn weight(bytes: &[u8]) -> u64 {
     bytes.len().max(1) as u64
 }
 
-/// A piece of what a rank wrote. Its host goes on to send more when it is
-/// dropped, so drop it when it is written.
+/// A piece of what a rank wrote. Its host sends more when it is dropped, so
+/// drop it when it is written.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Who wrote it.
+    /// The rank that wrote it.
     pub rank: u32,
-    /// To its standard error, not its output.
+    /// Whether it went to standard error, not output.
     pub is_error: bool,
-    /// On which host: a rank that is started again is on another.
+    /// The rank's host then: one that is started again is on another.
     pub host: usize,
-    /// What; empty at the end of the stream.
+    /// The bytes; empty at the end of the stream.
     pub bytes: Vec<u8>,
-    /// What it counts for: the bytes may be taken out.
+    /// What it counts for in the window: `bytes` may be taken out.
     weight: u64,
     room: Arc<Room>,
 }
@@ -84,7 +84,7 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         self.room.taken[self.host].fetch_add(self.weight, Ordering::Relaxed);
-        // It can fail only with a full counter, and then the bell rings.
+        // Fails only if the counter is full, and then the bell is readable.
         let _ = rustix::io::write(&self.room.bell, &1_u64.to_ne_bytes());
     }
 }

@@ -11,7 +11,7 @@ use super::connection::{Came, Connection};
 use super::plan::Greeting;
 use crate::Versions;
 
-/// How much of what the connection's program says last is kept, bytes.
+/// Most of the last output of the connection's program that is kept, bytes.
 const SAID_BYTES_MAX: usize = 4096;
 
 /// Why a host cannot take part, or no longer does.
@@ -20,19 +20,19 @@ pub enum HostFailure {
     /// The program that connects could not be run.
     #[error("cannot run {program}: {error}")]
     Command {
-        /// Its name.
+        /// The program's name.
         program: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The connection ended.
     #[error(fmt = ended)]
     Ended {
-        /// How its program did, if it did.
+        /// How its program ended, if it did.
         status: Option<ExitStatus>,
         /// The last of what it wrote to standard error.
         said: String,
-        /// After the agent had greeted.
+        /// Whether the agent had greeted.
         greeted: bool,
     },
     /// Something else than an agent answers.
@@ -47,21 +47,21 @@ pub enum HostFailure {
          name its folder with --prefix"
     )]
     Version {
-        /// The launcher's.
+        /// Versions of the launcher.
         launcher: Versions,
-        /// The agent's.
+        /// Versions of the agent.
         agent: Versions,
     },
     /// No greeting within this time.
     #[error("no answer within {} s: is the host up, and can it be reached?", .0.as_secs())]
     Silent(Duration),
-    /// It was there, and nothing was heard of it for this time.
+    /// The host had answered, and nothing was heard of it for this time.
     #[error(
         "nothing was heard of it for {:.1} s: is it up, and can it be reached?",
         .0.as_secs_f64()
     )]
     Vanished(Duration),
-    /// The agent does not answer a kill any more.
+    /// The agent has not answered an order to kill.
     #[error("its agent no longer answers")]
     Deaf,
     /// The host through which it was reached is lost.
@@ -73,7 +73,7 @@ pub enum HostFailure {
          hosts"
     )]
     Garbled(String),
-    /// The agent found, before it started any rank, that it cannot.
+    /// The agent cannot start its ranks; none was started.
     #[error("{why}")]
     Start {
         /// Exit code for the job.
@@ -99,7 +99,7 @@ fn ended(
     }
 }
 
-/// What comes from a remote host.
+/// Input from a remote host.
 pub(super) enum Heard {
     Report(Report),
     /// A line that the connection's program wrote to standard error.
@@ -112,7 +112,7 @@ pub(super) enum Heard {
 pub(super) enum Way {
     /// By a program of our own.
     Own(Box<Connection>),
-    /// By one that another host's agent runs: that host.
+    /// By a program that this host's agent runs.
     Via(usize),
 }
 
@@ -121,14 +121,13 @@ pub(super) struct Remote {
     pub way: Way,
     /// When the connection was begun.
     pub since: Instant,
-    /// When something came last.
+    /// When something was last received.
     pub heard_at: Instant,
     frames: Frames,
-    /// The preamble was read.
+    /// Whether the preamble was read.
     begun: bool,
     pub greeting: Option<Greeting>,
-    /// The last lines of the program that connects, and the one that has no
-    /// end yet.
+    /// Last lines of the program that connects, and the one that has no end yet.
     said: String,
     line: Vec<u8>,
     heard: VecDeque<Heard>,
@@ -147,7 +146,7 @@ impl Remote {
         Ok(Self::new(Way::Own(Box::new(connection))))
     }
 
-    /// An agent whose connection was just begun.
+    /// Makes the state of an agent whose connection was just begun.
     pub fn new(way: Way) -> Self {
         Self {
             way,
@@ -167,7 +166,7 @@ impl Remote {
         self.heard.pop_front()
     }
 
-    /// StallDetector at all that has come over a connection of our own.
+    /// Reads all that has come over a connection of our own.
     ///
     /// # Errors
     /// The kernel refused to say; nothing to retry.
@@ -180,7 +179,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Reads what came over its connection.
+    /// Handles what came over its connection.
     pub fn take(&mut self, came: Came) {
         if self.lost {
             return;
@@ -270,7 +269,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Nothing more is to be heard.
+    /// Reports the loss; what comes later is discarded.
     fn lose(&mut self, failure: HostFailure) {
         self.lost = true;
         self.heard.push_back(Heard::Lost(failure));

@@ -1,4 +1,4 @@
-//! What rank 0 of another host reads: the launcher's own input, on its way.
+//! Input of rank 0 on another host: what the launcher reads.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,10 +10,10 @@ use super::Running;
 use super::agent_protocol::{Order, STREAM_BYTES_MAX, ToHost};
 use super::watch::Token;
 
-/// Most bytes of input under way to rank 0.
+/// Most input in flight to rank 0, bytes.
 const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
-/// What rank 0 of another host reads.
+/// Input of rank 0 on another host.
 pub(super) struct Source {
     host: usize,
     descriptor: OwnedFd,
@@ -34,7 +34,7 @@ impl Source {
 }
 
 impl Running {
-    /// Sends on what can be read, as far as rank 0 takes it.
+    /// Forwards what can be read, as far as rank 0 takes it.
     pub(super) fn handle_source(&mut self) -> io::Result<()> {
         let Some(source) = &mut self.source else {
             return Ok(());

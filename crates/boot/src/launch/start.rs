@@ -27,18 +27,17 @@ use crate::{LinkChoice, Suite};
 /// Descriptors that the launcher holds for each rank: process, control
 /// socket, two pipes, doorbell (two), those of a host port, and a passing one.
 pub const DESCRIPTORS_PER_RANK: u64 = 10;
-/// For each host: three pipes, process, and what watches them.
+/// Descriptors for each host: three pipes, process, and what watches them.
 const DESCRIPTORS_PER_HOST: u64 = 6;
-/// And for itself.
+/// Descriptors for the launcher itself.
 const DESCRIPTORS_OWN: u64 = 64;
 
 impl Running {
     /// Reaches all hosts and starts all ranks. The calling thread must stay
-    /// alive as long as they do, if they ask to be killed when their parent
-    /// is.
+    /// alive as long as they do, if they ask to be killed when their parent is.
     ///
     /// # Errors
-    /// [`LaunchError`]; whatever was started until then is ended.
+    /// [`LaunchError`]; all that was started until then is ended.
     pub fn start(
         spec: JobSpec,
         starter: &mut dyn Starter,
@@ -169,8 +168,8 @@ impl Running {
         Ok(())
     }
 
-    /// Opens the host ports of all ranks that run here, at once: that takes the
-    /// kernel a while, and those of one host do not wait for another's.
+    /// Opens the host ports of all ranks that run here in one call: that takes
+    /// the kernel a while, and those of one host do not wait for another's.
     fn open_host_ports(&mut self, starter: &mut dyn Starter) {
         let here = |side: &Side| match side {
             Side::Here(host) => host.wanted(),
@@ -185,8 +184,8 @@ impl Running {
         }
     }
 
-    /// The core of each rank that runs here. All hosts that are reached
-    /// without a connection are hosts of this machine.
+    /// Returns the core of each rank that runs here, none for others. All hosts
+    /// that are reached without a connection are hosts of this machine.
     fn seats_here(&self, tasks: &[Option<Task>]) -> Vec<Option<u32>> {
         let mut cores = Vec::new();
         for (ranks, task) in self.spec.hosts.iter().zip(tasks) {
@@ -198,9 +197,9 @@ impl Running {
         cores
     }
 
-    /// Where each host is reached by the others: where our connection reached
-    /// it; this one where it calls the first of them from. None where that
-    /// does not help others.
+    /// Returns the address by which others reach each host: for a remote one,
+    /// where our connection reached it; for this one, the source of the route
+    /// to the first of those. None if it is no use to others.
     fn addresses(&self) -> Vec<Option<IpAddr>> {
         let there = |side: &Side| side.greeting().and_then(|g| g.ip).filter(is_reachable);
         let first = self.hosts.iter().find_map(there);
@@ -223,7 +222,7 @@ fn make_room(ranks: u32, hosts: usize) -> Result<(), LaunchError> {
     let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK
         + hosts as u64 * DESCRIPTORS_PER_HOST
         + DESCRIPTORS_OWN;
-    // Where a filter refuses the question, it is found out.
+    // If a filter refuses the question, too low a limit shows later.
     let Ok(mut limit) = limits(Resource::Nofile) else {
         return Ok(());
     };
