@@ -1,7 +1,7 @@
 //! The agent: on another host it plays the part that the launcher plays for
 //! ranks of its own host, over a stream of orders and reports.
 //!
-//! Its ranks end with it, and it ends when its input does: so neither a
+//! The agent's ranks end with it, and it ends when its input does: so neither a
 //! launcher nor a connection that dies leaves anything here.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,31 +31,29 @@ use crate::host::keep_from_dumps;
 use crate::ready::ready;
 use crate::silence::StallDetector;
 
-/// Agents that were reached through this one have so long to end after it was
-/// told to.
+/// Timeout of the end of agents that were reached through this one, after its farewell.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 
-/// A launcher of which nothing was heard for so many times what it grants us is
-/// gone, or its host is cut off. Long, for it may only have been stopped.
+/// The launcher counts as gone or cut off after this multiple of the silence
+/// that it allows us. Long, for it may only have been stopped.
 const LAUNCHER_SILENCES: u32 = 8;
-/// As long as it has not said what it grants.
+/// The launcher's limit until it has sent the plan.
 const START_SILENCE: Duration = Duration::from_secs(30);
 
-/// What an agent's user provides.
+/// Callbacks that the agent's program provides.
 pub trait Keeper {
-    /// Gets what is to be started, and on how many ranks, or says why that
-    /// cannot be.
+    /// Prepares the start of `task` on `ranks` ranks.
     ///
     /// # Errors
     /// Cause and remedy; the job ends with its code.
     fn prepare(&mut self, task: &Task, ranks: u32) -> Result<Prepared, StartFailure>;
 
-    /// A program that reaches another host runs, as leader of process group
-    /// `pid`.
+    /// Called when a program that reaches another host runs, as leader of
+    /// process group `pid`.
     fn reached(&mut self, pid: u32);
 }
 
-/// What an agent's user provides, once it is known what is to be started.
+/// Result of [`Keeper::prepare`].
 pub struct Prepared {
     /// Starts the ranks.
     pub starter: Box<dyn Starter>,
@@ -63,13 +61,14 @@ pub struct Prepared {
     pub cores: Vec<Option<u32>>,
 }
 
-/// Why an agent ended otherwise than in good order.
+/// Why an agent did not end in good order.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The launcher or the connection to it is gone. Its ranks were killed.
+    /// The launcher or the connection to it is gone. The agent's ranks were killed.
     #[error("the launcher is gone")]
     LauncherGone,
-    /// It could not do its work. The launcher was told, if it was still there.
+    /// The agent could not do its work. The reason was sent to the launcher, if
+    /// it was still there.
     #[error("{0}")]
     Failed(String),
 }
@@ -98,7 +97,7 @@ struct Agent<'a> {
     starter: Option<Box<dyn Starter>>,
     /// Connections to the agents of further hosts.
     relays: BTreeMap<u16, Connection>,
-    /// Where others on this host ask the job.
+    /// Control socket for processes of this host.
     socket: Option<ControlSocket>,
     farewell: bool,
     heard_at: Instant,
@@ -112,7 +111,7 @@ const INPUT: u64 = 0;
 const OUTPUT: u64 = 1;
 const HOST: u64 = 2;
 const DOOR: u64 = u64::MAX;
-/// From here on: the relay of the host with the number that is left.
+/// First word of the relays, to which the host's number is added.
 const RELAYS: u64 = 3;
 
 /// Serves a launcher until it says farewell. The calling thread must stay
@@ -202,7 +201,7 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// Lets the launcher hear that we are here; ends if it is not.
+    /// Sends a heartbeat to the launcher when it is due; fails if the launcher is gone.
     fn beat(&mut self, now: Instant) -> Result<(), AgentError> {
         self.heard_at = (self.heard_at + self.stalls.late(now)).min(now);
         if now >= self.heard_at + self.silence {
@@ -210,7 +209,7 @@ impl<'a> Agent<'a> {
         }
         if now >= self.beat_at {
             self.beat_at = now + BEAT_EVERY;
-            // What waits for room will be heard as well.
+            // Queued bytes show life as well.
             if self.waiting.is_empty() {
                 self.say(FromHost::Beat);
             }
@@ -239,7 +238,7 @@ impl<'a> Agent<'a> {
 
     fn listen(&mut self) -> Result<(), AgentError> {
         let mut bytes = vec![0; 64 << 10];
-        // It was said to be readable, so this does not wait.
+        // The input is readable, so this does not wait.
         let n = match rustix::io::read(&self.input, &mut bytes[..]) {
             Err(Errno::INTR | Errno::AGAIN) => return Ok(()),
             Ok(n) if n > 0 => n,
@@ -271,7 +270,7 @@ impl<'a> Agent<'a> {
                 for relay in self.relays.values_mut() {
                     relay.send(&frame);
                 }
-                // None is within another, so this ends.
+                // These are not nested, so this ends.
                 let order = Order::decode(&content);
                 if !matches!(order, Ok(Order::All(_))) {
                     self.obey(order)?;
@@ -308,7 +307,7 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// Passes questions on to the launcher.
+    /// Forwards queries to the launcher.
     fn pump_door(&mut self) -> Result<(), AgentError> {
         let asked = self
             .socket
@@ -461,12 +460,12 @@ mod tests {
         let mut here = Here;
         let mut agent = Agent::new(input.into(), output.into(), &mut here).unwrap();
         let mut now = agent.heard_at;
-        // It was stopped, for a minute and then for an hour.
+        // The agent was stopped, for a minute and then for an hour.
         for seconds in [60, 3600] {
             now += Duration::from_secs(seconds);
             agent.beat(now).unwrap();
         }
-        // Two steps of its own were within these.
+        // Two steps of these counted.
         for _ in 2..START_SILENCE.as_millis() / BEAT_EVERY.as_millis() - 1 {
             now += BEAT_EVERY;
             agent.beat(now).unwrap();
@@ -565,8 +564,8 @@ mod tests {
         agent.join().unwrap().unwrap();
     }
 
-    /// What an agent reports of a rank that joins by hand, and claims to be process 1, after the
-    /// program `before`: the process that joined, and the one that the agent started.
+    /// Returns what an agent reports of a rank that joins by hand, and claims to be process 1,
+    /// after the program `before`: the process that joined, and the one that the agent started.
     fn joined(before: &[&str]) -> (u32, u32) {
         let versions = Versions::ours();
         let hello = ToLauncher::Hello { versions, pid: 1 }.encode();
@@ -629,7 +628,7 @@ mod tests {
             agent.join().unwrap(),
             Err(AgentError::LauncherGone)
         ));
-        // It was waited for, so its number names nobody any more.
+        // The process was reaped, so its number is free.
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 

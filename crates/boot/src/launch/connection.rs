@@ -1,5 +1,5 @@
-//! A program that carries bytes to and from another host, as the launcher or
-//! an agent runs it.
+//! A program that carries bytes to and from another host, as the launcher or an
+//! agent runs it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,20 +18,20 @@ use super::rank::pidfd;
 use super::streams::do_not_block;
 use crate::ready::ready_now;
 
-/// Between the end of a program's words and its own.
+/// Timeout of a program's exit after the end of its output.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
-/// What comes over a connection.
+/// What is received over a connection.
 pub(super) enum Came {
-    /// From the other host.
+    /// Bytes from the other host.
     Bytes(Vec<u8>),
     /// What the program itself wrote to standard error.
     Errors(Vec<u8>),
-    /// No more; how the program ended, if it did.
+    /// End of the input; how the program ended, if it did.
     End(Option<ExitStatus>),
 }
 
-/// Words of the descriptors in the set.
+/// Words of the descriptors in the epoll set.
 const INPUT: u64 = 0;
 const OUTPUT: u64 = 1;
 const ERRORS: u64 = 2;
@@ -90,7 +90,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The program's process.
+    /// Returns the program's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -100,7 +100,7 @@ impl Connection {
         self.epoll.as_fd()
     }
 
-    /// Sends bytes, as far as there is room; the rest waits.
+    /// Sends bytes, as far as there is room; queues the rest.
     pub fn send(&mut self, bytes: &[u8]) {
         if self.input.is_some() {
             self.waiting.push(bytes);
@@ -111,7 +111,7 @@ impl Connection {
     fn flush(&mut self) {
         let Some(input) = &self.input else { return };
         if self.waiting.flush(input.as_fd()).is_err() {
-            // It is gone; the other direction tells how.
+            // The program is gone; the other direction shows how.
             self.close();
             return;
         }
@@ -164,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// The other host's words have ended: how did the program?
+    /// Handles the end of the other host's output, and collects the program's status.
     fn end(&mut self, came: &mut VecDeque<Came>) {
         self.close();
         self.output = None;
@@ -197,7 +197,7 @@ impl Connection {
         self.input = None;
     }
 
-    /// Ends the other host's input after what waits, and waits for the
+    /// Ends the other host's input after queued bytes, and waits for the
     /// program's end until `deadline`; then kills it.
     pub fn finish(&mut self, deadline: Instant) {
         let left = || deadline.saturating_duration_since(Instant::now());

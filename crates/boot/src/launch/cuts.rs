@@ -1,5 +1,5 @@
-//! Hosts that reach the launcher and not each other: it hears of that from
-//! their ranks, and decides for all who leaves.
+//! Hosts that reach the launcher and not each other: their ranks report that,
+//! and the launcher decides which hosts leave.
 
 use std::io;
 use std::time::Instant;
@@ -11,15 +11,15 @@ use super::{Event, OnDeath, Running};
 use crate::message::{GaveUp, How};
 
 impl Member {
-    /// Whether it still takes part, as far as the others were told.
+    /// Whether the rank still takes part, as far as was reported to the others.
     fn takes_part(&self) -> bool {
         self.ended.is_none() && !self.left && !self.death_reported && !self.given_up
     }
 }
 
 impl Running {
-    /// A rank has given others up, of which each had been started again so
-    /// often. What it says of those whose end is known by now is no news.
+    /// Handles a rank's report of ranks that it has given up, each with its
+    /// restarts. Those whose end is known by now are ignored.
     pub(super) fn handle_gave_up(
         &mut self,
         rank: u32,
@@ -44,7 +44,7 @@ impl Running {
             let [reporter, member] = [rank, other].map(|rank| &self.members[rank as usize]);
             let (from, about) = (reporter.place.host_index, member.place.host_index);
             if from == about {
-                // Not its host is at fault.
+                // Its host is not at fault.
                 tell(Event::GivenUp {
                     rank: other,
                     by: rank,
@@ -61,8 +61,8 @@ impl Running {
         Ok(())
     }
 
-    /// A rank is stopped for too long. Nobody may be waiting for it by a link that
-    /// notices.
+    /// Kills a rank that is stopped for too long. Perhaps no peer waits for it
+    /// by a link that notices.
     pub(super) fn handle_overdue(
         &mut self,
         rank: u32,
@@ -75,7 +75,7 @@ impl Running {
         self.kill(rank)
     }
 
-    /// Kills a rank by itself.
+    /// Kills a single rank.
     fn kill(&mut self, rank: u32) -> io::Result<()> {
         let member = &mut self.members[rank as usize];
         member.given_up = true;
@@ -83,10 +83,10 @@ impl Running {
         self.order(host, &Order::Said(ToHost::KillRank { rank }))
     }
 
-    /// The kernel refuses a rank its packets, so those that it has given up may
-    /// live and answer: nobody is killed for it. Between hosts it says, like
-    /// silence, that they do not reach each other. On one host it cannot be told
-    /// who is to leave, and the job has failed.
+    /// Handles ranks given up because the kernel refuses packets. They may live
+    /// and answer, so none is killed for it. Between hosts it counts, like
+    /// silence, as a cut. On one host it is not known which rank is to leave,
+    /// and the job has failed.
     fn handle_refused(
         &mut self,
         rank: u32,
@@ -117,8 +117,8 @@ impl Running {
         Ok(())
     }
 
-    /// Whether a rank that was given up, in its life with so many restarts, and
-    /// who gave it up still take part.
+    /// Whether a rank that was given up, in its life with `restarts`, and the
+    /// rank that gave it up still take part.
     fn is_news(&self, by: u32, (rank, restarts): (u32, u32)) -> bool {
         let member = |rank: u32| {
             let member = self.members.get(rank as usize);
@@ -128,9 +128,9 @@ impl Running {
         member(by).is_some() && member(rank).is_some_and(is_same)
     }
 
-    /// Two ranks of one host have given each other up. Which of them, or which
-    /// process beside them, wrote into their common memory cannot be told: so
-    /// neither can be killed for it, and the job has failed.
+    /// Handles two ranks of one host that have given each other up. Which of
+    /// them, or which other process, wrote into their common memory is not
+    /// known: so neither is killed for it, and the job has failed.
     fn handle_corrupt(
         &mut self,
         rank: u32,
@@ -151,7 +151,7 @@ impl Running {
         self.end(why, 1, self.spec.notice_grace, tell)
     }
 
-    /// Decides who leaves, once reports have had the time to come.
+    /// Decides which hosts leave, once reports have had the time to come.
     ///
     /// # Errors
     /// As [`Running::order`].
@@ -197,7 +197,7 @@ impl Running {
         Ok(())
     }
 
-    /// Why the job cannot end well although nobody has to leave.
+    /// Returns why the job cannot end well although no host has to leave.
     fn unsettled(&self) -> Option<String> {
         let (from, about) = self.reports.unsettled()?;
         let [from, about] = [from, about].map(|host| self.host_name(host.into()));
@@ -207,7 +207,7 @@ impl Running {
         ))
     }
 
-    /// Those that are left may wait for the others for ever.
+    /// Ends a job whose remaining ranks may wait for others for ever.
     fn end_unsettled(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         let goes_on = self.spec.on_death == OnDeath::Notify || self.respawns();
         if goes_on || self.ending.is_some() || self.reports.due().is_some() {
@@ -219,8 +219,8 @@ impl Running {
         }
     }
 
-    /// A job whose ranks gave each other up, and ended before it was decided who
-    /// leaves, did not end well.
+    /// Marks a job as failed whose ranks gave each other up and ended before it
+    /// was decided which host leaves.
     pub(super) fn tell_unsettled(&mut self, tell: &mut dyn FnMut(Event)) {
         if self.code.is_some() || self.respawns() {
             return;
@@ -231,7 +231,7 @@ impl Running {
         }
     }
 
-    /// The ranks of a host are dead for all others from now on, and killed.
+    /// Excludes a host: its ranks are reported dead to all others, and killed.
     fn take_out(&mut self, host: usize) -> io::Result<()> {
         self.excluded.cut_off(host);
         let runs = |m: &&Member| m.is_on(host) && m.ended.is_none() && !m.left;

@@ -1,11 +1,11 @@
-//! The launcher's side of a job: reach its hosts, start the ranks, tell each
-//! who it is, and stay until all have ended.
+//! The launcher's side of a job: reaches its hosts, starts the ranks, sends
+//! each its membership, and stays until all have ended.
 //!
-//! It has two parts. The *host's part* starts, watches and polices the ranks
-//! of one host; for hosts of this machine it runs in the launcher, for others
-//! in an agent ([`serve`]), which the launcher reaches through a program of
-//! the user's (ssh). The *job's part* is the launcher's alone: the table of
-//! addresses, what to do on a death, the exit code. They speak in orders and
+//! There are two parts. The *host's part* starts, watches and controls the
+//! ranks of one host; for hosts of this machine it runs in the launcher, for
+//! others in an agent ([`serve`]), which the launcher reaches through a program
+//! of the user's (ssh). The *job's part* is the launcher's alone: the table of
+//! addresses, what to do on a death, the exit code. The two exchange orders and
 //! reports, within one process or over a connection.
 
 mod agent;
@@ -66,67 +66,64 @@ pub const RANKS_MAX: u32 = 4096;
 /// What happens to the others when a rank ends abnormally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDeath {
-    /// They are told, then ended.
+    /// The others are notified, then ended.
     #[default]
     End,
-    /// They are told.
+    /// The others are notified.
     Notify,
 }
 
 /// A job to start.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
-    /// Ranks of each host; ranks are numbered in blocks.
+    /// Number of ranks of each host; ranks are numbered in blocks.
     pub hosts: Vec<u32>,
-    /// Ranks that each host is meant to have at most, by host; what is missing
-    /// counts as none. It matters where ranks are started again.
+    /// Most ranks that each host is meant to have, by host; a missing entry
+    /// counts as 0. Used where ranks are started again.
     pub slots: Vec<u32>,
     /// The partition of each host, by host; empty: all are in one. Hosts of
-    /// two partitions have no common secret and cannot reach each other.
+    /// different partitions share no secret and cannot reach each other.
     pub partitions: Vec<u16>,
-    /// What the user knows the hosts by; one without a name is told by its
-    /// number.
+    /// The user's names of the hosts; one without a name is shown by its number.
     pub names: Vec<String>,
     /// Whether packets are sealed.
     pub security: Security,
-    /// With which cipher suite.
+    /// The cipher suite.
     pub suite: Suite,
     /// Which link to use.
     pub link: LinkChoice,
     /// How to share the network.
     pub congestion: Congestion,
-    /// The core of each rank, if it is bound to one, by rank. Agents choose
-    /// for theirs.
+    /// The core of each rank, if it is bound to one, by rank. Agents choose for theirs.
     pub cores: Vec<Option<u32>>,
-    /// Passed on to every rank.
+    /// Settings that are passed on to every rank.
     pub settings: BTreeMap<String, String>,
-    /// How many connections the launcher and each agent make: further hosts
+    /// Most connections that the launcher and each agent make: further hosts
     /// are reached through agents. Default 16.
     pub fan_out: u32,
-    /// How long agents have to answer. Default 9 s.
+    /// Timeout of an agent's greeting. Default 9 s.
     pub connect_timeout: Duration,
-    /// A remote host of which nothing was heard for so long is lost, and its
-    /// ranks with it. Its agent says a word twice a second, and ends its ranks
-    /// if it hears nothing of the launcher for eight times as long. Default
-    /// 2.5 s.
+    /// Silence after which a remote host is lost, and its ranks with it. Its
+    /// agent sends a heartbeat twice a second, and ends its ranks if it hears
+    /// nothing of the launcher for eight times as long. Default 2.5 s.
     pub host_silence: Duration,
-    /// A rank whose process is stopped counts as alive for so long; none:
-    /// until it ends. Then it is killed. Default none.
+    /// How long a rank counts as alive while its process is stopped; then it is
+    /// killed. None: until it ends. Default none.
     pub stopped_limit: Option<Duration>,
     /// The job is ended after this, with exit code 124; none: never.
     pub timeout: Option<Duration>,
     /// How long ranks that have joined wait for others that have not; none:
     /// for ever. Default 60 s: a program loads within seconds.
     pub join_timeout: Option<Duration>,
-    /// Between telling ranks that the job ends and SIGTERM. Default 500 ms,
-    /// for their own last words.
+    /// Between the notice to ranks that the job ends and SIGTERM. Default 500
+    /// ms, for their own last output.
     pub notice_grace: Duration,
     /// Between SIGTERM and SIGKILL. Default 2 s.
     pub term_grace: Duration,
-    /// When a rank ends abnormally.
+    /// What happens to the others when a rank ends abnormally.
     pub on_death: OnDeath,
-    /// How often each rank is started again, on another host, when its own is
-    /// lost or excluded. Default 0. Otherwise hosts without ranks take part too.
+    /// Most restarts of each rank, on another host, when its own is lost or
+    /// excluded. Default 0. If it is not 0, hosts without ranks take part too.
     pub respawn: u32,
 }
 
@@ -177,7 +174,7 @@ impl JobSpec {
 /// Where a rank runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its number.
+    /// The rank's number.
     pub rank: u32,
     /// Its host's number.
     pub host_index: u16,
@@ -185,13 +182,13 @@ pub struct Place {
     pub local_index: u16,
     /// The core to bind it to.
     pub core: Option<u32>,
-    /// How often it was started before, on other hosts.
+    /// Number of restarts, each on another host.
     pub restarts: u32,
 }
 
 /// The memory that the ranks of a host share.
 pub struct SharedMemory {
-    /// Each rank gets it.
+    /// Descriptor of the memory, which each rank gets.
     pub descriptor: OwnedFd,
     /// Called with a rank's number on its host when it has ended, before its
     /// neighbours are woken.
@@ -211,59 +208,59 @@ pub struct Reach {
 pub struct Wanted {
     /// The rank.
     pub place: Place,
-    /// How many its host was given at the start.
+    /// Number of ranks of its host at the start.
     pub ranks: u32,
-    /// The address of the interface, if that is known.
+    /// The address of the interface, if it is known.
     pub at: Option<IpAddr>,
 }
 
-/// What the launcher's or an agent's user provides.
+/// Callbacks that the program of the launcher or an agent provides.
 pub trait Starter {
-    /// Makes the shared segment of a host with `ranks` ranks. It is called for
-    /// each host, unless the link is UDP only.
+    /// Makes the shared segment of a host with `ranks` ranks. Called for each
+    /// host, unless the link is UDP or AF_XDP only.
     ///
     /// # Errors
     /// As the kernel says, with a remedy; the job is then not started.
     fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<SharedMemory>;
 
-    /// The address by which others reach a host whose ranks are started here; none:
-    /// each finds its own.
+    /// Returns the address by which others reach a host whose ranks are started
+    /// here; none: each finds its own.
     fn address(&mut self, _host_index: u16) -> Option<IpAddr> {
         None
     }
 
-    /// Opens host ports, those of several hosts at the same time; gives of each,
-    /// in that order, the port or why there is none, for people to read.
+    /// Opens host ports, those of several hosts at the same time. Returns for
+    /// each, in that order, the port or why there is none, for people to read.
     fn host_ports(&mut self, wanted: &[Wanted]) -> Vec<Result<HostPort, String>> {
         let none = |_: &Wanted| Err("whoever starts this job opens no host ports".to_owned());
         wanted.iter().map(none).collect()
     }
 
-    /// The command that becomes rank `place`. Its environment and process
-    /// group are set afterwards; its standard streams stay as they are here.
-    /// What is piped is collected as [`Event::Output`], a piped input is fed
-    /// from [`Starter::input`] of the launcher.
+    /// Returns the command that becomes rank `place`. Its environment and
+    /// process group are set afterwards; its standard streams stay as they are
+    /// here. What is piped is collected as [`Event::Output`], a piped input is
+    /// fed from [`Starter::input`] of the launcher.
     fn command(&mut self, place: &Place) -> Command;
 
-    /// Rank `place` runs, as the leader of process group `pid`.
+    /// Called when rank `place` runs, as the leader of process group `pid`.
     fn started(&mut self, place: &Place, pid: u32);
 
-    /// The core for a rank that is started on a host after the others; none:
-    /// it is not bound.
+    /// Returns the core for a rank that is started on a host after the others;
+    /// none: it is not bound.
     fn spare_core(&mut self, _host_index: u16, _local_index: u16) -> Option<u32> {
         None
     }
 
-    /// How to reach a host; none: its ranks are started here.
+    /// Returns how to reach a host; none: its ranks are started here.
     fn reach(&mut self, _host_index: u16) -> Option<Reach> {
         None
     }
 
-    /// The program that reaches a host runs, as leader of process group `pid`.
+    /// Called when the program that reaches a host runs, as leader of process group `pid`.
     fn reached(&mut self, _pid: u32) {}
 
-    /// What rank 0 reads where it is not here: asked for if its host's task
-    /// has `input`.
+    /// Returns the input of rank 0 if that is not here: called if its host's
+    /// task has `input`.
     ///
     /// # Errors
     /// As the kernel says; the job is then not started.
@@ -272,8 +269,8 @@ pub trait Starter {
     }
 }
 
-/// Longest names and values of a job's settings together, bytes: they go in one
-/// message with what else a rank is told.
+/// Most bytes of the names and values of a job's settings: they share a message
+/// with the rest of a membership.
 const SETTINGS_BYTES_MAX: usize = 8 << 10;
 
 /// Why a job was not started. Nothing of it is left.
@@ -288,7 +285,7 @@ pub enum LaunchError {
          ranks on one host"
     )]
     ShmAcrossHosts,
-    /// The limit of open files allows this many ranks.
+    /// The limit of open files is too low for this many ranks.
     #[error(
         "{ranks} ranks need {needed} open files and the limit is {limit}: raise it (ulimit -Hn) or \
          start fewer ranks"
@@ -313,22 +310,22 @@ pub enum LaunchError {
         }
     )]
     Spawn {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// A host cannot take part.
     #[error("host {host_index}: {failure}")]
     Host {
-        /// Which.
+        /// The host.
         host_index: u16,
         /// The host through which it is reached, if not from here.
         via: Option<u16>,
-        /// Why.
+        /// The cause.
         failure: HostFailure,
     },
-    /// What a host is to be told does not fit a message: its length, bytes.
+    /// The description for a host does not fit a message: its length, bytes.
     #[error(
         "the job's description has {0} bytes, too many for the agents: pass fewer or shorter \
          environment variables and arguments"
@@ -345,7 +342,7 @@ pub enum LaunchError {
     Stopped {
         /// Exit code of the job.
         code: i32,
-        /// For the user to read.
+        /// Reason, for the user to read.
         why: String,
     },
     /// The kernel refused something else.
@@ -379,15 +376,15 @@ impl From<io::Error> for LaunchError {
 /// When it does again, ranks are killed at once.
 #[derive(Debug)]
 pub struct Stop {
-    /// Readable when it is time.
+    /// Readable when the job is to end.
     pub descriptor: OwnedFd,
     /// Exit code of the job.
     pub code: i32,
-    /// For the user to read.
+    /// Reason, for the user to read.
     pub why: String,
 }
 
-/// What happens in a job.
+/// An event of a job.
 #[derive(Debug)]
 pub enum Event {
     /// All ranks run.
@@ -408,47 +405,47 @@ pub enum Event {
     HostSaid {
         /// Which host.
         host_index: u16,
-        /// What.
+        /// The line.
         line: String,
     },
     /// A host can take no part any more; its ranks, if it had any, are dead.
     HostLost {
-        /// Which.
+        /// The host.
         host_index: u16,
         /// The host through which it was reached, if not from here.
         via: Option<u16>,
-        /// Why.
+        /// The cause.
         why: HostFailure,
     },
-    /// A rank ended; its neighbours on its host know.
+    /// A rank ended; its neighbours on its host were notified.
     Ended {
-        /// Where.
+        /// The rank's place.
         place: Place,
         /// Its process.
         pid: u32,
-        /// How.
+        /// How it ended.
         how: How,
-        /// It said before that it leaves, or never joined.
+        /// Whether it had reported that it leaves, or had never joined.
         orderly: bool,
-        /// The job was being ended already.
+        /// Whether the job was being ended already, or the rank's host leaves it.
         expected: bool,
     },
     /// Not all hosts reach each other: this one leaves the job, its ranks are
     /// dead. Or the job ends, as [`JobSpec::on_death`] says.
     CutOff {
-        /// Which.
+        /// The host.
         host_index: u16,
         /// The hosts that it does not reach, or that do not reach it.
         unreached: Vec<u16>,
         /// Hosts of ranks that got too little of their cores to hear others.
         starved: Vec<u16>,
     },
-    /// A rank did not answer another, which has given it up, and it is not its
-    /// host that is at fault: it is killed.
+    /// A rank is killed: it did not answer another, which has given it up, and
+    /// its host is not at fault.
     GivenUp {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// Who has given it up.
+        /// The rank that has given it up.
         by: u32,
         /// Whether `by` got too little of its cores to hear it.
         starved: bool,
@@ -456,57 +453,57 @@ pub enum Event {
     /// A rank was stopped for longer than [`JobSpec::stopped_limit`]: it is
     /// killed.
     Overdue {
-        /// Which.
+        /// The rank.
         rank: u32,
     },
-    /// The kernel refuses a rank packets to another, or those of all: the other
-    /// is not killed. Between hosts it is decided who leaves.
+    /// The kernel refuses a rank packets to another, or from all: the other is
+    /// not killed. Between hosts it is decided which leaves.
     NotReached {
-        /// Who met that, with whom, and the kernel's error.
+        /// The ranks concerned, and the kernel's error.
         why: String,
     },
     /// A rank whose host has left the job is started again.
     Restarting {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// Where.
+        /// The host on which it is started.
         host_index: u16,
-        /// How often it was started again, this time among them.
+        /// Number of restarts, this one among them.
         restarts: u32,
         /// No host has a slot free; this one is the least loaded.
         crowded: bool,
     },
     /// A rank whose host has left the job stays dead.
     NotRestarted {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// A rank says which link carries its messages to whom.
+    /// A rank reports which links carry its messages.
     Lanes {
         /// Which rank.
         rank: u32,
-        /// To all others, by link and reason.
+        /// Its lanes to all others, by link and reason.
         lanes: Vec<Lane>,
     },
     /// Some ranks have joined and wait for these others.
     Waiting {
-        /// Who is missing.
+        /// The missing ranks.
         missing: Vec<u32>,
-        /// For how long.
+        /// How long they have waited.
         waited: Duration,
     },
-    /// A process was not let in.
+    /// A process was refused.
     Refused {
-        /// Its rank.
+        /// The process's rank.
         rank: u32,
-        /// Why.
+        /// The cause.
         why: Refusal,
     },
     /// The job is being ended.
     Ending {
-        /// Why.
+        /// The cause.
         why: String,
     },
 }
@@ -516,12 +513,12 @@ pub struct Running {
     spec: JobSpec,
     members: Vec<Member>,
     hosts: Vec<Side>,
-    /// Hosts that are reached through others: the command that does.
+    /// Commands that reach hosts through others, by host.
     further: Vec<Option<Vec<OsString>>>,
-    /// All output of the host was told.
+    /// Whether all output of each host was reported.
     drained: Vec<bool>,
     room: Arc<output::Room>,
-    /// Bytes of output that were told and are not written.
+    /// Bytes of output that were reported and are not written yet.
     under_way: u64,
     stops: Vec<Stop>,
     epoll: OwnedFd,
@@ -529,24 +526,24 @@ pub struct Running {
     alive: usize,
     code: Option<i32>,
     ending: Option<Ending>,
-    /// All ranks have joined.
+    /// Whether all ranks have joined.
     begun: bool,
-    /// How many have come back.
+    /// Number of returns of ranks.
     returns: u32,
     /// Ranks that a signal has ended, whose host may be about to be lost, and
-    /// until when that is waited for.
+    /// until when that is awaited.
     doubts: Vec<(u32, Instant)>,
-    /// The exchange that is under way: some have given their address.
+    /// The exchange in progress: some ranks have sent their address.
     round: Option<Round>,
     limit_at: Option<Instant>,
     /// Output is no longer waited for: its reader has stopped.
     abandoned: bool,
     excluded: Excluded,
-    /// Hosts of which ranks say that they do not reach each other.
+    /// Reports of ranks that hosts do not reach each other.
     reports: Reports,
     /// Hosts of ranks that have given others up and got too little of their cores.
     starved: Vec<u16>,
-    /// When agents hear of us next.
+    /// When the next heartbeat to agents is due.
     beat_at: Instant,
     stalls: StallDetector,
     questions: query::Questions,

@@ -26,7 +26,7 @@ use crate::{JOB_VARIABLE, RESTARTS_VARIABLE};
 
 /// What the ranks of a host share.
 pub(super) struct HostDescriptors {
-    /// What all members of the job share.
+    /// The job's secret.
     pub secret: Rc<Hidden<32>>,
     pub segment: Option<SharedMemory>,
     pub lives: Option<OwnedFd>,
@@ -34,14 +34,14 @@ pub(super) struct HostDescriptors {
     pub doorbells: Option<SharedDoorbells>,
 }
 
-/// What goes with a message: the secret behind it, and which descriptors.
+/// What is sent with a message: the secret behind it, and which descriptors.
 #[derive(Clone)]
 pub(super) struct With {
     pub secret: bool,
     pub segment: bool,
     pub lives: bool,
     pub host_port: bool,
-    /// Which of its share of them.
+    /// Range within the rank's share of the doorbells.
     pub doorbells: Range<usize>,
 }
 
@@ -59,37 +59,37 @@ impl With {
 
 pub(super) struct Rank {
     pub place: Place,
-    /// Others are bound to its core too.
+    /// Whether other ranks are bound to its core.
     pub shares_core: bool,
     pub child: Child,
     pub process: OwnedFd,
     /// The host port that it was given, or why it has none.
     pub granted: Option<Result<HostPortInfo, String>>,
-    /// Its descriptors, until they have been passed on.
+    /// The host port's descriptors, until they have been passed on.
     pub host_port: Option<[OwnedFd; 4]>,
-    /// What is left to do for it once all ranks here have joined.
+    /// Remaining setup of the host port, once all ranks here have joined.
     pub unbound: Option<Unbound>,
-    /// Gives it back when the rank has ended.
+    /// Releases the host port when the rank has ended.
     pub lease: Option<Box<dyn Any + Send>>,
     /// None once the rank has closed its end.
     pub control: Option<OwnedFd>,
-    /// Messages for which its socket had no room.
+    /// Queued messages, for which its socket had no room.
     queue: VecDeque<(Rc<[u8]>, With)>,
     /// The process that has attached, as the kernel says; 0 where this pid namespace does not
     /// see it.
     pub greeted: Option<u32>,
-    /// It has told its address.
+    /// Whether the rank has sent its address.
     pub has_come: bool,
-    /// It has been through an exchange.
+    /// Whether the rank has been through an exchange.
     pub joined: bool,
-    /// Where its counters and state are.
+    /// Its counters and state.
     pub tables: Vec<Table>,
-    /// It said that it leaves.
+    /// Whether the rank has reported that it leaves.
     pub left: bool,
     pub ended: Option<How>,
-    /// What the others were told of its end, which may come before it.
+    /// What was reported to the others of its end, perhaps before it.
     pub cause: Option<How>,
-    /// Its process is stopped: since when.
+    /// Since when its process is stopped.
     pub stopped: Option<Instant>,
 }
 
@@ -98,8 +98,9 @@ impl Rank {
     pub fn spawn(place: Place, mut command: Command) -> io::Result<Self> {
         let (ours, theirs) = socket::pair()?;
         socket::ask_for_senders(ours.as_fd())?;
-        // It must outlive exec, also that of a wrapping script, until the program
-        // attaches. Only this thread starts processes, so no other child gets it.
+        // The descriptor must outlive exec, also that of a wrapping script,
+        // until the program attaches. Only this thread starts processes, so no
+        // other child gets it.
         fcntl_setfd(&theirs, FdFlags::empty())?;
         let number = theirs.as_raw_fd();
         command
@@ -187,21 +188,21 @@ impl Rank {
                     self.queue.pop_front();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The rank is gone or going; its process tells how.
+                // The rank is gone or going; its process shows how.
                 Err(_) => self.queue.clear(),
             }
         }
     }
 
-    /// Whether messages wait for room.
+    /// Whether messages are queued.
     pub fn is_behind(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// How the process has ended; kills what is left of its group and reaps
-    /// it. None while it runs.
+    /// Returns how the process has ended, kills what is left of its group and
+    /// reaps it. None while it runs.
     pub fn reap(&mut self) -> io::Result<Option<How>> {
-        // Not reaped by this look, so the group's number cannot be reused.
+        // This call does not reap, so the group's number cannot be reused.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let Some(status) = waitid(WaitId::Pid(Pid::from_child(&self.child)), options)? else {
             return Ok(None);
@@ -213,7 +214,7 @@ impl Rank {
         };
         self.signal(Signal::KILL);
         self.child.wait()?;
-        // What it never came for would keep the queue.
+        // Descriptors that it has not fetched would keep the queue.
         self.host_port = None;
         self.unbound = None;
         self.lease = None;
@@ -222,7 +223,7 @@ impl Rank {
     }
 }
 
-/// A process that was just started, by descriptor.
+/// Opens a descriptor of a process that was just started.
 pub(super) fn pidfd(child: &Child) -> io::Result<OwnedFd> {
     pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(|errno| {
         io::Error::other(format!(

@@ -1,6 +1,6 @@
-//! Reading counters and state out of a rank's memory: it has told where they
-//! are and need not be able to say more. Nothing that it has told is believed:
-//! what is read is bounded, and what cannot be read is left out.
+//! Reads counters and state from a rank's memory: it has reported where they
+//! are and need not be able to answer. Nothing that it reports is trusted: what
+//! is read is bounded, and what cannot be read is left out.
 
 use portolan_sys::process::{CopyError, read_memory};
 
@@ -15,12 +15,12 @@ const NAME_BYTES_MAX: usize = 32;
 const TABLE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes that are read at once.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Most numbers of one rank, and of all ranks of a host, that are told: with
-/// these, an answer fits a frame.
+/// Most numbers of one rank, and of all ranks of a host, in an answer: with
+/// these, it fits a frame.
 const RANK_NUMBERS_MAX: usize = 60_000;
 pub(super) const NUMBERS_MAX: usize = 150_000;
 
-/// What a rank has told, as far as it makes sense.
+/// Returns the tables that a rank has reported, without invalid and too large ones.
 pub(super) fn sensible(mut tables: Vec<Table>) -> Vec<Table> {
     tables.truncate(TABLES_MAX);
     tables.retain(|table| {
@@ -49,12 +49,12 @@ pub(super) fn sensible(mut tables: Vec<Table>) -> Vec<Table> {
     tables
 }
 
-/// The number at a field of an entry.
+/// Returns the number at a field of an entry.
 fn number(entry: &[u8], offset: u32, bytes: u8) -> u64 {
     let at = offset as usize;
     let mut word = [0; 8];
     let from = &entry[at..at + usize::from(bytes)];
-    // The rank runs on this machine, so its numbers are as ours.
+    // The rank runs on this machine, so its byte order is ours.
     if cfg!(target_endian = "little") {
         word[..from.len()].copy_from_slice(from);
         u64::from_le_bytes(word)
@@ -64,8 +64,8 @@ fn number(entry: &[u8], offset: u32, bytes: u8) -> u64 {
     }
 }
 
-/// Reads tables of process `pid`: those of one entry, or all. `left`: how many
-/// numbers may still be told.
+/// Reads tables of process `pid`: those of one entry, or all. `left`: number of
+/// numbers that an answer still has room for.
 pub(super) fn read(
     pid: u32,
     tables: &[Table],
@@ -94,7 +94,7 @@ fn read_table(pid: u32, table: &Table, left: &mut usize) -> Result<TableView, Co
         rows: Vec::new(),
         left_out: 0,
     };
-    // Without fields that tell it from an idle one, each entry is of interest.
+    // Without fields that mark idle entries, each entry is of interest.
     let picks = fields.iter().any(|field| field.idle.is_some());
     let per_chunk = CHUNK_BYTES / stride;
     let mut bytes = Vec::new();
@@ -165,9 +165,9 @@ mod tests {
         let views = read(pid, &tables, true, &mut left).unwrap();
         assert_eq!(views[0].rows, [(1, vec![5, 8, 2])]);
         assert_eq!(left, 97);
-        // Those of one entry only.
+        // Tables of one entry only.
         assert_eq!(read(pid, &tables, false, &mut left).unwrap(), []);
-        // All of them, as far as there is room.
+        // All entries, as far as there is room.
         let tables = [table(&entries, vec![field("x", 4, 4, None)])];
         let mut left = 2;
         let views = read(pid, &tables, true, &mut left).unwrap();
@@ -196,7 +196,7 @@ mod tests {
         ];
         assert_eq!(sensible(bad), []);
         assert_eq!(sensible(vec![good.clone(); 100]).len(), TABLES_MAX);
-        // An address that nothing is at.
+        // An address at which nothing is mapped.
         let mut lost = good;
         lost.address = u64::MAX - 7;
         let mut left = 10;

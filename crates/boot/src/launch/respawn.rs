@@ -1,5 +1,5 @@
-//! Ranks of a host that has left the job are started again on others, with
-//! the same number and a new life, and join those that have gone on.
+//! Starts ranks of a host that has left the job again on others, with the same
+//! number and a new life. These join the ranks that have gone on.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use super::{Event, OnDeath, Running, Starter};
 use crate::job::PeerInfo;
 use crate::message::{How, RECORDS_MAX};
 
-/// A host that goes down ends its processes one after the other. So long after
-/// a signal has ended a rank, its host may still turn out to be lost.
+/// Time after the end of a rank by a signal in which its host may turn out to
+/// be lost: a host that goes down ends its processes one after the other.
 const DOUBT: Duration = Duration::from_secs(1);
 
-/// Where a rank may go.
+/// A host on which a rank may be started.
 #[derive(Debug, PartialEq, Eq)]
 struct Room {
     host: usize,
@@ -23,8 +23,8 @@ struct Room {
     slots: u32,
 }
 
-/// The first host that has a slot free; else the one with the fewest ranks for
-/// its slots, and whether it is full.
+/// Returns the first host with a free slot; else the one with the fewest ranks
+/// for its slots, and that it is full.
 fn choose(rooms: &[Room]) -> Option<(usize, bool)> {
     let free = rooms.iter().find(|room| room.runs < room.slots as usize);
     let load = |room: &&Room| (room.runs << 32) / room.slots.max(1) as usize;
@@ -32,7 +32,7 @@ fn choose(rooms: &[Room]) -> Option<(usize, bool)> {
     Some((next.host, free.is_none()))
 }
 
-/// Why a rank that was started again so often is not once more.
+/// Returns why a rank that was started again this often is not once more.
 fn spent(times: u32) -> String {
     let often = match times {
         1 => "once".to_owned(),
@@ -42,8 +42,8 @@ fn spent(times: u32) -> String {
 }
 
 impl Running {
-    /// Whether ranks of a host that is lost are started again now. Until all
-    /// have joined there is nothing to come back to.
+    /// Whether ranks of a lost host are started again now. Until all have
+    /// joined there is no job to come back to.
     pub(super) fn respawns(&self) -> bool {
         self.spec.respawn > 0 && self.begun && self.ending.is_none()
     }
@@ -57,8 +57,8 @@ impl Running {
         self.respawns() && leaves && !is_done
     }
 
-    /// Whether a rank that a signal has ended may be the first of its host: then
-    /// that is waited for.
+    /// Whether a rank that a signal has ended may be the first of a lost host:
+    /// then judgement waits for that.
     pub(super) fn may_be_its_host(&mut self, rank: u32, how: How) -> bool {
         let host = usize::from(self.members[rank as usize].place.host_index);
         let is_there = matches!(self.hosts[host], Side::There(_));
@@ -69,7 +69,7 @@ impl Running {
         doubt
     }
 
-    /// It was the host.
+    /// Resolves the doubts about a host that is lost: its ranks are started again.
     pub(super) fn confirm_doubts(&mut self, host: usize) {
         let members = &mut self.members;
         self.doubts.retain(|(rank, _)| {
@@ -80,7 +80,7 @@ impl Running {
         });
     }
 
-    /// It was not.
+    /// Resolves doubts after their time: the ranks have failed by themselves.
     pub(super) fn settle_doubts(
         &mut self,
         now: Instant,
@@ -101,7 +101,7 @@ impl Running {
         self.members.iter().any(|member| member.is_on(host))
     }
 
-    /// Hosts on which ranks may be started, but for these.
+    /// Returns the hosts on which ranks may be started, except `but`.
     fn rooms(&self, but: &[usize]) -> Vec<Room> {
         let runs = |host| {
             let there = self.members.iter().filter(|m| m.is_on(host));
@@ -136,7 +136,8 @@ impl Running {
         choose(&rooms).ok_or_else(|| format!("no host{of} is left"))
     }
 
-    /// Starts again whoever has died with its host, once all of that host have.
+    /// Starts ranks again that have died with their host, once all ranks of
+    /// that host have ended.
     pub(super) fn restart_dead(
         &mut self,
         starter: &mut dyn Starter,
@@ -179,7 +180,7 @@ impl Running {
         self.alive += 1;
         self.drained[host] = false;
         if rank == 0 {
-            // What its first life has read nobody can read again.
+            // Input that its first life has read cannot be read again.
             self.source = None;
         }
         tell(Event::Restarting {
@@ -195,12 +196,12 @@ impl Running {
         self.hear(host, tell)
     }
 
-    /// A rank of a host that has left stays dead.
+    /// Gives up a rank of a host that has left: it stays dead.
     fn give_up(&mut self, rank: u32, why: String, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         tell(Event::NotRestarted { rank, why });
         let member = &self.members[rank as usize];
         let host = usize::from(member.place.host_index);
-        // Who takes a host out wants the rest to go on.
+        // A user who excludes a host wants the rest to go on.
         if !self.excluded.was_wanted(host) {
             let is_killed = self.excluded.contains(host);
             let code = member.ended.filter(|_| !is_killed).map_or(1, How::code);
@@ -213,7 +214,7 @@ impl Running {
         self.check_round(tell)
     }
 
-    /// Ranks that were started again and have not joined yet.
+    /// Returns the ranks that were started again and have not joined yet.
     pub(super) fn newcomers(&self) -> Vec<usize> {
         let is_new = |m: &super::member::Member| !m.joined && m.ended.is_none();
         (0..self.members.len())
@@ -221,7 +222,7 @@ impl Running {
             .collect()
     }
 
-    /// Lets those that were started again in, all of which have come: each gets
+    /// Admits ranks that were started again, all of which have come: each gets
     /// the present table, and all others their new entries.
     pub(super) fn admit(&mut self, newcomers: &[usize]) -> io::Result<()> {
         self.round = None;
