@@ -23,7 +23,7 @@ pub(crate) enum Garbled {
     /// A frame longer than [`FRAME_BYTES_MAX`], or without a kind.
     #[error("a message of {0} bytes")]
     Length(u32),
-    /// A frame whose body makes no sense.
+    /// A frame whose body is malformed.
     #[error("an unknown message of kind {0:#04x}")]
     Body(u8),
 }

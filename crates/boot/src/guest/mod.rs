@@ -119,8 +119,8 @@ pub enum GuestError {
 /// Whether another launcher than Portolan's has started this process.
 ///
 /// # Errors
-/// [`BootError::Pmi`]: the launcher's variables make no sense. [`BootError::Untrusted`]: variables
-/// of some launcher are set, but this process ignores them.
+/// [`BootError::Pmi`]: the launcher's variables are invalid. [`BootError::Untrusted`]: variables of
+/// some launcher are set, but this process ignores them.
 pub fn is_guest() -> Result<bool, BootError> {
     Ok(look()?.is_some())
 }

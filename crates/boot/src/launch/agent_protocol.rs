@@ -1,9 +1,9 @@
-//! What launcher and agent say to each other, over a stream of bytes.
+//! The protocol between launcher and agent, over a stream of bytes.
 //!
 //! The agent begins with [`PREAMBLE`]. Then both send [frames](crate::frame),
-//! whose content is encoded as [`codec`](crate::codec) does it: the greeting so
-//! that other versions can read it. Frames that bear the job's secret, or may, are
-//! put together from raw parts: a codec would leave copies of it in memory.
+//! whose content [`codec`](crate::codec) encodes: the greeting so that other
+//! versions can read it. Frames that hold the job's secret, or may, are put
+//! together from raw parts: a codec would leave copies of it in memory.
 
 use std::ffi::OsString;
 use std::rc::Rc;
@@ -21,14 +21,14 @@ use crate::frame::{frame, json, packed};
 use crate::job::PeerInfo;
 use crate::message::{GaveUp, How, Lane, records};
 
-/// An agent's first bytes. Anything else comes from somebody else, mostly the
+/// An agent's first bytes. Anything else is not an agent's, but mostly from the
 /// login shell's start files.
 pub(super) const PREAMBLE: [u8; 8] = *b"\0PTLNAG1";
 
 /// Most of a rank's output or input that one frame carries, bytes.
 pub(super) const STREAM_BYTES_MAX: usize = 64 << 10;
 
-/// Launcher and agent let each other hear of them so often.
+/// Interval of heartbeats between launcher and agent.
 pub(super) const BEAT_EVERY: Duration = Duration::from_millis(500);
 
 const KIND_START: u8 = b'S';
@@ -51,7 +51,7 @@ pub(super) enum Order {
         #[serde(deserialize_with = "records")]
         peers: Vec<PeerInfo>,
     },
-    /// For all ranks that have joined: one is back, and here it is.
+    /// For all ranks that have joined: the new entry of a rank that is back.
     Back {
         rank: u32,
         peer: PeerInfo,
@@ -66,7 +66,7 @@ pub(super) enum Order {
         host: u16,
         bytes: Vec<u8>,
     },
-    /// To an agent, once: start these, which share this.
+    /// To an agent, once: start these ranks, which share this secret.
     #[serde(skip)]
     Start {
         secret: Rc<Hidden<32>>,
@@ -86,12 +86,12 @@ pub(super) enum ToHost {
     Cut {
         host: u16,
     },
-    /// A rank has ended, or is about to; its own host knows.
+    /// A rank has ended, or is about to; ignored by its own host.
     Died {
         rank: u32,
         how: How,
     },
-    /// A rank is stopped; its own host knows. Said again as long as it is.
+    /// A rank is stopped; ignored by its own host. Repeated as long as it is.
     Stopped {
         rank: u32,
     },
@@ -104,13 +104,13 @@ pub(super) enum ToHost {
         rank: u32,
         restarts: u32,
     },
-    /// To a rank that was started again, before its table: who is dead, and who
-    /// has left (no reason).
+    /// To a rank that was started again, before its table: the ranks that are
+    /// dead, and those that have left (no reason).
     Gone {
         to: u32,
         gone: Vec<(u32, Option<How>)>,
     },
-    /// To an agent: the launcher is there.
+    /// Heartbeat to an agent.
     Beat,
     /// The job is being ended.
     Abort {
@@ -125,21 +125,21 @@ pub(super) enum ToHost {
     },
     /// No more input comes.
     InputEnd,
-    /// So many bytes of output have been written.
+    /// Bytes of output that have been written since the last such order.
     Taken {
         bytes: u64,
     },
-    /// Look at your ranks.
+    /// Send a view of your ranks.
     Look {
         ticket: u64,
         look: Look,
     },
-    /// To an agent's [`FromHost::Asked`].
+    /// Answer to an agent's [`FromHost::Asked`].
     Answered {
         ticket: u64,
         answer: Answer,
     },
-    /// All is told; the agent may end.
+    /// The job is over; the agent may end.
     Farewell,
 }
 
@@ -147,27 +147,27 @@ pub(super) enum ToHost {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     Said(FromHost),
-    /// A rank gave its address.
+    /// A rank has sent its address.
     Joined {
         rank: u32,
         pid: u32,
         #[serde(with = "codec::bytes")]
         address: [u8; 64],
     },
-    /// A rank wrote this; nothing: it will write no more.
+    /// Output of a rank; empty at the end of the stream.
     Output {
         rank: u32,
         is_error: bool,
         #[serde(with = "codec::bytes")]
         bytes: Vec<u8>,
     },
-    /// From the agent of a host that this one reaches.
+    /// Bytes from the agent of a host that this one reaches.
     Relayed {
         host: u16,
         #[serde(with = "codec::bytes")]
         bytes: Vec<u8>,
     },
-    /// From the program that reaches it.
+    /// Standard error of the program that reaches it.
     RelayErrors {
         host: u16,
         #[serde(with = "codec::bytes")]
@@ -177,7 +177,7 @@ pub(super) enum Report {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromHost {
-    /// An agent's first words.
+    /// An agent's first message.
     Hello(Greeting),
     /// No rank was started.
     Failed {
@@ -203,7 +203,7 @@ pub(super) enum FromHost {
         rank: u32,
         lanes: Vec<Lane>,
     },
-    /// The rank was told why it is not let in.
+    /// The rank was refused, and was sent the reason.
     Refused {
         rank: u32,
         why: Refusal,
@@ -213,41 +213,40 @@ pub(super) enum FromHost {
         rank: u32,
         code: u8,
     },
-    /// A rank has given these up: which, and how often each had been started
-    /// again by then.
+    /// Ranks that a rank has given up, with the restarts of each by then.
     GaveUp {
         rank: u32,
         ranks: Vec<(u32, u32)>,
         why: GaveUp,
     },
-    /// A rank said something that makes no sense.
+    /// A rank has sent a malformed message.
     Garbled {
         rank: u32,
     },
     /// A rank is about to end, which may take long if it is large. Its
-    /// neighbours on the host know.
+    /// neighbours on the host were notified.
     Dying {
         rank: u32,
         how: How,
     },
-    /// A rank is stopped; its neighbours know. Said again as long as it is.
+    /// A rank is stopped; its neighbours were notified. Repeated as long as it is.
     Stopped {
         rank: u32,
     },
-    /// A rank is stopped for longer than it may be. Said again as long as it is.
+    /// A rank is stopped for longer than it may be. Repeated as long as it is.
     Overdue {
         rank: u32,
     },
-    /// The agent is there.
+    /// Heartbeat of an agent.
     Beat,
-    /// Its neighbours on the host know.
+    /// A rank has ended; its neighbours on the host were notified.
     Ended {
         rank: u32,
         pid: u32,
         how: How,
         left: bool,
     },
-    /// Rank 0 has taken so many bytes of input.
+    /// Bytes of input that rank 0 has taken since the last such report.
     InputTaken {
         bytes: u64,
     },
@@ -256,22 +255,22 @@ pub(super) enum FromHost {
         host: u16,
         status: Option<i32>,
     },
-    /// What was seen.
+    /// Answer to [`ToHost::Look`].
     Seen {
         ticket: u64,
         view: HostView,
     },
-    /// Somebody on the host asks the job.
+    /// A process on the host sends the job a request.
     Asked {
         ticket: u64,
         request: Request,
     },
-    /// All ranks have ended and all of their output was told.
+    /// All ranks have ended and all of their output was reported.
     Drained,
 }
 
 impl FromHost {
-    /// The rank that it is about.
+    /// Returns the rank that the report is about.
     pub fn rank(&self) -> Option<u32> {
         match self {
             Self::Started { rank, .. }
@@ -352,14 +351,14 @@ impl Report {
     }
 }
 
-/// Frames for the agent of a host that another one reaches.
+/// Wraps frames for the agent of a host that another one reaches.
 pub(super) fn relayed(host: u16, bytes: &[u8]) -> Vec<u8> {
     frame(KIND_RELAY, &[&host.to_le_bytes(), bytes])
 }
 
-/// Reads a stream that comes in pieces of so many bytes: what is understood is
-/// understood again as it is written. Returns whether all of it was, from one
-/// of the two sides.
+/// Reads a stream in pieces of `piece` bytes. Checks that valid frames survive
+/// encoding and decoding. Returns whether all of it was valid, from one of the
+/// two sides.
 #[cfg(feature = "properties")]
 pub(crate) fn frames_travel(stream: &[u8], piece: usize) -> bool {
     fn read<T: std::fmt::Debug>(
@@ -501,8 +500,8 @@ mod tests {
         ]
     }
 
-    /// All that a stream holds, fed in pieces of `piece` bytes; the first
-    /// error ends it.
+    /// Returns all that a stream holds, fed in pieces of `piece` bytes; the
+    /// first error ends it.
     fn read<T>(
         stream: &[u8],
         piece: usize,

@@ -121,11 +121,11 @@ impl Connection {
         let _ = epoll::modify(&self.epoll, input, data, flags);
     }
 
-    /// Takes all that has come. Does not wait, but for a program that is
-    /// about to end.
+    /// Takes all that has come. Does not wait, but for a program that is about
+    /// to end.
     ///
     /// # Errors
-    /// The kernel refused to say; nothing to retry.
+    /// A system call failed; nothing to retry.
     pub fn pump(&mut self, came: &mut VecDeque<Came>) -> io::Result<()> {
         for (word, flags) in ready_now(&self.epoll)? {
             match word {

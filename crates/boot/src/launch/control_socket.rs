@@ -1,4 +1,4 @@
-//! Where other processes of the job's user ask it: see
+//! The job's socket for requests of its user's other processes: see
 //! [`control`](crate::control). Whatever they send or leave undone costs
 //! bounded memory and no waiting.
 
@@ -28,33 +28,32 @@ struct Client {
     stream: UnixStream,
     frames: Frames,
     waiting: Outgoing,
-    /// It has asked: it may not again.
+    /// Whether it has asked: a second request is an error.
     asked: bool,
-    /// The last answer is on its way.
+    /// Whether the last answer is queued.
     ended: bool,
 }
 
-/// Listens for questions. Each client is known by a number that is not used
-/// again.
+/// Listens for requests. Each client has a number that is not used again.
 pub(super) struct ControlSocket {
-    /// None only at the end.
+    /// None only while this is dropped.
     listener: Option<UnixListener>,
     epoll: OwnedFd,
     clients: BTreeMap<u64, Client>,
     next: u64,
-    /// Of other users' connections: they may have sent descriptors.
+    /// Closes other users' connections, which may hold descriptors.
     closer: Closer,
 }
 
 impl ControlSocket {
     /// Opens the socket of a job. None where there is one already (an agent of
     /// the job runs beside another, or beside the launcher), or the kernel
-    /// gives none: the job runs without.
+    /// refuses one: the job runs without.
     pub fn open(job_id: u64) -> Option<Self> {
         let address = JobName::own(job_id).address().ok()?;
         let listener = UnixListener::bind_addr(&address).ok()?;
         listener.set_nonblocking(true).ok()?;
-        // Older kernels cannot.
+        // Fails before Linux 6.16.
         let _ = refuse_descriptors(listener.as_fd());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
         let data = epoll::EventData::new_u64(LISTENER);
@@ -73,10 +72,10 @@ impl ControlSocket {
         self.epoll.as_fd()
     }
 
-    /// Gives what was asked, with the number of who did.
+    /// Returns the requests that have come, with the numbers of their clients.
     ///
     /// # Errors
-    /// The kernel refused to say; nothing to retry.
+    /// A system call failed; nothing to retry.
     pub fn pump(&mut self) -> io::Result<Vec<(u64, Request)>> {
         let mut asked = Vec::new();
         for (word, _) in ready_now(&self.epoll)? {
@@ -96,7 +95,7 @@ impl ControlSocket {
 
     fn accept(&mut self) {
         for _ in 0..CLIENTS_MAX {
-            // Level-triggered: the next one is told of again.
+            // Level-triggered: the next one is reported again.
             let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else {
                 break;
             };
@@ -128,8 +127,8 @@ impl ControlSocket {
         self.closer.close();
     }
 
-    /// What a client asks, if all of it has come. An error ends the
-    /// connection, after this word if there is one.
+    /// Returns a client's request, if all of it has come. An error ends the
+    /// connection, after its text is sent, if there is one.
     fn listen(&mut self, number: u64) -> Result<Option<Request>, Option<String>> {
         let Some(client) = self.clients.get_mut(&number) else {
             return Ok(None);
@@ -138,7 +137,7 @@ impl ControlSocket {
         match client.stream.read(&mut bytes) {
             Ok(0) => return Err(None),
             Ok(n) if !client.asked => client.frames.feed(&bytes[..n]),
-            // More than one question.
+            // More than one request.
             Ok(_) => return Err(None),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(None),
@@ -172,7 +171,7 @@ impl ControlSocket {
         Ok(Some(request))
     }
 
-    /// Answers a client, if it is still there. After the end it is let go.
+    /// Answers a client, if it is still there. Its last answer ends the connection.
     pub fn answer(&mut self, number: u64, answer: &Answer) {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
@@ -188,7 +187,7 @@ impl ControlSocket {
         };
         let gone = client.waiting.flush(client.stream.as_fd()).is_err();
         let behind = !client.waiting.is_empty();
-        // One that does not read. Room for the longest answers of a few hosts.
+        // A client that does not read. Room for the longest answers of a few hosts.
         let stalled = client.waiting.len() > ANSWER_BYTES_MAX;
         if gone || stalled || (client.ended && !behind) {
             self.clients.remove(&number);
@@ -197,12 +196,12 @@ impl ControlSocket {
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::OUT, behind);
         let data = epoll::EventData::new_u64(number);
-        // It was added when it came and leaves when it is closed.
+        // Added when the client connected; closing removes it.
         let _ = epoll::modify(&self.epoll, &client.stream, data, flags);
     }
 }
 
-/// Others may wait to be accepted.
+/// Connections of strangers may wait to be accepted.
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.listener
@@ -227,7 +226,7 @@ mod tests {
         std::thread::spawn(move || ask(&job, &REQUEST, Duration::from_secs(20)))
     }
 
-    /// Pumps until somebody has asked.
+    /// Pumps until a request has come.
     fn asked(socket: &mut ControlSocket) -> (u64, Request) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -281,7 +280,7 @@ mod tests {
             stream.write_all(bytes).unwrap();
             strangers.push(stream);
         }
-        // One that says nothing stays, and is in nobody's way.
+        // A client that sends nothing stays, and disturbs no other.
         strangers.push(UnixStream::connect_addr(&job.address().unwrap()).unwrap());
         let client = asking(&job);
         let (who, _) = asked(&mut socket);

@@ -13,7 +13,7 @@ use crate::message::RECORDS_MAX;
 /// Wait after which the launcher reports the missing ranks; then again each
 /// time the wait has doubled.
 const FIRST_WARNING: Duration = Duration::from_secs(5);
-/// An exchange that is under way.
+/// An exchange in progress.
 pub(super) struct Round {
     since: Instant,
     warn_after: Duration,

@@ -229,7 +229,7 @@ impl Host {
     /// Handles all that has happened. Does not wait.
     ///
     /// # Errors
-    /// The kernel refused to say; nothing to retry.
+    /// A system call failed; nothing to retry.
     pub fn pump(&mut self) -> io::Result<()> {
         for (word, flags) in ready_now(&self.epoll)? {
             match Token::from_word(word) {

@@ -9,24 +9,25 @@ pub(super) struct Member {
     pub(super) place: Place,
     /// Hosts on which it ran before, each of which has left the job.
     pub(super) former: Vec<u16>,
-    /// The leader of its group; 0 until it is known.
+    /// Leader of its process group; 0 until it is known.
     pub(super) leader: u32,
-    /// Its process as it says when it joins.
+    /// Its process, as the kernel of its host reports when it joins; 0 if that
+    /// is not known.
     pub(super) pid: u32,
     /// Its address in the present exchange.
     pub(super) address: Option<[u8; 64]>,
-    /// It has been through an exchange.
+    /// Whether it has been through an exchange.
     pub(super) joined: bool,
-    /// What all know of it.
+    /// Its entry in the table.
     pub(super) entry: Option<PeerInfo>,
-    /// It closed its endpoint in good order.
+    /// Whether it closed its endpoint in good order.
     pub(super) left: bool,
     pub(super) ended: Option<How>,
-    /// Its host has left, and it is to be started on another.
+    /// Whether its host has left, and it is to be started on another.
     pub(super) again: bool,
-    /// The others were told of its end.
+    /// Whether its end was reported to the others.
     pub(super) death_reported: bool,
-    /// It is being killed, because another has given it up or it is stopped for too long.
+    /// Whether it is being killed, because another has given it up or it is stopped for too long.
     pub(super) given_up: bool,
 }
 
@@ -48,7 +49,7 @@ impl Member {
         }
     }
 
-    /// The same rank in its next life, on another host.
+    /// Returns the rank in its next life, on another host.
     pub fn next_life(&self, host_index: u16) -> Self {
         let mut former = self.former.clone();
         former.push(self.place.host_index);

@@ -115,8 +115,8 @@ pub struct JobSpec {
     /// How long ranks that have joined wait for others that have not; none:
     /// for ever. Default 60 s: a program loads within seconds.
     pub join_timeout: Option<Duration>,
-    /// Between the notice to ranks that the job ends and SIGTERM. Default 500
-    /// ms, for their own last output.
+    /// Between the notice to ranks that the job ends and SIGTERM, for their own
+    /// last output. Default 500 ms.
     pub notice_grace: Duration,
     /// Between SIGTERM and SIGKILL. Default 2 s.
     pub term_grace: Duration,

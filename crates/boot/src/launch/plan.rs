@@ -1,4 +1,4 @@
-//! What a host of a job is told, and what it says of itself.
+//! The plan that a host of a job gets, and the greeting that it sends.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Congestion, LinkChoice, Security, Suite, Versions};
 
-/// The part of a job that one host has.
+/// One host's part of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct HostPlan {
-    /// The host's number, and how many there are.
+    /// The host's number, and the number of hosts.
     pub host_index: u16,
     pub hosts: u16,
     /// Its first rank, its number of ranks, and the job's.
     pub first: u32,
     pub ranks: u32,
     pub size: u32,
-    /// So many others may be started here later, ranks of hosts that leave.
+    /// Number of other ranks that may be started here later, from hosts that leave.
     pub spare: u32,
     pub job_id: u64,
     /// The partition of each host; empty where all are in one.
@@ -30,11 +30,11 @@ pub(super) struct HostPlan {
     pub link: LinkChoice,
     pub congestion: Congestion,
     pub settings: BTreeMap<String, String>,
-    /// How long the job waits for a silent host.
+    /// Silence after which the job takes a host for lost.
     pub host_silence: Duration,
-    /// How long a stopped rank is answered for; none: as long as it is.
+    /// How long a stopped rank counts as alive; none: as long as it is stopped.
     pub stopped_limit: Option<Duration>,
-    /// Where the other hosts reach this one; none: what each rank says.
+    /// Address by which the other hosts reach this one; none: each rank finds its own.
     pub ip: Option<IpAddr>,
 }
 
@@ -49,17 +49,17 @@ impl HostPlan {
     }
 }
 
-/// Where a rank sits on its host.
+/// A rank's core on its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seat {
     /// The core that it is bound to.
     pub core: Option<u32>,
-    /// Others are bound to it too.
+    /// Whether other ranks are bound to it too.
     pub shared: bool,
 }
 
 impl Seat {
-    /// Of each of `cores`: whether it stands there twice.
+    /// Returns the seat of each of `cores`; a core that stands there twice is shared.
     pub fn each(cores: &[Option<u32>]) -> Vec<Self> {
         let mut count = BTreeMap::new();
         for core in cores.iter().flatten() {
@@ -78,34 +78,33 @@ impl Seat {
 pub struct Task {
     /// Programs with their arguments, and how many ranks run each, in order.
     pub programs: Vec<(u32, Vec<OsString>)>,
-    /// The same for all ranks of the job, where some may be started here that
-    /// began elsewhere.
+    /// Programs of all ranks of the job, if some may be started here that began elsewhere.
     pub others: Vec<(u32, Vec<OsString>)>,
     /// The folder that they start in.
     pub folder: PathBuf,
-    /// Set in their environment.
+    /// Variables that are set in their environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Bind each rank to a core.
+    /// Whether each rank is bound to a core.
     pub bind: bool,
-    /// Rank 0 is here and reads what the launcher reads.
+    /// Whether rank 0 is here and reads what the launcher reads.
     pub input: bool,
 }
 
 impl Task {
-    /// What the rank with number `local` on its host runs.
+    /// Returns the program of the rank with number `local` on its host.
     #[must_use]
     pub fn program(&self, local: u16) -> Option<&[OsString]> {
         nth(&self.programs, local.into())
     }
 
-    /// What a rank of the job runs, wherever it began.
+    /// Returns the program of a rank of the job, wherever it began.
     #[must_use]
     pub fn program_of(&self, rank: u32) -> Option<&[OsString]> {
         nth(&self.others, rank)
     }
 }
 
-/// The program of the rank `before` which so many others stand.
+/// Returns the program of the rank that `before` others precede.
 fn nth(programs: &[(u32, Vec<OsString>)], mut before: u32) -> Option<&[OsString]> {
     for (ranks, program) in programs {
         match before.checked_sub(*ranks) {
@@ -116,12 +115,12 @@ fn nth(programs: &[(u32, Vec<OsString>)], mut before: u32) -> Option<&[OsString]
     None
 }
 
-/// An agent's first words.
+/// An agent's first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
-    /// What it was built from.
+    /// Versions that it was built from.
     pub versions: Versions,
-    /// Its host encrypts AES in hardware.
+    /// Whether its host encrypts AES in hardware.
     pub aes: bool,
     /// Its host's address, as the launcher's connection reached it.
     pub ip: Option<IpAddr>,

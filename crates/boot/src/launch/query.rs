@@ -1,4 +1,4 @@
-//! Questions to the job: who asked, and which hosts have yet to answer.
+//! Queries to the job: their origin, and the hosts that have yet to answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,12 +16,12 @@ use super::remote_statistics;
 use super::watch::{Side, Token, index_of};
 use crate::control::{Answer, HostView, JobName, Look, Phase, RankView, Request};
 
-/// A host that has not answered after this long is left out.
+/// Timeout of a host's answer; then it is reported silent.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// Most questions at once.
+/// Most queries at once.
 const QUESTIONS_MAX: usize = 64;
 
-/// Who asked: a client at our own socket, or at that of a host's agent.
+/// Origin of a query: a client at our own socket, or at that of a host's agent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asker {
     ControlSocket(u64),
@@ -35,7 +35,7 @@ struct Question {
     until: Instant,
 }
 
-/// The questions that are open.
+/// The queries that are open.
 #[derive(Default)]
 pub(super) struct Questions {
     pub job_id: u64,
@@ -45,7 +45,7 @@ pub(super) struct Questions {
 }
 
 impl Questions {
-    /// When the next one has waited long enough.
+    /// When the next query times out.
     pub fn deadline(&self) -> Option<Instant> {
         self.open.values().map(|question| question.until).min()
     }
@@ -79,7 +79,7 @@ impl Running {
         Ok(())
     }
 
-    /// Somebody asks the job.
+    /// Handles a request to the job.
     pub(super) fn handle_asked(&mut self, asker: Asker, request: &Request) -> io::Result<()> {
         match request {
             Request::Look(look) => self.look(asker, *look),
@@ -129,7 +129,7 @@ impl Running {
         Ok(())
     }
 
-    /// A host answers.
+    /// Handles a host's answer.
     pub(super) fn handle_seen(&mut self, host: usize, ticket: u64, view: HostView) {
         let Some(question) = self.questions.open.get_mut(&ticket) else {
             return;
@@ -145,7 +145,7 @@ impl Running {
         }
     }
 
-    /// Those that have not answered are left out.
+    /// Ends queries that have timed out. Hosts that have not answered are reported silent.
     pub(super) fn end_late_questions(&mut self) {
         let now = Instant::now();
         let late =
@@ -166,10 +166,10 @@ impl Running {
     }
 
     fn show(&mut self, asker: Asker, host: usize, mut view: HostView) {
-        // What an agent does not know, and whose number it is not to choose.
+        // An agent does not know the name, and is not to choose the number.
         view.name = self.host_name(host);
         view.host_index = index_of(host);
-        // Those that it had, and that are on another now, are shown there.
+        // Ranks that are on another host now are shown there.
         let is_there = |rank: u32| {
             self.members
                 .get(rank as usize)
@@ -201,7 +201,7 @@ impl Running {
 }
 
 impl Host {
-    /// What is to be seen of the ranks now.
+    /// Returns the view of the ranks as they are now.
     pub(super) fn view(&self, look: Look) -> HostView {
         let mut left = remote_statistics::NUMBERS_MAX;
         let rank = |rank: &super::rank::Rank| {

@@ -75,7 +75,7 @@ pub(super) struct Rank {
     pub control: Option<OwnedFd>,
     /// Queued messages, for which its socket had no room.
     queue: VecDeque<(Rc<[u8]>, With)>,
-    /// The process that has attached, as the kernel says; 0 where this pid namespace does not
+    /// The process that has attached, as the kernel reports it; 0 where this pid namespace does not
     /// see it.
     pub greeted: Option<u32>,
     /// Whether the rank has sent its address.

@@ -1,5 +1,5 @@
-//! Reaching the hosts that are not here: in a tree, where an agent connects
-//! to further agents and carries what passes between them and the launcher.
+//! Reaches the hosts that are not here: in a tree, where an agent connects to
+//! further agents and relays what passes between them and the launcher.
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
@@ -16,8 +16,7 @@ use super::watch::{Side, Token, index_of, wait_until};
 use super::{Event, LaunchError, Reach, Running, Starter, Stop, Task};
 
 impl Running {
-    /// Begins to connect to the hosts that are not here; gives what each is
-    /// to do.
+    /// Begins to connect to the hosts that are not here; returns the task of each.
     pub(super) fn reach(
         &mut self,
         starter: &mut dyn Starter,
@@ -70,8 +69,8 @@ impl Running {
         }
     }
 
-    /// Waits until all agents have greeted. Each has its time from when its
-    /// connection was begun.
+    /// Waits until all agents have greeted. The timeout of each counts from the
+    /// beginning of its connection.
     pub(super) fn await_greetings(
         &mut self,
         tell: &mut dyn FnMut(Event),
@@ -101,8 +100,8 @@ impl Running {
         Ok(())
     }
 
-    /// Of the agents that have yet to greet, the one whose connection was
-    /// begun first, and when.
+    /// Returns the agent whose connection was begun first among those that have
+    /// yet to greet, and when.
     fn first_silent(&self) -> Option<(Instant, usize)> {
         let since = |(host, side): (usize, &Side)| match side {
             Side::There(remote) if remote.greeting.is_none() && self.further[host].is_none() => {
@@ -142,7 +141,7 @@ impl Running {
         Ok(())
     }
 
-    /// Lets an agent that has greeted reach those behind it.
+    /// Has an agent that has greeted reach those behind it.
     fn reach_further(&mut self, through: usize) {
         for host in 0..self.hosts.len() {
             if self.hosts[host].via() != Some(through) {
@@ -159,8 +158,8 @@ impl Running {
         }
     }
 
-    /// Hands what an agent carried for another to that one's reader; gives
-    /// whose it was, or back what is nothing carried.
+    /// Passes on what an agent relayed for another. Returns that one's host, or
+    /// the report if it is not a relayed one.
     pub(super) fn take_relayed(&mut self, from: usize, report: Report) -> Result<usize, Report> {
         let host = match &report {
             Report::Relayed { host, .. }
@@ -180,15 +179,15 @@ impl Running {
                 });
                 Ok(host)
             }
-            // It was lost meanwhile.
+            // The host was lost meanwhile.
             Some(Side::None) => Ok(host),
             _ => Err(report),
         }
     }
 
-    /// Sends a frame to the agent of a host, by whatever way.
+    /// Sends a frame to the agent of a host, directly or through others.
     pub(super) fn transmit(&mut self, mut host: usize, frame: Vec<u8>) {
-        // One of them bears the job's secret.
+        // Erased: a frame may hold the job's secret.
         let mut frame = Zeroizing::new(frame);
         while let Some(Side::There(remote)) = self.hosts.get_mut(host) {
             match &mut remote.way {
@@ -202,10 +201,10 @@ impl Running {
     }
 }
 
-/// Gives each of `hosts` the way to it: through which other, or none for our
+/// Sets for each of `hosts` through which other it is reached, or none for our
 /// own connections, of which there are at most `fan_out`. The first of each
-/// part reaches the rest of it, and so on. Whoever is on the way to others
-/// stands before them.
+/// part reaches the rest of it, and so on: a host stands before those that it
+/// reaches.
 fn spread(hosts: &[usize], fan_out: usize, via: Option<usize>, ways: &mut [Option<usize>]) {
     let parts = fan_out.min(hosts.len());
     let mut rest = hosts;

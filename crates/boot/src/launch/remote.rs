@@ -169,7 +169,7 @@ impl Remote {
     /// Reads all that has come over a connection of our own.
     ///
     /// # Errors
-    /// The kernel refused to say; nothing to retry.
+    /// A system call failed; nothing to retry.
     pub fn pump(&mut self) -> io::Result<()> {
         let mut came = VecDeque::new();
         if let Way::Own(connection) = &mut self.way {

@@ -22,18 +22,18 @@ struct Pipe {
     rank: u32,
     is_error: bool,
     end: OwnedFd,
-    /// The rank has ended: what is in the pipe is all that is waited for.
+    /// Whether the rank has ended: only what is in the pipe is waited for.
     last: bool,
 }
 
-/// What ranks write.
+/// Output of the ranks.
 pub(super) struct Outputs {
     /// All pipes that are open, by their index below.
     pub epoll: OwnedFd,
     pipes: Vec<Option<Pipe>>,
     /// Pipes of ranks that have ended, not read to their end.
     ended: Vec<usize>,
-    /// Bytes that may still be told.
+    /// Bytes that may still be reported.
     window: u64,
 }
 
@@ -65,7 +65,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Whether more may be told now.
+    /// Whether more may be reported now.
     pub fn has_room(&self) -> bool {
         self.window > 0
     }
@@ -74,12 +74,12 @@ impl Outputs {
         self.window = self.window.saturating_add(bytes).min(WINDOW_BYTES);
     }
 
-    /// All pipes are closed.
+    /// Whether all pipes are closed.
     pub fn is_over(&self) -> bool {
         self.pipes.iter().all(Option::is_none)
     }
 
-    /// A rank has ended. What some process that fled its group may still
+    /// Marks a rank as ended. What a process that has left its group may still
     /// write is not waited for.
     pub fn rank_ended(&mut self, rank: u32) {
         for (index, pipe) in self.pipes.iter_mut().enumerate() {
@@ -106,7 +106,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Reads one pipe once; gives whether more may wait in it.
+    /// Reads one pipe once; returns whether more may wait in it.
     fn read(&mut self, index: usize, tell: &mut VecDeque<Report>) -> bool {
         let room = usize::try_from(self.window).unwrap_or(usize::MAX);
         let Some(pipe) = self.pipes.get_mut(index).and_then(Option::as_mut) else {
@@ -120,7 +120,7 @@ impl Outputs {
             Err(Errno::INTR) => return true,
             Err(Errno::AGAIN) if !pipe.last => return false,
             Ok(n) => n,
-            // The end, also where a process that fled holds it open.
+            // The end, also where a process that has left the group holds it open.
             Err(_) => 0,
         };
         bytes.truncate(got);
@@ -139,11 +139,11 @@ impl Outputs {
     }
 }
 
-/// What rank 0 reads.
+/// Input of rank 0.
 pub(super) struct Input {
     pipe: Option<ChildStdin>,
     waiting: Outgoing,
-    /// No more comes.
+    /// Whether no more comes.
     last: bool,
 }
 
@@ -157,17 +157,17 @@ impl Input {
         })
     }
 
-    /// The pipe.
+    /// Returns the pipe while it is open.
     pub fn pipe(&self) -> Option<&ChildStdin> {
         self.pipe.as_ref()
     }
 
-    /// Whether bytes wait for room in it.
+    /// Whether bytes are queued for it.
     pub fn is_behind(&self) -> bool {
         self.pipe.is_some() && !self.waiting.is_empty()
     }
 
-    /// Takes bytes, or, for none, that no more will come.
+    /// Queues bytes; none marks the end of the input.
     pub fn push(&mut self, bytes: Option<&[u8]>, tell: &mut VecDeque<Report>) {
         match bytes {
             Some(bytes) => self.waiting.push(bytes),
@@ -184,7 +184,7 @@ impl Input {
             None => Err(io::ErrorKind::BrokenPipe.into()),
         };
         let taken = written.unwrap_or_else(|_| {
-            // Nobody reads it: the rest goes nowhere.
+            // No reader is left: the rest is discarded.
             self.close();
             waiting
         });
@@ -197,7 +197,7 @@ impl Input {
         }
     }
 
-    /// Nobody reads it any more.
+    /// Closes the pipe and discards what is queued.
     pub fn close(&mut self) {
         self.waiting = Outgoing::default();
         self.pipe = None;

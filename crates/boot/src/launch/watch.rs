@@ -1,6 +1,5 @@
-//! The job's part: the table of addresses, the exchange that all must come
-//! to, what is done on a death, and the end. The hosts' part is in
-//! [`host`](super::host).
+//! The job's part: the table of addresses, the exchange of all ranks, what is
+//! done on a death, and the end. The hosts' part is in [`host`](super::host).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,14 +20,13 @@ use crate::message::How;
 use crate::ready::ready;
 use crate::silence::StallDetector;
 
-/// An agent that was told to kill says within this time that its ranks have
-/// ended.
+/// Timeout of an agent's report that its ranks have ended, after the order to kill them.
 const DEAF_AFTER: Duration = Duration::from_secs(3);
-/// A reader of the output who takes nothing for so long has stopped.
+/// Time after which a reader of the output that takes nothing has stopped.
 const UNREAD_MAX: Duration = Duration::from_secs(2);
-/// An agent that was told farewell ends within this time.
+/// Timeout of an agent's end after its farewell.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
-/// Exit code of a job whose time was over, as of `timeout(1)`.
+/// Exit code of a job that has timed out, as of `timeout(1)`.
 const TIMEOUT_CODE: i32 = 124;
 
 pub(super) struct Ending {
@@ -36,10 +34,10 @@ pub(super) struct Ending {
     kill_at: Instant,
     termed: bool,
     killed: bool,
-    /// Its time is over, or a signal ends it: it waits for no reader of its
-    /// output who takes nothing.
+    /// Whether the job's time is over or a signal ends it: then a reader of its
+    /// output that takes nothing is not waited for.
     prompt: bool,
-    /// Until then, once all ranks have ended.
+    /// When such a reader is given up, once all ranks have ended.
     unread_until: Option<Instant>,
 }
 
@@ -54,7 +52,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// The host through which this one is reached.
+    /// Returns the host through which this one is reached.
     pub fn via(&self) -> Option<usize> {
         match self {
             Self::There(remote) => match remote.way {
@@ -65,7 +63,7 @@ impl Side {
         }
     }
 
-    /// When an agent that has greeted was last heard.
+    /// Returns when an agent that has greeted was last heard.
     pub(super) fn heard_at(&self) -> Option<Instant> {
         match self {
             Self::There(remote) if remote.greeting.is_some() => Some(remote.heard_at),
@@ -81,7 +79,7 @@ impl Side {
     }
 }
 
-/// The number by which others know a host.
+/// Converts a host's index to its number in messages.
 pub(super) fn index_of(host: usize) -> u16 {
     u16::try_from(host).expect("hosts are no more than ranks")
 }
@@ -126,9 +124,9 @@ pub(super) fn wait_until(epoll: &OwnedFd, deadline: Option<Instant>) -> io::Resu
 }
 
 impl Running {
-    /// Serves the job until its last rank has ended; gives its exit code: that
-    /// of the first rank that ended abnormally, else 0. `starter` is the one
-    /// that it was started with.
+    /// Serves the job until its last rank has ended; returns its exit code:
+    /// that of the first rank that ended abnormally, else 0. `starter` is the
+    /// one that it was started with.
     ///
     /// # Errors
     /// The kernel refused to watch; the ranks are then killed.
@@ -142,7 +140,7 @@ impl Running {
         tell(Event::Named {
             job_id: self.questions.job_id,
         });
-        // What starting has left to tell.
+        // Reports that are left from starting.
         for host in 0..self.hosts.len() {
             self.hear(host, tell)?;
         }
@@ -177,10 +175,10 @@ impl Running {
         self.under_way > 0 || self.drained.iter().any(|drained| !drained)
     }
 
-    /// All is told: lets the agents go and waits until they have gone.
+    /// Sends the agents farewell and waits until they have ended.
     fn dismiss(&mut self) {
         let deadline = Instant::now() + FAREWELL_WAIT;
-        // Those behind others first: their farewell goes through these.
+        // Agents behind others first: their farewell goes through these.
         for host in (0..self.hosts.len()).rev() {
             self.transmit(host, Order::Said(ToHost::Farewell).encode());
         }
@@ -198,7 +196,7 @@ impl Running {
         }
     }
 
-    /// Takes what a host has told.
+    /// Handles what a host has reported.
     pub(super) fn hear(&mut self, host: usize, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         loop {
             let heard = match &mut self.hosts[host] {
@@ -218,7 +216,7 @@ impl Running {
         }
     }
 
-    /// Tells one host.
+    /// Sends an order to one host.
     pub(super) fn order(&mut self, host: usize, order: &Order) -> io::Result<()> {
         match &mut self.hosts[host] {
             Side::None => Ok(()),
@@ -230,7 +228,7 @@ impl Running {
         }
     }
 
-    /// Tells all hosts. Agents pass it on to those behind them.
+    /// Sends an order to all hosts. Agents pass it on to those behind them.
     pub(super) fn order_all(&mut self, order: &Order) -> io::Result<()> {
         // Without its length: it becomes the content of another frame.
         let frame = Order::All(order.encode().split_off(4)).encode();
@@ -256,7 +254,7 @@ impl Running {
         self.next_step().into_iter().chain(self.next_sign()).min()
     }
 
-    /// When something is due that does not depend on agents.
+    /// Returns when something is due that does not depend on agents.
     fn next_step(&self) -> Option<Instant> {
         if let Some(ending) = &self.ending {
             let next = match (ending.termed, ending.killed) {
@@ -281,13 +279,13 @@ impl Running {
         steps.into_iter().flatten().min()
     }
 
-    /// All ranks have ended and no output is under way, but a host has not
-    /// said that this was all.
+    /// Whether all ranks have ended and no output is in flight, so that only a
+    /// host's report that this was all is missing.
     fn is_stuck(&self) -> bool {
         self.alive == 0 && self.under_way == 0
     }
 
-    /// A remote host on which ranks run.
+    /// Returns a remote host on which ranks run.
     fn deaf(&self) -> Option<usize> {
         let runs = |m: &&super::member::Member| m.ended.is_none();
         let mut hosts = self.members.iter().filter(runs);
@@ -329,7 +327,7 @@ impl Running {
         {
             let why = format!("its time is over (--timeout {})", limit.as_secs());
             if self.ending.is_none() {
-                // Also where a rank was lost before and the job went on.
+                // Replaces the code of a rank that was lost before, if the job went on.
                 self.code = Some(TIMEOUT_CODE);
             }
             return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
@@ -412,8 +410,8 @@ impl Running {
             Ok(further) => return self.hear(further, tell),
             Err(report) => report,
         };
-        // A rank that an agent names must be one of its own, or have been: the
-        // last that it wrote may come late.
+        // A rank that an agent names must be one of its own, or have been: its
+        // last output may come late.
         let member = |rank: u32| self.members.get(rank as usize);
         let is_there = |rank: u32| member(rank).is_some_and(|m| m.is_on(host));
         let was_there = |rank: u32| member(rank).is_some_and(|m| m.was_on(host));
@@ -518,7 +516,7 @@ impl Running {
             FromHost::Asked { ticket, request } => {
                 self.handle_asked(query::Asker::Host(host, ticket), &request)?;
             }
-            // Read where the connection is.
+            // Handled at the connection.
             FromHost::Beat
             | FromHost::Hello(_)
             | FromHost::Failed { .. }
@@ -568,7 +566,7 @@ impl Running {
         self.check_round(tell)
     }
 
-    /// A rank has failed by itself.
+    /// Handles a rank that has failed by itself.
     pub(super) fn blame(
         &mut self,
         rank: u32,
@@ -621,8 +619,8 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Agents whose input ends kill their ranks; the connections of those
-    /// that have none are cut.
+    /// Ends the input of agents, which then kill their ranks. Connections to
+    /// agents without ranks are cut.
     fn drop(&mut self) {
         for side in &mut self.hosts {
             match side {

@@ -76,7 +76,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 const LATE: u64 = 400;
 const STEP: Duration = Duration::from_millis(50);
 
-/// A rank; `dead` holds those that it has given up or was told of.
+/// A rank; `dead` holds those that it has given up or that were reported dead.
 #[derive(Default)]
 struct Rank {
     ended: bool,

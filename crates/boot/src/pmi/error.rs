@@ -8,7 +8,7 @@ use std::time::Duration;
 /// started it. Each is final for the process.
 #[derive(Debug, thiserror::Error)]
 pub enum PmiError {
-    /// A variable of the launcher's is missing or makes no sense.
+    /// A variable of the launcher's is missing or invalid.
     #[error(fmt = variable)]
     Variable {
         /// The variable's name.

@@ -1,5 +1,5 @@
-//! A host's liveness over its ranks: who is about to end, who is stopped, and
-//! what the others are told of it.
+//! Liveness of a host's ranks: finds those that are about to end, and those
+//! that are stopped, and reports them.
 
 use std::io;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ impl Host {
         self.ranks.iter().any(|r| r.place.rank == rank)
     }
 
-    /// StallDetector for ranks that are about to end, or are stopped.
+    /// Looks for ranks that are about to end, or are stopped.
     pub(super) fn check_liveness(&mut self) -> io::Result<()> {
         let Some(liveness) = &mut self.liveness else {
             return Ok(());
@@ -50,7 +50,7 @@ impl Host {
         let dying = liveness.dying(of_interest)?;
         let due = liveness.due_since();
         for (index, how) in dying {
-            // It may have said that it leaves.
+            // Its last message may be that it leaves.
             self.handle_control(index)?;
             if !self.ranks[index].left {
                 self.report_death(index, how);
@@ -64,7 +64,8 @@ impl Host {
         Ok(())
     }
 
-    /// Time in which this process did not run itself does not count.
+    /// Looks for stopped ranks. Time in which this process did not run itself,
+    /// `late`, does not count.
     fn look_for_stopped(&mut self, late: Duration) {
         let (limit, now) = (self.plan.stopped_limit, Instant::now());
         for rank in &mut self.ranks {
@@ -86,8 +87,8 @@ impl Host {
         }
     }
 
-    /// Tells the ranks here that a silent one is there. It is said again, so
-    /// whoever cannot hear it now is left out: nothing piles up.
+    /// Notifies the ranks here that a silent one is stopped. Repeated, so a
+    /// rank without room is left out: nothing piles up.
     pub(super) fn vouch(&mut self, rank: u32) {
         let bytes: Rc<[u8]> = ToRank::Stopped { rank }.encode().into();
         for index in 0..self.ranks.len() {
@@ -99,8 +100,8 @@ impl Host {
         }
     }
 
-    /// Tells those on this host whom a rank has given up: they share memory
-    /// with it in which they would wait for it.
+    /// Notifies the ranks on this host that `by` has given up: they share
+    /// memory with it in which they would wait for it.
     pub(super) fn tell_given_up(&mut self, by: u32, ranks: &[(u32, u32)]) {
         let bytes: Rc<[u8]> = ToRank::GivenUp { by }.encode().into();
         for index in 0..self.ranks.len() {
@@ -112,14 +113,14 @@ impl Host {
         }
     }
 
-    /// Tells the neighbours of a rank's end.
+    /// Reports a rank's end to its neighbours, once.
     pub(super) fn report_death(&mut self, index: usize, how: How) {
         if self.ranks[index].cause.replace(how).is_some() {
             return;
         }
         let (place, left) = (self.ranks[index].place, self.ranks[index].left);
         let rank = place.rank;
-        // Why, before they see for themselves that.
+        // The cause comes before the mark in the segment.
         self.broadcast(&ToRank::Died { rank, how }, Some(index));
         self.mark_dead(place.local_index);
         if !left {
@@ -130,7 +131,7 @@ impl Host {
         }
     }
 
-    /// Shows in the segment that a rank has ended.
+    /// Marks in the segment that a rank has ended.
     pub(super) fn mark_dead(&mut self, local_index: u16) {
         let has_part = u32::from(local_index) < self.plan.ranks;
         if let Some(memory) = self.descriptors.segment.as_mut().filter(|_| has_part) {

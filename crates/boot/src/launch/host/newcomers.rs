@@ -1,5 +1,5 @@
-//! Ranks of hosts that have left the job, started again on this one: they
-//! come to a job that runs.
+//! Newcomers to a job that runs: ranks of hosts that have left it, started
+//! again on this one.
 
 use std::rc::Rc;
 
@@ -10,12 +10,12 @@ use super::Host;
 use crate::job::PeerInfo;
 use crate::message::{How, ToRank};
 
-/// Newcomers whose life a word tells of; of further ones the end is noticed
-/// once their processes are gone.
+/// Most newcomers with a futex word; the end of further ones is noticed once
+/// their processes are gone.
 const WATCHED_MAX: u32 = 64;
 
 impl Host {
-    /// How many ranks may hold a word here.
+    /// Returns the number of ranks that may hold a futex word here.
     pub(super) fn words(&self) -> u32 {
         self.plan.ranks + self.plan.spare.min(WATCHED_MAX)
     }
@@ -43,19 +43,19 @@ impl Host {
         self.grant(ports);
     }
 
-    /// A rank that runs here.
+    /// Returns the index of a rank that runs here.
     pub(super) fn find(&self, rank: u32) -> Option<usize> {
         let runs = |r: &super::Rank| r.place.rank == rank && r.ended.is_none();
         self.ranks.iter().position(runs)
     }
 
-    /// A newcomer is about to get its table: from now on it hears what all
-    /// hear.
+    /// Reports dead and departed ranks to a newcomer, before its table. From
+    /// now on it gets what all get.
     pub(super) fn tell_gone(&mut self, to: u32, gone: &[(u32, Option<How>)]) {
         let Some(index) = self.find(to) else { return };
         self.ranks[index].joined = true;
         let mut all = gone.to_vec();
-        // Of whom the job is only about to hear.
+        // Deaths that the job has yet to learn of.
         let here = |r: &super::Rank| Some((r.place.rank, Some(r.cause?)));
         all.extend(self.ranks.iter().filter_map(here));
         for (rank, how) in all {
@@ -67,7 +67,7 @@ impl Host {
         }
     }
 
-    /// A part of the table, for a newcomer.
+    /// Sends a part of the table to a newcomer.
     pub(super) fn send_table_to(&mut self, to: u32, first: u32, peers: &[PeerInfo]) {
         if let Some(index) = self.find(to) {
             let peers = peers.to_vec();
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    /// Tells those that have joined that a rank is back.
+    /// Notifies ranks that have joined that a rank is back.
     pub(super) fn tell_back(&mut self, rank: u32, peer: PeerInfo) {
         let bytes: Rc<[u8]> = ToRank::Back { rank, peer }.encode().into();
         for index in 0..self.ranks.len() {
@@ -87,7 +87,7 @@ impl Host {
         }
     }
 
-    /// Tells newcomers that a rank has left: it may not know them.
+    /// Notifies newcomers that a rank has left: it may not know them.
     pub(super) fn tell_left(&mut self, rank: u32) {
         let bytes: Rc<[u8]> = ToRank::Left { rank }.encode().into();
         for index in 0..self.ranks.len() {
