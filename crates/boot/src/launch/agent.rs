@@ -35,7 +35,7 @@ use crate::silence::StallDetector;
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 
 /// The launcher counts as gone or cut off after this multiple of the silence
-/// that it allows us. Long, for it may only have been stopped.
+/// that it allows us. Large, for it may only have been stopped.
 const LAUNCHER_SILENCES: u32 = 8;
 /// The launcher's limit until it has sent the plan.
 const START_SILENCE: Duration = Duration::from_secs(30);

@@ -26,7 +26,7 @@ use crate::{JOB_VARIABLE, RESTARTS_VARIABLE};
 
 /// What the ranks of a host share.
 pub(super) struct HostDescriptors {
-    /// The job's secret.
+    /// Secret of the job, or of this host's partition.
     pub secret: Rc<Hidden<32>>,
     pub segment: Option<SharedMemory>,
     pub lives: Option<OwnedFd>,
