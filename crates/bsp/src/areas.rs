@@ -1,41 +1,41 @@
 //! Registered areas. Registration is collective: all processes push and pop alike, so a
-//! *slot*, the number that an area gets, names it between them.
+//! *slot*, the index that an area gets, names the area between them.
 
 use std::collections::HashMap;
 
 /// Memory that a process has registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Its address; 0 where the process takes no part.
+    /// Address; 0 where the process takes no part.
     pub start: usize,
     pub bytes: u64,
 }
 
-/// What a superstep changes, as all processes must have it.
+/// Changes to registrations in a superstep; must be alike in all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Calls, also of those that cancel.
+    /// Number of calls, including those that cancel.
     pub pushes: u32,
     pub pops: u32,
 }
 
-/// A registration that is undone: so many were made before it, in all processes alike.
+/// A registration that is undone: `number` were made before it, alike in all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pop {
     pub number: u64,
-    /// The process that undoes it has registered NULL there. As any registration of NULL
-    /// has that address, it is the newest that can be meant: others say which is.
+    /// The process that undoes it has registered NULL there. Any registration of NULL has that
+    /// address, so `number` is the newest that can be meant: other processes say which is.
     pub null: bool,
 }
 
 impl Pop {
-    /// What two processes mean by the same of their calls; none, if not the same.
+    /// Returns what two processes mean by the same pop; `None` if they mean different areas.
     pub fn meet(self, other: Self) -> Option<Self> {
         match (self.null, other.null) {
             (false, false) => (self == other).then_some(self),
             (false, true) => Some(self),
             (true, false) => Some(other),
-            // The newest in which both may have NULL.
+            // The newest in which both may have NULL: the older one.
             (true, true) => Some(if self.number < other.number {
                 self
             } else {
@@ -45,32 +45,32 @@ impl Pop {
     }
 }
 
-/// This process pops NULL, and has not registered NULL in what another pops.
+/// This process pops NULL, but has not registered NULL in the registration that `other` pops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotNull {
     pub other: u32,
 }
 
-/// Areas that are found without a search.
+/// Entries of the lookup cache.
 const RECENT: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Areas {
     slots: Vec<Option<Area>>,
-    /// Those that are free, the last that became so last.
+    /// Free slots, as a stack.
     free: Vec<u32>,
-    /// Numbers and slots of each address, the newest last.
+    /// Numbers and slots of the registrations at each address, the newest last.
     by_start: HashMap<usize, Vec<(u64, u32)>>,
-    /// Registrations before this superstep, also those that have been undone.
+    /// Number of registrations before this superstep, including undone ones.
     before: u64,
-    /// What takes effect at the end of the superstep, with the number of each.
+    /// Registrations that take effect at the end of the superstep, with their numbers.
     pushed: Vec<(u64, Area)>,
-    /// In the order of calls, and of what address.
+    /// Pops in the order of calls, with their addresses.
     popped: Vec<(Pop, usize)>,
-    /// How many of those are of an address, and do not cancel.
+    /// Number of pops of each address that do not cancel a push of this superstep.
     popped_at: HashMap<usize, usize>,
     changes: Changes,
-    /// What was looked for last, by some bits of the address.
+    /// Lookup cache: address and slot, indexed by some bits of the address.
     recent: [Option<(usize, u32)>; RECENT],
 }
 
@@ -89,8 +89,8 @@ impl Areas {
         room
     }
 
-    /// Undoes the newest registration of an address that was not undone, at the end of the
-    /// superstep; false if there is none.
+    /// Undoes the newest registration of an address at the end of the superstep, skipping those
+    /// already undone; false if there is none.
     pub fn pop(&mut self, start: usize) -> bool {
         let is_it = |(_, area): &(u64, Area)| area.start == start;
         let null = start == 0;
@@ -101,7 +101,7 @@ impl Areas {
             at.map(|at| self.pushed.remove(at).0)
         };
         let number = cancelled.or_else(|| {
-            // All of NULL stay until others have said which it is.
+            // Registrations of NULL stay until other processes have said which is meant.
             let pushed = self.pushed.iter().rev().filter(|it| null && is_it(it));
             let slots = self.by_start.get(&start).map_or(&[][..], |slots| slots);
             let gone = self.popped_at.entry(start).or_default();
@@ -118,15 +118,15 @@ impl Areas {
         number.is_some()
     }
 
-    /// What is undone at the end of the superstep, in the order of calls.
+    /// Registrations undone at the end of the superstep, in the order of calls.
     pub fn popped(&self) -> impl Iterator<Item = Pop> + use<'_> {
         self.popped.iter().map(|(pop, _)| *pop)
     }
 
-    /// The newest area at an address.
+    /// Returns the slot of the newest area at an address.
     #[inline]
     pub fn find(&mut self, start: usize) -> Option<u32> {
-        // Arrays of one size lie a multiple of it apart.
+        // Arrays of one size lie a multiple of that size apart, so higher bits take part.
         let at = (start >> 4 ^ start >> 12 ^ start >> 20) % RECENT;
         match self.recent[at] {
             Some((known, slot)) if known == start => Some(slot),
@@ -146,13 +146,13 @@ impl Areas {
         self.pushed.iter().any(|(_, area)| area.start == start)
     }
 
-    /// The memory of `bytes` bytes from `offset` on in an area.
+    /// Returns the memory of `bytes` bytes from `offset` on in an area.
     #[inline]
     pub fn place(&self, slot: u32, offset: u64, bytes: u64) -> Result<*mut u8, Outside> {
         place(&self.slots, slot, offset, bytes)
     }
 
-    /// The memory of an area, and how many bytes it has.
+    /// Returns the memory of an area, and its length in bytes.
     #[inline]
     pub fn whole(&self, slot: u32) -> Result<(*mut u8, u64), Outside> {
         whole(&self.slots, slot)
@@ -167,8 +167,8 @@ impl Areas {
         self.changes
     }
 
-    /// The superstep has ended, in which all have meant these registrations by their pops,
-    /// as some of them have said; true if it leaves other areas.
+    /// Applies the pushes and pops of a superstep that has ended. `meant` has for each pop the
+    /// registration all agreed on, and a process that named it. False if there was no change.
     pub fn apply(&mut self, meant: &[(Pop, u32)]) -> Result<bool, NotNull> {
         self.before += u64::from(self.changes.pushes);
         self.changes = Changes::default();
@@ -195,8 +195,8 @@ impl Areas {
         Ok(true)
     }
 
-    /// Undoes a registration of an address, if it is one. One that cancels is gone already,
-    /// unless it is of NULL.
+    /// Removes a registration of an address; false if `start` is NULL and it is not one of NULL.
+    /// A cancelled one is gone already, unless it is of NULL.
     fn undo(&mut self, number: u64, start: usize) -> bool {
         if let Some(slots) = self.by_start.get_mut(&start)
             && let Ok(at) = slots.binary_search_by_key(&number, |(number, _)| *number)
@@ -216,7 +216,7 @@ impl Areas {
     }
 }
 
-/// The memory of `bytes` bytes from `offset` on in one of these areas.
+/// Returns the memory of `bytes` bytes from `offset` on in one of `areas`.
 #[inline]
 pub fn place(
     areas: &[Option<Area>],
@@ -226,13 +226,13 @@ pub fn place(
 ) -> Result<*mut u8, Outside> {
     let (start, size) = whole(areas, slot)?;
     match offset.checked_add(bytes) {
-        // Below the area's size, which is memory's.
+        // At most the size of an area in memory, so it fits `usize`.
         Some(end) if end <= size => Ok(start.wrapping_add(offset as usize)),
         _ => Err(Outside::Beyond(size)),
     }
 }
 
-/// The memory of one of these areas, and how many bytes it has.
+/// Returns the memory of one of `areas`, and its length in bytes.
 #[inline]
 fn whole(areas: &[Option<Area>], slot: u32) -> Result<(*mut u8, u64), Outside> {
     match areas.get(slot as usize) {
@@ -242,7 +242,7 @@ fn whole(areas: &[Option<Area>], slot: u32) -> Result<(*mut u8, u64), Outside> {
     }
 }
 
-/// Why there is no such place.
+/// Why a range lies in no registered area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Outside {
     #[error("it has registered no such area")]
@@ -262,7 +262,7 @@ mod tests {
         bytes: 64,
     };
 
-    /// All mean what this process means.
+    /// Applies the changes as if all processes meant the same.
     fn apply(areas: &mut Areas) {
         let meant: Vec<_> = areas.popped().map(|pop| (pop, 0)).collect();
         areas.apply(&meant).unwrap();
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(areas.place(1, u64::MAX, 8), Err(Outside::Beyond(8)));
         assert_eq!(areas.place(0, 8, 8), Ok(0x1008 as *mut u8));
         assert!(areas.pop(A.start));
-        // Usable until then.
+        // The popped area is usable until the superstep ends.
         assert_eq!(areas.find(A.start), Some(1));
         apply(&mut areas);
         assert_eq!(areas.find(A.start), Some(0));
@@ -292,7 +292,7 @@ mod tests {
         apply(&mut areas);
         assert_eq!(areas.find(A.start), None);
         assert!(registered(&areas) == 0 && areas.by_start.is_empty());
-        // Numbers are used again.
+        // Slots are used again.
         areas.push(A);
         apply(&mut areas);
         assert!(areas.find(A.start).is_some() && areas.slots.len() == 2);
@@ -311,7 +311,7 @@ mod tests {
         assert!(areas.pop(A.start));
         let changes = areas.changes();
         assert_eq!((changes.pushes, changes.pops), (1, 1));
-        // The one of before.
+        // This pops the registration from before the superstep.
         assert!(areas.pop(A.start));
         assert_eq!(areas.changes().pops, 2);
         apply(&mut areas);
@@ -342,7 +342,7 @@ mod tests {
 
     const NULL: Area = Area { start: 0, bytes: 0 };
 
-    /// Three registrations, of which this process has the first and the last as NULL.
+    /// Three registrations; this process has NULL in the first and the last.
     fn with_nulls(before: bool) -> Areas {
         let mut areas = Areas::default();
         for area in [NULL, A, NULL] {
@@ -379,11 +379,11 @@ mod tests {
                     areas.by_start[&A.start].last().map(|it| it.1)
                 );
             }
-            // This process has an area there.
+            // This process has registered an area there, not NULL.
             let mut areas = with_nulls(before);
             assert!(areas.pop(0));
             assert_eq!(areas.apply(&[(named(1), 7)]), Err(NotNull { other: 7 }));
-            // One call of two is for the same.
+            // Two calls cannot undo the same registration.
             let mut areas = with_nulls(before);
             assert!(areas.pop(0) && areas.pop(0) && !areas.pop(0));
             assert_eq!(
@@ -393,7 +393,7 @@ mod tests {
             let twice = [(named(0), 1), (named(0), 2)];
             assert_eq!(areas.apply(&twice), Err(NotNull { other: 2 }));
         }
-        // All pop NULL: it is the newest that can be NULL in both.
+        // All pop NULL: the newest that can be NULL in both counts.
         let null = |number| Pop { number, null: true };
         assert_eq!(null(4).meet(null(1)), Some(null(1)));
         assert_eq!(null(1).meet(null(4)), Some(null(1)));

@@ -1,10 +1,10 @@
-//! How a superstep ends: each process sends each other one *head*, which says what all
-//! must have alike and how long its log is, and carries the log too if that is short.
-//! Heads of all are the barrier, and nothing else synchronises.
+//! End of a superstep. Each process sends each other process one *head*: what all must have
+//! alike, the length of the sender's log, and the log itself if that is short. The heads of all
+//! are the barrier, and nothing else synchronises.
 //!
-//! Who has all logs answers the gets in them, then knows that nobody reads its memory any
-//! more: so the results of its own gets and then the puts of others are written. The bytes
-//! of long puts are received straight in their places, once the results of gets are there.
+//! A process that has all logs answers the gets in them. From then on no other process reads its
+//! memory, so it writes the results of its own gets, then the puts of others. Long puts are
+//! received straight in their places, once the results of gets have arrived.
 
 mod serve;
 
@@ -21,24 +21,24 @@ use crate::queue::Queue;
 /// Pieces that travel in one message.
 const PIECES_MAX: usize = 1024;
 
-/// What travels beside heads.
+/// Messages that travel beside heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// A log that does not fit its head.
     Log,
     /// The results of gets, in the order of their calls.
     Results,
-    /// Bytes of long puts, up to 1,024 of them, in the order of their calls.
+    /// Bytes of up to 1,024 long puts, in the order of their calls; the number of the message.
     Pieces(u32),
 }
 
-/// What carries heads and parts, in order or not, each once.
+/// Carries heads and parts, in any order, each once.
 pub trait Wire {
     /// Sends a head, which its receiver finds among its [`Heads`].
     fn send_head(&mut self, to: u32, head: &[u8]) -> Result<(), Failure>;
 
-    /// Sends a part; never waits for its receiver.
-    /// `lent`: the program's memory is among it.
+    /// Sends a part without waiting for its receiver.
+    /// `lent`: `bytes` includes memory of the program.
     fn send(
         &mut self,
         to: u32,
@@ -48,107 +48,107 @@ pub trait Wire {
         lent: bool,
     ) -> Result<(), Failure>;
 
-    /// A part is expected, as long as `room`.
+    /// Posts the receive of a part that is as long as `room`.
     fn expect(&mut self, from: u32, part: Part, step: u64, room: Scatter) -> Result<(), Failure>;
 
-    /// Memory of so many bytes.
+    /// Returns memory of `bytes` bytes for data of process `from`.
     fn room(&mut self, from: u32, bytes: u64) -> Result<Vec<u8>, Failure>;
 
-    /// Takes memory that is not needed any more.
+    /// Takes back memory that is not needed any more.
     fn keep(&mut self, memory: Vec<u8>);
 }
 
-/// A part that was expected has come.
+/// An expected part that has arrived.
 #[derive(Clone, Debug)]
 pub struct Arrived {
     pub from: u32,
     pub part: Part,
-    /// Nothing, where it went straight to its places.
+    /// Empty if the bytes were received in place.
     pub bytes: Vec<u8>,
-    /// How many bytes came; none if the wire takes nothing but what fills its room.
+    /// Length of the part in bytes; `None` if the wire only takes parts that fill their room.
     pub length: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// The superstep after that of the head which was looked at last.
+    /// 1 + superstep of the last head taken.
     seen: u64,
     head: Head,
-    /// What it said, if that differs from what this process says.
+    /// Common values of this peer, if they differ from this process's.
     common: Option<Common>,
-    /// Where its log begins in its head.
+    /// Offset of the log in the head.
     log_at: usize,
-    /// Its log, where that is not in its head.
+    /// Log that did not fit the head.
     log: Vec<u8>,
     results: Vec<u8>,
-    /// Where its pieces go to.
+    /// Targets of the peer's pieces.
     places: Vec<Wanted>,
-    /// Pieces that were received elsewhere, since some overlap: by message.
+    /// Pieces that were received elsewhere, since some overlap; by message.
     staged: Vec<Vec<u8>>,
-    /// There are puts in its log, which have not been written.
+    /// The log has short puts that are not yet written.
     puts: bool,
-    /// Messages in its log, and their bytes.
+    /// Number of messages in the log, and their bytes.
     messages: (usize, usize),
 }
 
-/// Memory that is to be written: by the result of a get, or by a piece.
+/// Memory to be written by the result of a get, or by a piece.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub into: *mut u8,
     pub bytes: usize,
-    /// By a call that need not buffer.
+    /// Unbuffered: from bsp_hpput or bsp_hpget.
     pub hp: bool,
 }
 
-// SAFETY: an address; whoever writes there has to see to it that it may.
+// SAFETY: an address; the code that writes there must establish that it may.
 unsafe impl Send for Wanted {}
 
-/// Parts that have not come.
+/// Numbers of parts that have not arrived.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missing {
     heads: u32,
     logs: usize,
     results: usize,
-    /// Messages of pieces; none is expected before all places are known.
+    /// Messages of pieces; `None` until all targets are known.
     pieces: Option<usize>,
 }
 
-/// What a process has called in a superstep, and how that ends.
+/// Calls of a process in a superstep, and the state of its end.
 pub struct Exchange {
     me: u32,
     heads: Heads,
-    /// What it asks of each process.
+    /// Calls of this process, by target process.
     pub logs: Vec<Log>,
-    /// Where results of its gets go, by process, and whether there are any.
+    /// Targets of gets, by the process read; `wants` if there are any.
     wanted: Vec<Vec<Wanted>>,
     wants: bool,
     common: Common,
-    /// Of the messages of this superstep.
+    /// Length of tags in messages of this superstep, in bytes.
     tag_bytes: u64,
     peers: Vec<Peer>,
-    /// Of this process to itself.
+    /// Pieces of this process to itself.
     own: Vec<Piece>,
     missing: Missing,
-    /// Pieces are written when all are here.
+    /// Pieces overlap: they are written when all have arrived.
     staged: bool,
-    /// The gets of all have been answered.
+    /// All gets of others have been answered.
     served: bool,
-    /// Not all have alike what they must.
+    /// Some process differs in what all must have alike.
     differs: bool,
-    /// Somebody has asked something of this process.
+    /// Some process has calls for this one.
     asked: bool,
-    /// Somebody gets from it.
+    /// Some process gets from this one.
     gets: bool,
-    /// The head that is sent.
+    /// Buffer for the head being sent.
     first: Vec<u8>,
-    /// Bytes that were sent to others.
+    /// Bytes of data sent to others.
     sent: u64,
     pub checks: Option<Checks>,
-    /// What is meant by each pop, and who has said so.
+    /// Registration agreed on for each pop, and a process that named it.
     popped: Vec<(Pop, u32)>,
 }
 
-/// Bytes that a superstep moves between a process and all others.
+/// Bytes of data that a superstep moves between a process and all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
     pub sent: u64,
@@ -156,7 +156,7 @@ pub struct Volume {
 }
 
 impl Exchange {
-    /// Of process `me` of so many; their heads come to `heads`.
+    /// State of process `me` of `size`; the heads of others arrive in `heads`.
     pub fn new(me: u32, size: u32, heads: Heads) -> Self {
         Self {
             me,
@@ -184,8 +184,8 @@ impl Exchange {
     /// Begins to end a superstep, whose messages have tags of `tag_bytes`.
     ///
     /// # Safety
-    /// Until it is finished, what is wanted may be written, registered areas may be read
-    /// and written, and pieces that are lent stay as they are.
+    /// Until [`Exchange::finish`] wanted memory may be written, registered areas may be read
+    /// and written, and lent pieces stay unchanged.
     pub unsafe fn begin(
         &mut self,
         common: &Common,
@@ -216,7 +216,7 @@ impl Exchange {
             checks.end()?;
         }
         self.hear_own();
-        // Each begins with the process after it.
+        // Each process sends to its successor first.
         for to in (1..size).map(|k| (me + k) % size) {
             let log = &mut self.logs[to as usize];
             let (calls, data) = log.end();
@@ -255,7 +255,7 @@ impl Exchange {
         self.look(areas, wire)
     }
 
-    /// Takes what this process asks of itself.
+    /// Takes the calls of this process to itself.
     fn hear_own(&mut self) {
         let me = self.me as usize;
         let head = Head::of(self.logs[me].end(), !self.wanted[me].is_empty());
@@ -263,7 +263,7 @@ impl Exchange {
         self.hear(self.me, head);
     }
 
-    /// Notes the head of a process.
+    /// Records the head of a process.
     #[inline]
     fn hear(&mut self, from: u32, head: Head) {
         let peer = &mut self.peers[from as usize];
@@ -274,7 +274,7 @@ impl Exchange {
         self.missing.heads -= 1;
     }
 
-    /// A get from a process, and where its result goes to; false if there is no memory.
+    /// Records a get from a process, with its target; false if there is no memory.
     #[inline]
     pub fn get(&mut self, from: u32, slot: u32, offset: u64, wanted: Wanted) -> bool {
         let room = self.wanted[from as usize].try_reserve(1).is_ok();
@@ -292,9 +292,9 @@ impl Exchange {
         true
     }
 
-    /// How many heads have been looked at, if some are missing.
+    /// Number of heads of others taken; `None` if all were.
     pub const fn heads_seen(&self) -> Option<u32> {
-        // Its own does not come.
+        // This process sends itself no head.
         let all = self.logs.len() as u32;
         match self.missing.heads {
             0 => None,
@@ -302,12 +302,12 @@ impl Exchange {
         }
     }
 
-    /// The heads, and the superstep that ends.
+    /// Heads, and the superstep that ends.
     pub const fn heads(&self) -> (&Heads, u64) {
         (&self.heads, self.common.step)
     }
 
-    /// Processes whose heads have not come.
+    /// Processes whose heads have not been taken.
     pub fn missing(&self) -> impl Iterator<Item = u32> {
         let step = self.common.step;
         let peers = (0..).zip(&self.peers);
@@ -316,12 +316,12 @@ impl Exchange {
             .map(|(who, _)| who)
     }
 
-    /// Whether the head of a process has not come.
+    /// Whether the head of a process has not arrived.
     pub fn misses(&self, who: u32) -> bool {
         self.heads.get(who, self.common.step).is_none() && who < self.peers.len() as u32
     }
 
-    /// Takes the heads that have come.
+    /// Takes the heads that have arrived.
     pub fn look(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
         let step = self.common.step;
         for from in 0..self.peers.len() as u32 {
@@ -356,7 +356,7 @@ impl Exchange {
         self.go_on(areas, wire)
     }
 
-    /// Takes a part that has come.
+    /// Takes a part that has arrived.
     pub fn take(
         &mut self,
         arrived: Arrived,
@@ -417,7 +417,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// All processes find the same difference, if there is one.
+    /// Reports the first difference in what all must have alike; all processes find the same one.
     fn compare(&self) -> Result<(), Failure> {
         let all = || {
             let said = |peer: &Peer| peer.common.unwrap_or(self.common);
@@ -446,12 +446,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// What all mean by each of their pops, and who has said so.
+    /// Registration agreed on for each pop, and a process that named it.
     pub fn popped(&self) -> &[(Pop, u32)] {
         &self.popped
     }
 
-    /// The log of a process.
+    /// Returns the calls of process `of` to this one.
     fn calls(&self, of: u32) -> Result<Calls<'_>, Failure> {
         let peer = &self.peers[of as usize];
         let tag_bytes = self.tag_bytes;
@@ -471,8 +471,8 @@ impl Exchange {
         Ok(Calls::of(calls, data, tag_bytes))
     }
 
-    /// Receives the bytes of long puts: in their places, unless some overlap, which must
-    /// look as if one came after the other.
+    /// Posts receives for long puts: in place, unless some overlap. Overlapping ones are staged,
+    /// and must look as if written one after the other.
     fn expect_pieces(&mut self, wire: &mut impl Wire) -> Result<(), Failure> {
         if self.peers.iter().all(|peer| peer.places.is_empty()) {
             self.missing.pieces = Some(0);
@@ -502,7 +502,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether places of pieces overlap.
+    /// Whether targets of pieces overlap.
     fn overlap(&self) -> bool {
         let all = self.peers.iter().flat_map(|peer| &peer.places);
         let mut ends: Vec<_> = all.map(|it| (it.into.addr(), it.bytes)).collect();
@@ -511,12 +511,12 @@ impl Exchange {
         pairs.any(|((start, bytes), (next, _))| start + bytes > *next)
     }
 
-    /// Whether all has come that this process needs.
+    /// Whether every part that this process needs has arrived.
     pub const fn is_complete(&self) -> bool {
         matches!(self.missing.pieces, Some(0))
     }
 
-    /// What the superstep has moved, before it is finished.
+    /// Bytes moved by the superstep; called before [`Exchange::finish`].
     pub fn volume(&self) -> Volume {
         let (me, sent) = (self.me, self.sent);
         let others = (0..).zip(&self.peers).filter(|(who, _)| *who != me);
@@ -528,7 +528,7 @@ impl Exchange {
         Volume { sent, received }
     }
 
-    /// Writes the pieces that are left, fills the queue, and is ready for the next superstep.
+    /// Writes the staged pieces, fills the queue, and resets for the next superstep.
     pub fn finish(&mut self, queue: &mut Queue, wire: &mut impl Wire) -> Result<(), Failure> {
         queue.begin(self.tag_bytes as usize);
         if self.asked || self.wants {
@@ -545,7 +545,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Forgets the superstep.
+    /// Clears the state of the superstep.
     fn clear(&mut self, wire: &mut impl Wire) {
         for (peer, wanted) in self.peers.iter_mut().zip(&mut self.wanted) {
             wanted.clear();
@@ -568,7 +568,7 @@ impl Exchange {
     }
 }
 
-/// The messages that pieces travel in, and whether some are lent.
+/// Groups pieces into messages, each with whether it has lent memory.
 fn messages(pieces: Vec<Piece>) -> impl Iterator<Item = (Gather, bool)> {
     let mut pieces = pieces.into_iter().peekable();
     std::iter::from_fn(move || {
@@ -578,7 +578,7 @@ fn messages(pieces: Vec<Piece>) -> impl Iterator<Item = (Gather, bool)> {
             Piece::Copied(bytes) => Gather::from(bytes),
             Piece::Lent(start, bytes) => {
                 lent = true;
-                // SAFETY: promised where the exchange began.
+                // SAFETY: promised by the caller of `begin`.
                 unsafe { Gather::lent(start, bytes) }
             }
         });
@@ -587,10 +587,10 @@ fn messages(pieces: Vec<Piece>) -> impl Iterator<Item = (Gather, bool)> {
     })
 }
 
-/// Places, to be received in.
+/// Returns the buffers to receive pieces in place.
 fn in_place(places: &[Wanted]) -> Scatter {
     let buffers = places.iter().map(|it| {
-        // SAFETY: promised where the exchange began.
+        // SAFETY: promised by the caller of `begin`.
         Scatter::from(unsafe { Buffer::lent(it.into, it.bytes) })
     });
     buffers

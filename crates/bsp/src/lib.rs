@@ -1,9 +1,9 @@
-//! BSPlib, for programs in C (`include/bsp.h`), Fortran (`include/bsp.f90`) and Rust
-//! ([`run`]), as a thin translation: all that a superstep puts, gets and sends is gathered
-//! until its end, one [log](log) for each destination, and leaves as [messages](wire)
-//! whose arrival is the barrier. `docs/bsp.md` describes the interface.
+//! BSPlib for programs in C (`include/bsp.h`), Fortran (`include/bsp.f90`) and Rust ([`run`]), as
+//! a thin translation. Puts, gets and sends of a superstep are gathered until its end, in one
+//! [log](log) for each destination. They leave as [messages](wire), whose arrival is the barrier.
+//! `docs/bsp.md` describes the interface.
 
-// What tests of other crates see is private to all else.
+// Items that only tests of other crates see need no documentation.
 #![cfg_attr(any(test, feature = "properties"), allow(missing_docs))]
 
 mod areas;

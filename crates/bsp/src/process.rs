@@ -1,4 +1,4 @@
-//! This process: what it has called in the superstep, and the steps of its life.
+//! This process: its calls in the superstep, and the stages of its life.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ use crate::queue::Queue;
 use crate::sole::{Busy, Held, Sole};
 use crate::wire::{Engine, Transport};
 
-/// Who is not to say why all end has so long to be ended.
+/// Time that processes other than 0 wait to be ended, when process 0 reports a common failure.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// With checks, who waits so long in a sync says for whom.
+/// With `BSP_CHECK=1`: time in a sync after which a process reports whom it waits for.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
 
-/// Between bsp_begin and bsp_end.
+/// State of this process between bsp_begin and bsp_end.
 pub struct Process {
     wire: Engine,
     pub me: u32,
@@ -39,28 +39,28 @@ pub struct Process {
     pub queue: Queue,
     tags: Tags,
     began: Instant,
-    /// When bsp_dtime was called last.
+    /// Time of the last bsp_dtime call.
     asked: Instant,
     profile: Option<Box<Profile>>,
     pub measured: Measured,
 }
 
-/// Lengths of tags; the queue has that of its messages.
+/// Lengths of tags in bytes; the queue has the length of its messages' tags.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tags {
-    /// Of messages that are sent now.
+    /// Length in messages that are sent in this superstep.
     sent: u64,
-    /// Of those of the superstep after the next sync.
+    /// Length in messages that are sent from the next sync on.
     set: u64,
 }
 
-/// Where this process is in its life.
+/// Stage of this process's life.
 enum Stage {
     New,
-    /// It knows how many there are.
+    /// The endpoint is open: the number of processes is known.
     Open(Endpoint),
     Running(Box<Process>),
-    /// So many took part.
+    /// Ended; with the number of processes that took part.
     Over(u32),
 }
 
@@ -77,11 +77,11 @@ fn refuse(busy: Busy) -> ! {
         Busy::Thread => "a call in another thread: the one that called first makes all calls",
         Busy::Call => "a call while another runs: in an exit handler",
     });
-    // Without the exit handlers, of which one may call.
+    // Exit handlers are skipped, since one of them may make a call.
     end_now()
 }
 
-/// Refuses what no message can carry.
+/// Aborts if no message can carry `bytes`.
 fn check_length(call: &str, bytes: usize) {
     if bytes as u64 > MESSAGE_BYTES_MAX {
         abort(call, &format!("{bytes} bytes: give 2^38 at most"));
@@ -90,13 +90,13 @@ fn check_length(call: &str, bytes: usize) {
 
 #[cold]
 fn no_memory(call: &str, bytes: usize) -> ! {
-    // Without the line of the call: to find that takes memory too.
+    // The line of the call is left out: finding it takes memory too.
     end_all(&format!(
         "{call}: there is no memory for a copy of {bytes} bytes"
     ))
 }
 
-/// Of what a call notes.
+/// Aborts a call that there is no memory to record.
 #[cold]
 fn no_memory_for_call(call: &str) -> ! {
     end_all(&format!("{call}: there is no memory to note it"))
@@ -112,7 +112,7 @@ fn open(stage: &mut Stage, call: &str) {
     }
 }
 
-/// This process's number among all that there are, before bsp_begin.
+/// Returns this process's rank among all that exist, before bsp_begin.
 pub fn rank(call: &str) -> u32 {
     let mut stage = stage();
     open(&mut stage, call);
@@ -133,14 +133,14 @@ pub fn nprocs() -> u32 {
     }
 }
 
-/// Tag of the message by which process 0 tells the others how many take part, and what
-/// carries supersteps. Those of supersteps are lower.
+/// Tag of the message in which process 0 sends the number of processes that take part, and
+/// the transport. Tags of supersteps are lower.
 const SIZE_TAG: u64 = u64::MAX;
 
 fn tell_others(endpoint: &Endpoint, size: u32, transport: Transport) {
     for other in 1..endpoint.size() {
         let told = [&size.to_le_bytes()[..], &[transport as u8]].concat();
-        // Who misses one that is gone says so.
+        // A dead receiver is reported by the process that misses it.
         let _ = endpoint.post_send(other, SIZE_TAG, &TaggedOptions::default(), told);
     }
 }
@@ -158,8 +158,8 @@ fn of_first(endpoint: &Endpoint, transport: Transport) -> Result<u32, String> {
     Ok(u32::from_le_bytes(size))
 }
 
-/// Begins with at most so many processes, as process 0 says: the others may not know yet
-/// where they begin by bsp_init. Those beyond end here.
+/// Begins with at most `most` processes. Process 0's number counts: after bsp_init the
+/// others may not know theirs. Processes beyond it exit here.
 pub fn begin(most: i64) {
     const CALL: &str = "bsp_begin";
     let mut stage = stage();
@@ -224,23 +224,23 @@ pub fn begin(most: i64) {
     }));
 }
 
-/// The process exits. True if it should have called bsp_end first.
+/// Returns whether a process that exits should have called bsp_end first.
 fn ends_early() -> bool {
     match STAGE.hold().as_deref_mut() {
         Ok(Stage::Running(it)) => {
             if let Some(profile) = &mut it.profile {
-                // What it says next is worse.
+                // The missing bsp_end is reported next, and is worse.
                 let _ = profile.flush();
             }
             true
         }
         Ok(_) => false,
-        // In a call or beside one.
+        // Exits within a call, or in another thread.
         Err(_) => true,
     }
 }
 
-/// The checks that the environment asks for.
+/// Returns the checks that `BSP_CHECK` asks for.
 fn checks() -> Option<Checks> {
     let asked = var_os("BSP_CHECK").filter(|it| !it.is_empty())?;
     match asked.to_str() {
@@ -253,7 +253,7 @@ fn checks() -> Option<Checks> {
     }
 }
 
-/// The profile that the environment asks for.
+/// Begins the profile that `BSP_PROFILE` asks for.
 fn profile(writer: &Writer<'_>, wire: &Engine) -> Option<Box<Profile>> {
     let folder = var_os("BSP_PROFILE").filter(|it| !it.is_empty())?;
     let begun = wire
@@ -269,7 +269,7 @@ fn profile(writer: &Writer<'_>, wire: &Engine) -> Option<Box<Profile>> {
     }
 }
 
-/// Does something in the SPMD part. Inlined, so that a short put is no more than one call.
+/// Runs `act` in the SPMD part; aborts elsewhere. Inlined, so that a short put is one call.
 #[inline(always)]
 pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
     match &mut *stage() {
@@ -279,7 +279,7 @@ pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
     }
 }
 
-/// The process that a caller names.
+/// Returns the number of the process that a caller names; aborts if there is none.
 #[inline]
 pub fn peer<T>(call: &str, it: &Process, pid: T) -> u32
 where
@@ -309,7 +309,7 @@ pub fn end() {
     }
 }
 
-/// Says for whom a process waits, unless one before it says so.
+/// Reports the processes that are waited for, unless a lower-numbered process reports them.
 fn tell_who_is_where(me: u32, step: u64, exchange: &Exchange) {
     let missing: Vec<u32> = exchange.missing().collect();
     if (0..me).all(|who| missing.contains(&who)) {
@@ -327,14 +327,14 @@ impl Process {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Since the call before, or since bsp_begin.
+    /// Seconds since the last call, or since bsp_begin.
     pub fn seconds_since(&mut self) -> f64 {
         let now = Instant::now();
         let before = std::mem::replace(&mut self.asked, now);
         now.duration_since(before).as_secs_f64()
     }
 
-    /// The slot of an area, for a put or get.
+    /// Returns the slot of an area for a put or get; aborts if it is not registered.
     fn slot(&mut self, call: &str, start: usize) -> u32 {
         self.areas.find(start).unwrap_or_else(|| {
             abort(
@@ -348,7 +348,7 @@ impl Process {
         })
     }
 
-    /// Puts a word, if nothing about it needs a look; false if nothing was done.
+    /// Puts a word on the log's fast path; false if that is not possible and nothing was done.
     #[inline]
     pub fn put_word(&mut self, to: u32, word: &[u8; 8], start: usize, offset: u64) -> bool {
         let log = self.exchange.logs.get_mut(to as usize);
@@ -384,10 +384,10 @@ impl Process {
         log.piece(slot, offset, Piece::Copied(copy));
     }
 
-    /// A put whose bytes are read until the superstep ends, if that saves a copy.
+    /// Unbuffered put: a long one is read until the superstep ends, a short one is copied.
     ///
     /// # Safety
-    /// They may be, and stay as they are.
+    /// `bytes` stays valid and unchanged until the superstep ends.
     pub unsafe fn hpput(&mut self, call: &str, to: u32, bytes: &[u8], start: usize, offset: u64) {
         if let Some(checks) = &mut self.exchange.checks {
             checks.put(to, bytes);
@@ -413,10 +413,10 @@ impl Process {
         }
     }
 
-    /// A get that reads now.
+    /// Get that reads at once.
     ///
     /// # Safety
-    /// So many bytes may be written at `into`.
+    /// The memory that `into` names may be written.
     pub unsafe fn direct_get(
         &mut self,
         call: &str,
@@ -433,7 +433,7 @@ impl Process {
                 whose: from,
                 why,
             };
-            // SAFETY: so many bytes of a registered area, and promised by the caller.
+            // SAFETY: the place lies in a registered area; the target is promised by the caller.
             place
                 .map(|place| unsafe { place.copy_to(into.into, into.bytes) })
                 .map_err(outside)
@@ -456,12 +456,12 @@ impl Process {
         log.message(tag, payload);
     }
 
-    /// Of messages that are sent now, bytes.
+    /// Length of tags in messages that are sent now, in bytes.
     pub const fn tag_bytes(&self) -> u64 {
         self.tags.sent
     }
 
-    /// Sets the length of tags, and gives what was set before.
+    /// Sets the length of tags, and returns the length set before.
     pub const fn set_tag_bytes(&mut self, bytes: u64) -> u64 {
         std::mem::replace(&mut self.tags.set, bytes)
     }
@@ -498,7 +498,7 @@ impl Process {
         if let Some(profile) = profile {
             profile.call();
         }
-        // SAFETY: the program's memory until the superstep's end, or until it is popped.
+        // SAFETY: the program's memory stays valid until the superstep ends, or it is popped.
         unsafe { exchange.begin(&common, self.tags.sent, areas, wire)? };
         while !exchange.is_complete() {
             if let Some(seen) = exchange.heads_seen() {
@@ -539,10 +539,11 @@ impl Process {
         Ok(())
     }
 
-    /// What all find out the first says, and the others are ended by its end.
+    /// Ends the program. A failure that all processes find is reported by process 0, whose end
+    /// ends the others.
     fn fail(&mut self, call: &str, failure: &Failure) -> ! {
         if let Some(profile) = &mut self.profile {
-            // The failure is what counts.
+            // The failure counts more than an error of the profile.
             let _ = profile.flush();
         }
         if failure.is_known_to_all() && self.me > 0 {

@@ -1,6 +1,6 @@
 //! The interface for programs in Rust: [`run`] begins and ends the SPMD part, and [`Bsp`] has
-//! the calls. It owns the registered areas, so that what other processes read and write is
-//! there, and no reference to it lasts from one superstep to the next.
+//! the calls. [`Bsp`] owns the registered areas, so that memory which other processes read and
+//! write stays allocated. No reference to an area lasts from one superstep to the next.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
@@ -14,25 +14,25 @@ use crate::ending::abort;
 use crate::exchange::Wanted;
 use crate::process::{self, Process, peer, with};
 
-/// Where areas begin, and the parts of messages: fit for any [`Plain`] type.
+/// Alignment of areas and of parts of messages: fit for any [`Plain`] type.
 const ALIGNMENT: usize = align_of::<u128>();
 
-/// Plain old data: what may be sent as its bytes, and made of any.
+/// Plain old data: a type that may be sent as its bytes, and made from any bytes.
 ///
 /// # Safety
-/// The type has no padding, and each value of its bytes is one of its own. So it is
+/// The type has no padding, and any bytes of its size are a valid value. So it is
 /// `repr(C)` or `repr(transparent)`, and has neither references nor `bool`, `char` or enums.
 pub unsafe trait Plain: Copy + 'static {}
 
 macro_rules! plain {
     ($($number:ty)*) => {$(
-        // SAFETY: numbers have no padding, and any bytes are one.
+        // SAFETY: numbers have no padding, and any bytes are a valid number.
         unsafe impl Plain for $number {}
     )*};
 }
 plain! { () u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f32 f64 }
 
-// SAFETY: there is nothing between elements.
+// SAFETY: arrays have no padding between elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
 const fn check<T: Plain>() {
@@ -41,11 +41,11 @@ const fn check<T: Plain>() {
 }
 
 fn bytes<T: Plain>(items: &[T]) -> &[u8] {
-    // SAFETY: a `Plain` type has no padding, so these are all initialised.
+    // SAFETY: a `Plain` type has no padding, so all bytes are initialised.
     unsafe { std::slice::from_raw_parts(items.as_ptr().cast(), size_of_val(items)) }
 }
 
-/// Names a registered area of items of a type; [`Bsp`] has its memory, as `bsp[area]`.
+/// Names a registered area of items of type `T`; [`Bsp`] owns its memory, as `bsp[area]`.
 pub struct Area<T> {
     number: u64,
     of: PhantomData<fn() -> T>,
@@ -59,7 +59,7 @@ impl<T> Clone for Area<T> {
 
 impl<T> Copy for Area<T> {}
 
-/// An area's memory. Only its address is kept, since supersteps write there.
+/// Memory of an area. Only its address is kept, since supersteps write there.
 struct Memory {
     start: NonNull<u8>,
     layout: Layout,
@@ -67,14 +67,14 @@ struct Memory {
 }
 
 impl Memory {
-    /// Zeros.
+    /// Allocates `items` zeros; aborts if there is no memory.
     fn new<T: Plain>(items: usize) -> Self {
-        // Also areas without items have addresses of their own.
+        // An area without items also has an address of its own.
         let bytes = items.saturating_mul(size_of::<T>()).max(1);
         let made = Layout::from_size_align(bytes, ALIGNMENT)
             .ok()
             .map(|layout| {
-                // SAFETY: it has bytes.
+                // SAFETY: the layout has at least 1 byte.
                 (NonNull::new(unsafe { alloc_zeroed(layout) }), layout)
             });
         let Some((Some(start), layout)) = made else {
@@ -91,7 +91,7 @@ impl Memory {
         }
     }
 
-    /// As others name it.
+    /// Address by which the area is registered.
     fn address(&self) -> usize {
         self.start.as_ptr().expose_provenance()
     }
@@ -99,33 +99,33 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: made so.
+        // SAFETY: allocated with this layout.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
 /// The calls of the SPMD part, in the thread that began it.
 ///
-/// There are no errors that a program could handle, as in C: a call that cannot be done
-/// prints "bsp: process I of P, CALL: reason" and ends all processes, with an exit code that
-/// is not 0. Calls have their names of C in that.
+/// As in C, calls return no errors. A call that cannot be done prints
+/// "bsp: process I of P, CALL: reason", where CALL is its name in C, and ends all processes
+/// with an exit code other than 0.
 pub struct Bsp {
     areas: BTreeMap<u64, Memory>,
-    /// So many have been registered.
+    /// Number of areas registered so far.
     pushed: u64,
-    /// Popped in this superstep.
+    /// Numbers of the areas popped in this superstep.
     popped: Vec<u64>,
-    /// Put without copying in this superstep.
+    /// Vectors put without copying in this superstep.
     lent: RefCell<Vec<Box<dyn Any>>>,
-    /// It stays in its thread.
+    /// Keeps the value in its thread: neither `Send` nor `Sync`.
     thread: PhantomData<*const ()>,
 }
 
-/// Runs the SPMD part with at most so many processes, at least 1, and returns what it
-/// returns when all have ended it. Process 0's number counts. Processes beyond that end here,
-/// with exit code 0; where there are fewer, there are fewer. Once in a program.
+/// Runs `spmd` in at most `processes` processes, at least 1, and returns its result when all
+/// have ended it. Process 0's number counts; if fewer processes exist, all of them take part.
+/// Processes beyond that number exit here with code 0. Called once in a program.
 ///
-/// What comes before is run by all that there are. So `main` mostly has nothing else.
+/// All processes run the code before this call. So `main` mostly holds nothing else.
 ///
 /// ```
 /// // The sum of all processes' numbers, in all of them.
@@ -138,7 +138,7 @@ pub struct Bsp {
 ///     bsp.sync();
 ///     bsp[all].iter().sum::<u64>()
 /// });
-/// // Nobody has started this process, so it is the only one.
+/// // No launcher has started this process, so it is the only one.
 /// assert_eq!(sum, 0);
 /// ```
 ///
@@ -162,28 +162,28 @@ pub fn run<R>(processes: u32, spmd: impl FnOnce(&mut Bsp) -> R) -> R {
         thread: PhantomData,
     };
     let result = spmd(&mut bsp);
-    // It is a superstep's end too.
+    // Ends the last superstep too.
     process::end();
     result
 }
 
-/// How many processes there are for [`run`]; within it [`Bsp::nprocs`].
+/// Returns the number of processes available to [`run`]; within it as [`Bsp::nprocs`].
 pub fn nprocs() -> u32 {
     process::nprocs()
 }
 
 impl Bsp {
-    /// How many processes take part.
+    /// Returns the number of processes that take part.
     pub fn nprocs(&self) -> u32 {
         process::nprocs()
     }
 
-    /// This process's number, from 0.
+    /// Returns this process's number, from 0.
     pub fn pid(&self) -> u32 {
         with("bsp_pid", |it| it.me)
     }
 
-    /// Seconds since [`run`] has begun, in this process.
+    /// Returns the seconds since [`run`] began, in this process.
     pub fn time(&self) -> f64 {
         with("bsp_time", |it| it.seconds())
     }
@@ -202,9 +202,9 @@ impl Bsp {
         }
     }
 
-    /// Makes an area of so many items, which are zeros, and registers it from the next
-    /// [`Bsp::sync`] on. All processes register their areas in the same order, with the same
-    /// type. Numbers of items may differ.
+    /// Allocates an area of `items` zeros, and registers it from the next [`Bsp::sync`] on. All
+    /// processes register their areas in the same order, with the same type. Numbers of items
+    /// may differ.
     pub fn push_reg<T: Plain>(&mut self, items: usize) -> Area<T> {
         const { check::<T>() };
         let memory = Memory::new::<T>(items);
@@ -219,8 +219,7 @@ impl Bsp {
         }
     }
 
-    /// Ends a registration at the next [`Bsp::sync`], in all processes: the area is gone
-    /// then.
+    /// Ends a registration at the next [`Bsp::sync`], in all processes, and frees the area then.
     pub fn pop_reg<T: Plain>(&mut self, area: Area<T>) {
         const CALL: &str = "bsp_pop_reg";
         let start = self.memory(CALL, area).address();
@@ -235,8 +234,8 @@ impl Bsp {
         memory.unwrap_or_else(|| abort(call, "the area was popped"))
     }
 
-    /// Writes items to an area of process `pid`, from number `at` on, when the superstep
-    /// ends. They are copied at once.
+    /// Writes `items` to an area of process `pid`, from index `at` on, when the superstep ends.
+    /// The items are copied at once.
     pub fn put<T: Plain>(&self, pid: u32, items: &[T], area: Area<T>, at: usize) {
         const CALL: &str = "bsp_put";
         let start = self.memory(CALL, area).address();
@@ -244,19 +243,19 @@ impl Bsp {
         self.access(CALL, pid, items.len(), act);
     }
 
-    /// Does the same without copying, which saves time from some 4,096 bytes on.
+    /// [`Bsp::put`] without copying, which saves time from some 4,096 bytes on.
     pub fn hpput<T: Plain>(&self, pid: u32, items: Vec<T>, area: Area<T>, at: usize) {
         const CALL: &str = "bsp_hpput";
         let start = self.memory(CALL, area).address();
         self.access(CALL, pid, items.len(), |it, pid| {
-            // SAFETY: the vector is kept as it is until the superstep has ended.
+            // SAFETY: the vector is kept unchanged until the superstep has ended.
             unsafe { it.hpput(CALL, pid, bytes(&items), start, offset::<T>(at)) };
         });
         self.lent.borrow_mut().push(Box::new(items));
     }
 
-    /// Reads items of process `pid`'s area when the superstep ends, before anything is put,
-    /// and stores them in this process's area `into`, from number `to` on.
+    /// Reads items of process `pid`'s area when the superstep ends, before any put is written,
+    /// and stores them in this process's area `into`, from index `to` on.
     pub fn get<T: Plain>(
         &self,
         pid: u32,
@@ -273,7 +272,7 @@ impl Bsp {
             let why = format!("{count} items do not fit at {to} in {}", memory.items);
             abort(CALL, &why);
         }
-        // SAFETY: it lies within that memory.
+        // SAFETY: `to + count` items fit that memory, as checked above.
         let place = unsafe { memory.start.as_ptr().add(to * size_of::<T>()) };
         let wanted = Wanted {
             into: place,
@@ -285,7 +284,7 @@ impl Bsp {
         });
     }
 
-    /// Nothing happens without items, as in C.
+    /// Checks the process number and runs `act`; does nothing without items, as in C.
     fn access(&self, call: &str, pid: u32, items: usize, act: impl FnOnce(&mut Process, u32)) {
         if items > 0 {
             with(call, |it| {
@@ -295,15 +294,15 @@ impl Bsp {
         }
     }
 
-    /// Sets the length of tags, in bytes, for what is sent after the next [`Bsp::sync`], and
-    /// returns what was set before; 0 at first. The same in all processes.
+    /// Sets the length of tags, in bytes, for messages sent after the next [`Bsp::sync`], alike
+    /// in all processes. Returns the length set before; 0 at first.
     pub fn set_tagsize(&mut self, bytes: usize) -> usize {
         with("bsp_set_tagsize", |it| it.set_tag_bytes(bytes as u64)) as usize
     }
 
-    /// Sends a message, which is in the queue of process `pid` in the next superstep, and
-    /// gone after that. Both parts are copied. The tag has the length that was set: `&()`
-    /// where that is 0.
+    /// Sends a message to the queue of process `pid`, where it stays during the next superstep
+    /// only. Tag and payload are copied. The tag has the length that was set: `&()` where that
+    /// is 0.
     pub fn send<G: Plain, T: Plain>(&self, pid: u32, tag: &G, payload: &[T]) {
         const CALL: &str = "bsp_send";
         with(CALL, |it| {
@@ -317,14 +316,13 @@ impl Bsp {
         });
     }
 
-    /// How many messages are left in the queue, and how many bytes their payloads have
-    /// together.
+    /// Returns the number of messages left in the queue, and the bytes of their payloads.
     pub fn qsize(&self) -> (u64, u64) {
         with("bsp_qsize", |it| it.queue.size())
     }
 
-    /// The tag of the next message, which stays, and how many bytes its payload has; `None`
-    /// if there is none.
+    /// Returns the tag of the next message, which stays, and the length of its payload in bytes;
+    /// `None` if the queue is empty.
     pub fn get_tag<G: Plain>(&self) -> Option<(G, usize)> {
         with("bsp_get_tag", |it| {
             let (tag, payload) = it.queue.peek()?;
@@ -332,8 +330,8 @@ impl Bsp {
         })
     }
 
-    /// Takes the next message: its tag, and its payload without copying. `None` if there is
-    /// none.
+    /// Takes the next message: returns its tag, and its payload without copying. `None` if the
+    /// queue is empty.
     pub fn hpmove<G: Plain, T: Plain>(&self) -> Option<(G, &[T])> {
         const CALL: &str = "bsp_hpmove";
         const { check::<T>() };
@@ -346,9 +344,9 @@ impl Bsp {
                 abort(CALL, &why);
             }
             let items = payload.len() / size_of::<T>();
-            // SAFETY: the queue aligns payloads for any type, and it stays as it is until the
-            // superstep ends, for which no reference to `self` may be left. Any bytes are a
-            // `Plain` value.
+            // SAFETY: the queue aligns payloads for any type. They stay unchanged until the
+            // superstep ends, when no reference to `self` may be left. Any bytes are a `Plain`
+            // value.
             let payload = unsafe { std::slice::from_raw_parts(payload.as_ptr().cast(), items) };
             it.queue.advance();
             Some((tag, payload))
@@ -356,9 +354,9 @@ impl Bsp {
     }
 }
 
-/// Of the item with this number.
+/// Offset of an item in its area, in bytes.
 const fn offset<T>(item: usize) -> u64 {
-    // What is too large lies outside of all areas.
+    // A saturated offset lies outside of all areas.
     (item as u64).saturating_mul(size_of::<T>() as u64)
 }
 
@@ -367,7 +365,7 @@ fn parse_tag<G: Plain>(call: &str, tag: &[u8]) -> G {
         let why = format!("the tag has {} bytes, not {}", tag.len(), size_of::<G>());
         abort(call, &why);
     }
-    // SAFETY: it has so many bytes, of which any are a `Plain` value.
+    // SAFETY: the tag is as long as `G`, and any bytes are a `Plain` value.
     unsafe { tag.as_ptr().cast::<G>().read_unaligned() }
 }
 
@@ -376,9 +374,9 @@ impl<T: Plain> Index<Area<T>> for Bsp {
 
     fn index(&self, area: Area<T>) -> &[T] {
         let memory = self.memory("bsp[area]", area);
-        // SAFETY: it has so many items, aligned for any type, of bytes that are all
-        // initialised. Only a superstep's end writes there beside this process, for which
-        // no reference to `self` may be left.
+        // SAFETY: the memory has `items` items, aligned for any type, all initialised. Besides
+        // this process only the end of a superstep writes there, when no reference to `self` may
+        // be left.
         unsafe { std::slice::from_raw_parts(memory.start.as_ptr().cast(), memory.items) }
     }
 }
@@ -386,7 +384,7 @@ impl<T: Plain> Index<Area<T>> for Bsp {
 impl<T: Plain> IndexMut<Area<T>> for Bsp {
     fn index_mut(&mut self, area: Area<T>) -> &mut [T] {
         let memory = self.memory("bsp[area]", area);
-        // SAFETY: as above, and `self` is borrowed as it alone.
+        // SAFETY: as above, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(memory.start.as_ptr().cast(), memory.items) }
     }
 }

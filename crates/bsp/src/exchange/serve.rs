@@ -1,5 +1,5 @@
-//! What a process does for others when their logs are there: it answers gets, and writes
-//! what was put, each when it may.
+//! Serves other processes when their logs have arrived: answers gets, and writes puts, each
+//! when it may.
 
 use super::{Exchange, PIECES_MAX, Part, Wanted, Wire};
 use crate::areas::{Areas, Pop};
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::log::{Call, Calls, Place};
 use crate::queue::Queue;
 
-/// What a process asks for.
+/// Requests of one process.
 #[derive(Debug, Default)]
 struct Asked {
     results: Vec<u8>,
@@ -19,7 +19,7 @@ struct Asked {
 }
 
 impl Exchange {
-    /// Checks all that others ask for, and answers their gets. Without any gets puts are
+    /// Checks all calls of others, and answers their gets. If there are no gets at all, puts are
     /// written at once.
     pub(super) fn serve(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {
         let (me, step) = (self.me, self.common.step);
@@ -48,7 +48,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Notes what a process means by its pops, which must be what those before it mean.
+    /// Records what a process means by its pops; they must agree with those of earlier processes.
     fn hear_pops(&mut self, who: u32, pops: &[Pop]) -> Result<(), Failure> {
         if self.popped.is_empty() {
             self.popped.extend(pops.iter().map(|pop| (*pop, who)));
@@ -61,7 +61,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Finds accesses to memory of this process that are in conflict, if that is asked for.
+    /// Finds conflicting accesses to this process's memory, if checks are on.
     fn check(&self, areas: &Areas) -> Result<(), Failure> {
         let Some(checks) = &self.checks else {
             return Ok(());
@@ -85,7 +85,7 @@ impl Exchange {
                     Call::Get(it) => (it, false, "bsp_get"),
                     Call::Message { .. } | Call::Pop(_) => continue,
                 };
-                // What is outside is found where it is served.
+                // Ranges outside of areas are reported by `serve_one`.
                 if let Ok(start) = areas.place(place.slot, place.offset, place.bytes) {
                     all.push(Access {
                         start: start.addr(),
@@ -108,16 +108,16 @@ impl Exchange {
         })
     }
 
-    /// Checks and does what one process asks for, and gathers the results of its gets.
+    /// Checks and serves the calls of one process, and gathers the results of its gets.
     fn serve_one(&self, who: u32, at_once: bool, areas: &Areas) -> Result<Asked, Failure> {
         let mut asked = Asked::default();
         let mut calls = self.calls(who)?;
         loop {
             words(&mut calls, areas, |word, into| {
-                // They follow a put, or a get of a word.
+                // Words may follow a get or a message, with no other put before.
                 asked.puts = true;
                 if at_once {
-                    // SAFETY: promised where this began.
+                    // SAFETY: promised by the caller of `begin`.
                     unsafe { write(word, into) };
                 }
             });
@@ -142,7 +142,7 @@ impl Exchange {
                     let into = find("puts", place)?;
                     asked.puts = true;
                     if at_once {
-                        // SAFETY: promised where this began.
+                        // SAFETY: promised by the caller of `begin`.
                         unsafe { write(bytes, into) };
                     }
                 }
@@ -151,8 +151,8 @@ impl Exchange {
                     let (at, bytes) = (asked.results.len(), place.bytes as usize);
                     grow(&mut asked.results, place.bytes, who)?;
                     asked.results.resize(at + bytes, 0);
-                    // SAFETY: so many bytes of a registered area, which is the program's
-                    // memory until it is popped.
+                    // SAFETY: `bytes` bytes of a registered area, which stays valid until it is
+                    // popped.
                     unsafe { from.copy_to_nonoverlapping(asked.results[at..].as_mut_ptr(), bytes) };
                 }
                 Call::Piece(place) => asked.places.push(Wanted {
@@ -172,13 +172,13 @@ impl Exchange {
     /// Writes the results of gets.
     pub(super) fn store_results(&self) -> Result<(), Failure> {
         for ((who, peer), wanted) in (0..).zip(&self.peers).zip(&self.wanted) {
-            // SAFETY: promised where this began.
+            // SAFETY: promised by the caller of `begin`.
             unsafe { scatter(&peer.results, wanted, who)? };
         }
         Ok(())
     }
 
-    /// Writes what others have put, but for pieces.
+    /// Writes the puts of others, except pieces.
     pub(super) fn store_puts(&self, areas: &Areas) -> Result<(), Failure> {
         for (who, _) in (0..).zip(&self.peers).filter(|(_, peer)| peer.puts) {
             let mut calls = self.calls(who)?;
@@ -186,9 +186,9 @@ impl Exchange {
                 if let Call::Put(place, bytes) = call
                     && let Ok(into) = areas.place(place.slot, place.offset, place.bytes)
                 {
-                    // SAFETY: promised where this began.
+                    // SAFETY: promised by the caller of `begin`.
                     unsafe { write(bytes, into) };
-                    // SAFETY: as well.
+                    // SAFETY: as above.
                     words(&mut calls, areas, |word, into| unsafe { write(word, into) });
                 }
             }
@@ -200,19 +200,19 @@ impl Exchange {
     pub(super) fn store_own(&self) {
         let places = &self.peers[self.me as usize].places;
         for (place, piece) in places.iter().zip(&self.own) {
-            // SAFETY: promised where this began; they may overlap.
+            // SAFETY: promised by the caller of `begin`; source and target may overlap.
             unsafe { piece.start().copy_to(place.into, place.bytes) };
         }
     }
 
-    /// Writes pieces that were received elsewhere.
+    /// Writes staged pieces, and this process's own among them.
     pub(super) fn store_staged(&self) -> Result<(), Failure> {
         for (who, peer) in (0..).zip(&self.peers) {
             if who == self.me {
                 self.store_own();
             }
             for (places, bytes) in peer.places.chunks(PIECES_MAX).zip(&peer.staged) {
-                // SAFETY: promised where this began.
+                // SAFETY: promised by the caller of `begin`.
                 unsafe { scatter(bytes, places, who)? };
             }
         }
@@ -242,7 +242,8 @@ impl Exchange {
     }
 }
 
-/// Takes the puts of words that follow a put, to the same area: what is put, and where to.
+/// Takes the puts of words that follow, to the area of the call before; `put` gets each word
+/// and its target.
 #[inline]
 fn words(calls: &mut Calls<'_>, areas: &Areas, mut put: impl FnMut(&[u8], *mut u8)) {
     if let Ok((start, bytes)) = areas.whole(calls.slot()) {
@@ -252,14 +253,14 @@ fn words(calls: &mut Calls<'_>, areas: &Areas, mut put: impl FnMut(&[u8], *mut u
     }
 }
 
-/// Makes room for so many bytes more, which a process asks for.
+/// Reserves `bytes` more, as process `who` asks.
 fn grow(memory: &mut Vec<u8>, bytes: u64, who: u32) -> Result<(), Failure> {
     let more = usize::try_from(bytes).unwrap_or(usize::MAX);
     let grown = memory.try_reserve(more);
     grown.map_err(|_| Failure::NoMemory { who, bytes })
 }
 
-/// Writes bytes of a process to places, one behind the other.
+/// Writes bytes of process `who` to consecutive places.
 ///
 /// # Safety
 /// The places may be written.
@@ -275,10 +276,10 @@ unsafe fn scatter(bytes: &[u8], places: &[Wanted], who: u32) -> Result<(), Failu
     Ok(())
 }
 
-/// Writes what was put: mostly words, whose copies need no call.
+/// Writes the bytes of a put. Most are words, whose copies need no call.
 ///
 /// # Safety
-/// So many bytes may be written at `into`.
+/// `into` is valid for writes of `bytes.len()` bytes.
 #[inline]
 unsafe fn write(bytes: &[u8], into: *mut u8) {
     // SAFETY: promised by the caller.
