@@ -1,19 +1,19 @@
-//! What `BSP_CHECK=1` adds: errors of a program that the standard leaves undefined, and
+//! Checks of `BSP_CHECK=1`: errors of a program that the standard leaves undefined, and
 //! which cost time to find.
 
 use std::hash::{DefaultHasher, Hasher};
 
 use crate::failure::Failure;
 
-/// What may be read or written at any time until the superstep ends.
+/// Access to memory, at any time until the superstep ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     pub start: usize,
     pub bytes: usize,
     pub writes: bool,
-    /// By a call that does not buffer.
+    /// Unbuffered: by bsp_hpput or bsp_hpget.
     pub hp: bool,
-    /// Whose call it is.
+    /// Process that made the call.
     pub who: u32,
     pub call: &'static str,
 }
@@ -23,17 +23,17 @@ impl Access {
         self.start.saturating_add(self.bytes)
     }
 
-    /// Whether what the two leave behind depends on which is first.
+    /// Whether the result of the two depends on which is first.
     const fn conflicts(&self, other: &Self) -> bool {
         let overlap = self.start < other.end() && other.start < self.end();
         overlap && (self.writes || other.writes) && (self.hp || other.hp)
     }
 }
 
-/// Two accesses to memory of a process that are in conflict, if there are such.
+/// Returns two conflicting accesses to memory of a process, if there are any.
 pub fn conflict(mut all: Vec<Access>) -> Option<(Access, Access)> {
     all.sort_by_key(|it| (it.start, it.end()));
-    // Those that reach beyond where the next begins.
+    // Accesses that reach beyond the start of the next.
     let mut open: Vec<Access> = Vec::new();
     for it in all {
         open.retain(|other| other.end() > it.start);
@@ -45,7 +45,7 @@ pub fn conflict(mut all: Vec<Access>) -> Option<(Access, Access)> {
     None
 }
 
-/// Memory that is not to change until the superstep ends.
+/// Memory that must not change until the superstep ends.
 #[derive(Clone, Copy, Debug)]
 struct Source {
     start: *const u8,
@@ -54,17 +54,17 @@ struct Source {
     to: u32,
 }
 
-// SAFETY: an address; who made it has promised that it may be read.
+// SAFETY: an address; the code that made it has promised that it may be read.
 unsafe impl Send for Source {}
 
-/// The checks of a process.
+/// Checks of a process, with the sources of its hpputs.
 #[derive(Debug, Default)]
 pub struct Checks {
     sources: Vec<Source>,
 }
 
 /// # Safety
-/// They may be read.
+/// `bytes` bytes may be read at `start`.
 unsafe fn sum(start: *const u8, bytes: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
     // SAFETY: promised by the caller.
@@ -73,21 +73,21 @@ unsafe fn sum(start: *const u8, bytes: usize) -> u64 {
 }
 
 impl Checks {
-    /// An hpput to a process.
+    /// Records the source of an hpput to process `to`.
     pub fn put(&mut self, to: u32, bytes: &[u8]) {
         self.sources.push(Source {
             start: bytes.as_ptr(),
             bytes: bytes.len(),
-            // SAFETY: a slice.
+            // SAFETY: the bytes of a slice.
             sum: unsafe { sum(bytes.as_ptr(), bytes.len()) },
             to,
         });
     }
 
-    /// The superstep ends: what hpputs read is as it was at their calls.
+    /// Checks at the end of a superstep that sources are as they were at their calls.
     pub fn end(&mut self) -> Result<(), Failure> {
         let mut sources = self.sources.iter();
-        // SAFETY: who called hpput has promised that it may be read until the sync.
+        // SAFETY: the caller of hpput has promised that the source may be read until the sync.
         match sources.find(|it| unsafe { sum(it.start, it.bytes) } != it.sum) {
             Some(it) => Err(Failure::Changed {
                 bytes: it.bytes,
@@ -97,7 +97,7 @@ impl Checks {
         }
     }
 
-    /// What hpputs of process `me` read.
+    /// Returns the reads by hpputs of process `me`.
     pub fn accesses(&self, me: u32) -> impl Iterator<Item = Access> + use<'_> {
         self.sources.iter().map(move |it| Access {
             start: it.start.addr(),
@@ -109,7 +109,7 @@ impl Checks {
         })
     }
 
-    /// The superstep has ended.
+    /// Forgets the sources once the superstep has ended.
     pub fn clear(&mut self) {
         self.sources.clear();
     }
@@ -151,7 +151,7 @@ mod tests {
                 assert_eq!(conflict(all).is_some(), conflicts, "{a:?} {b:?}");
             }
         }
-        // A long one beneath many.
+        // A long access beneath many short ones.
         let long = Access {
             start: 0,
             bytes: 1000,

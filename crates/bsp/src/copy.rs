@@ -1,18 +1,18 @@
-//! Copies of long puts, by the way that is faster between these cores.
+//! Copies of long puts: through the caches or past them, whichever is faster between these cores.
 //!
-//! The memory of a copy was read by another core last. If that is close, a copy through the
-//! caches costs a third of one past them, and is read faster too. If it is far, to fetch the
-//! lines from there before they are written costs several times more.
+//! The memory of a copy was read by another core last. If that core is close, a copy through the
+//! caches costs a third of one past them, and is read faster too. If the core is far, fetching
+//! the lines from there before they are written costs several times more.
 
 use std::time::Instant;
 
 use portolan::copy_beyond;
 
-/// Copies of so many bytes or more are long.
+/// Length from which copies are long, bytes.
 const LONG_MIN: usize = 256 << 10;
-/// Each way is tried in so many copies: the first of them find lines that the other way left.
+/// Trial copies each way: the first of them find lines that the other way left.
 const TRIES: u32 = 4;
-/// After so many copies the ways are tried again: the cores may be others.
+/// Long copies after which both ways are tried again, as the cores may have changed.
 const PERIOD: u32 = 128;
 
 /// Chooses how to copy.
@@ -20,12 +20,12 @@ const PERIOD: u32 = 128;
 pub struct Copier {
     /// Long copies since the ways were tried last.
     count: u32,
-    /// Nanoseconds of a byte at best: through the caches, past them.
+    /// Lowest costs through the caches and past them, ns a byte.
     costs: [f64; 2],
 }
 
 impl Copier {
-    /// Copies bytes to memory that has room for them.
+    /// Copies `bytes` to `into`, in place of its contents.
     pub fn copy(&mut self, bytes: &[u8], into: &mut Vec<u8>) {
         into.clear();
         if bytes.len() < LONG_MIN {
@@ -35,7 +35,7 @@ impl Copier {
         let since = Instant::now();
         if past {
             into.reserve(bytes.len());
-            // SAFETY: there is room for so many bytes, which are all written.
+            // SAFETY: the memory is reserved, and all its bytes are written.
             unsafe {
                 copy_beyond(bytes.as_ptr(), into.as_mut_ptr(), bytes.len());
                 into.set_len(bytes.len());
@@ -80,7 +80,7 @@ mod tests {
             for _ in 0..PERIOD {
                 let past = copier.next();
                 taken[usize::from(past)] += 1;
-                // The first copy of all may find new memory.
+                // The first copy each way may find new memory.
                 let slow = if taken[usize::from(past)] == 1 {
                     9.0
                 } else {

@@ -1,4 +1,4 @@
-//! Gets that read at once, also while the other process computes: its helper thread
+//! Gets that read at once, even while the other process computes: its helper thread
 //! answers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,11 @@ use portolan::{Binding, Context, Endpoint, Message, SendError, SendOptions, Wait
 use crate::areas::{Area, Outside, place};
 use crate::failure::Failure;
 
-/// Where questions go to: superstep, slot, offset, bytes.
+/// Port of questions: superstep, slot, offset, bytes.
 const ASKED: u16 = 1;
-/// Where answers go to: what became of it, and the bytes.
+/// Port of answers: status, length of the area, and the bytes.
 const ANSWERED: u16 = 2;
-/// Bytes of one answer.
+/// Most bytes in an answer.
 const ANSWER_MAX: usize = 16 << 10;
 
 const READ: u64 = 0;
@@ -21,18 +21,18 @@ const READ: u64 = 0;
 const EARLY: u64 = 1;
 const UNKNOWN: u64 = 2;
 const NULL: u64 = 3;
-/// The area has so many bytes, as the next word says.
+/// The range ends beyond the area, whose length is the next word.
 const BEYOND: u64 = 4;
 
-/// What others may read, for the thread that answers.
+/// Areas that others may read, for the thread that answers.
 #[derive(Debug, Default)]
 struct Served {
     areas: Mutex<Vec<Option<Area>>>,
-    /// The superstep that they are of.
+    /// Superstep to which the areas belong.
     step: AtomicU64,
 }
 
-/// An answer: its first word, the bytes of an area, and what was read.
+/// Answer: status, length of the area, and the bytes read.
 type Answer = Mutex<Option<(u64, u64, Vec<u8>)>>;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a question is about: superstep, slot, offset, bytes.
+/// Question: superstep, slot, offset, bytes.
 type Question = [u64; 4];
 
 impl Served {
@@ -60,23 +60,23 @@ impl Served {
         let mut read = [0; ANSWER_MAX];
         let question = [m.arg(0), m.arg(1), m.arg(2), m.arg(3)];
         let (args, length) = self.read(question, &mut read);
-        // Who asked and is gone needs none.
+        // A dead caller needs no answer.
         let _ = context.reply_to(ANSWERED, &args, &read[..length]);
     }
 
-    /// Reads what is asked for: gives the answer's words, and how many bytes were read.
+    /// Reads what a question asks for; returns the answer's words, and the number of bytes read.
     fn read(&self, question: Question, room: &mut [u8; ANSWER_MAX]) -> ([u64; 2], usize) {
         let [step, slot, offset, bytes] = question;
         let fits = usize::try_from(bytes).ok();
         match fits.and_then(|bytes| room.get_mut(..bytes)) {
             _ if self.step.load(Ordering::Acquire) < step => ([EARLY, 0], 0),
             Some(into) => {
-                // Nothing is popped before the answer has been read.
+                // No area is popped before the caller has its answer.
                 let areas = lock(&self.areas);
                 match place(&areas, slot as u32, offset, bytes) {
                     Ok(from) => {
-                        // SAFETY: so many bytes of a registered area; who asks has to see to
-                        // it that the program does not write them meanwhile.
+                        // SAFETY: a range of a registered area; the caller has to ensure that the
+                        // program does not write there meanwhile.
                         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
                         ([READ, 0], into.len())
                     }
@@ -90,8 +90,8 @@ impl Served {
     }
 }
 
-/// Reads from an area of another process, by as many questions as it takes. `ask` gives an
-/// answer: both its words, and what was read.
+/// Reads from an area of another process, in as many questions as needed. `ask` returns an
+/// answer: both its words, and the bytes read.
 fn fetch(
     (from, step): (u32, u64),
     (slot, start): (u32, u64),
@@ -143,7 +143,7 @@ impl Direct {
         Ok(Self { served, answer })
     }
 
-    /// A superstep begins; `areas`, if they are others than before.
+    /// Begins a superstep; `areas` if they have changed.
     pub fn begin(&self, step: u64, areas: Option<&[Option<Area>]>) {
         self.served.begin(step, areas);
     }
@@ -183,7 +183,7 @@ impl Direct {
                 Err(WaitError::PeerDead { rank, why }) if rank == from => {
                     return Err(gone(why.to_string()));
                 }
-                // The sync finds out.
+                // Another process died: the sync reports that.
                 Err(WaitError::PeerDead { .. }) => {}
                 Err(e) => return Err(Failure::Endpoint(e.to_string())),
             }
@@ -197,8 +197,8 @@ mod tests {
     use super::*;
     use crate::model::Rng;
 
-    /// What a process has registered in each superstep: slots that come and go, of memory
-    /// that is another each time.
+    /// Areas that a process has registered in each superstep: other memory each time, and NULL
+    /// in some slots.
     struct Server {
         memory: Vec<Vec<Vec<u8>>>,
         served: Served,
@@ -251,7 +251,7 @@ mod tests {
             self.served.begin(self.step as u64, Some(&areas));
         }
 
-        /// The right answer.
+        /// Returns the correct result.
         fn expected(
             &self,
             step: u64,
@@ -288,7 +288,7 @@ mod tests {
                 let mut room = [0; ANSWER_MAX];
                 let fetched = fetch((1, step), (slot, offset), &mut into, |question| {
                     let (words, length) = server.served.read(*question, &mut room);
-                    // It gets there while the other asks.
+                    // The server catches up while the caller repeats its question.
                     if words[0] == EARLY {
                         late += 1;
                         server.step += usize::from(rng.below(3) == 0);
@@ -298,7 +298,7 @@ mod tests {
                 });
                 let expected = match server.expected(step, slot, offset, bytes) {
                     Ok(bytes) => Ok(bytes),
-                    // It is found by the part that is outside: what comes before has been read.
+                    // The first part outside reports the error; parts before it have been read.
                     Err(why) => Err(Failure::OutsideThere {
                         offset,
                         bytes,

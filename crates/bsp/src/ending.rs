@@ -1,4 +1,4 @@
-//! How a program ends that does not end by bsp_end, and what it says then.
+//! Ends of a program other than by bsp_end, and their messages.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::Write;
@@ -7,43 +7,43 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::source;
 
-/// Exit code of a program that is aborted.
+/// Exit code of an aborted program.
 const ABORTED: i32 = 1;
 
-/// The line of a call is looked for so long at most, s. It takes up to half a second on a busy
+/// Longest search for the line of a call, s. The search takes up to half a second on a busy
 /// machine.
 const LOOKS_S: c_uint = 10;
 const SIGALRM: c_int = 14;
 
-/// How messages name this process, once it is known.
+/// Name of this process in messages, once known.
 static NAME: Mutex<String> = Mutex::new(String::new());
-/// It has said why it ends.
+/// This process ends with an error, and reports nothing more.
 static ENDS: AtomicBool = AtomicBool::new(false);
-/// The process that is watched, and a function that says whether it exits too early. A child
+/// Process that is watched, and a function that returns whether it exits too early. A child
 /// that it forks may exit.
 static WATCHED: OnceLock<(u32, fn() -> bool)> = OnceLock::new();
 
 unsafe extern "C" {
     fn _exit(code: c_int) -> !;
-    // Of glibc: it gives the handler the exit code, which atexit does not.
+    // glibc's: passes the exit code to the handler, which atexit does not.
     fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
     fn fflush(stream: *mut c_void) -> c_int;
     fn alarm(seconds: c_uint) -> c_uint;
     fn signal(number: c_int, handler: extern "C" fn(c_int)) -> usize;
 }
 
-/// Ends the program, in all processes: they are ended when one ends so.
+/// Reports an error and ends the program: the launcher ends all processes when one ends so.
 #[cold]
 pub fn abort(call: &str, why: &str) -> ! {
     if call == "bsp_abort" {
-        // What the program says itself stays as it is.
+        // The program's own text is printed as it is.
         end_all(&format!("{call}: {why}"));
     }
     let again = ENDS.swap(true, Ordering::Relaxed);
-    // Before the line is looked for: that takes a while, and the launcher may end this process
-    // meanwhile.
+    // Written before the search for the line, which takes a while: the launcher may end this
+    // process meanwhile.
     write(&format!("{}{call}: {why}", name()));
-    // Where memory is short, looking for it may wait for ever.
+    // Where memory is short, the search may wait for ever.
     // SAFETY: the handler ends the process, and calls nothing else.
     unsafe {
         signal(SIGALRM, out_of_time);
@@ -60,7 +60,7 @@ extern "C" fn out_of_time(_: c_int) {
     end_now();
 }
 
-/// The same without the line of the call.
+/// Ends the program with a message that lacks the line of the call.
 #[cold]
 pub fn end_all(text: &str) -> ! {
     let again = ENDS.swap(true, Ordering::Relaxed);
@@ -68,14 +68,14 @@ pub fn end_all(text: &str) -> ! {
     exit(again)
 }
 
-/// The same where another process says why.
+/// Ends the program without a message: another process reports why.
 pub fn end_silently() -> ! {
     exit(ENDS.swap(true, Ordering::Relaxed))
 }
 
 fn exit(again: bool) -> ! {
     if again {
-        // In an exit handler of a program that ends so already.
+        // In an exit handler of a program that is already ending.
         end_now();
     }
     std::process::exit(ABORTED);
@@ -83,11 +83,11 @@ fn exit(again: bool) -> ! {
 
 /// Ends the process without its exit handlers.
 pub fn end_now() -> ! {
-    // SAFETY: it ends the process.
+    // SAFETY: only ends the process.
     unsafe { _exit(ABORTED) };
 }
 
-/// Says something in one piece: others may do so at the same time.
+/// Prints a line in one write, as other processes may print at the same time.
 pub fn say(text: &str) {
     write(&format!("{}{text}\n", name()));
 }
@@ -105,13 +105,13 @@ fn write(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// From now on messages name this process so. If it exits while `ends_early` gives true, it
-/// says that bsp_end is missing, and its exit code is not 0.
+/// Names this process in messages from now on. If it exits while `ends_early` returns true,
+/// it reports that bsp_end is missing, and its exit code is not 0.
 pub fn watch(name: String, ends_early: fn() -> bool) {
     *NAME.lock().unwrap_or_else(PoisonError::into_inner) = name;
     if WATCHED.set((std::process::id(), ends_early)).is_ok() {
         // SAFETY: the handler is as glibc calls it, and lives as long as this library, which
-        // is not unloaded: it has threads.
+        // has threads and is not unloaded.
         unsafe { on_exit(exits, std::ptr::null_mut()) };
     }
 }
@@ -125,7 +125,7 @@ extern "C" fn exits(code: c_int, _: *mut c_void) {
     }
     say(&format!("it has ended without bsp_end: exit code {code}"));
     if code == 0 {
-        // SAFETY: writes what the program has printed, as exit would.
+        // SAFETY: writes the program's buffered output, as exit would.
         unsafe { fflush(std::ptr::null_mut()) };
         end_now();
     }

@@ -49,7 +49,7 @@ pub enum Failure {
          bytes: which of them is done first is open", both[0].0, both[0].1, both[1].0, both[1].1
     )]
     Overlap {
-        /// Calls, and whose they are.
+        /// Names of the calls, and their processes.
         both: [(&'static str, u32); 2],
         whose: u32,
         bytes: usize,
@@ -76,7 +76,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether all processes find it out.
+    /// Whether all processes find the failure.
     pub const fn is_known_to_all(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
-//! What a process says to each other at the end of a superstep: a byte of flags, the
-//! superstep, then what the flags name, as [numbers](crate::numbers). With a log that is
-//! short enough behind it. Where nothing was called it takes three bytes or so, and with a
-//! put or two it still fits a cache line.
+//! What each process sends each other at the end of a superstep: a byte of flags, the
+//! superstep, then what the flags name, as [numbers](crate::numbers), and a log that is short
+//! enough. Without calls it takes about three bytes, and with a put or two it still fits a
+//! cache line.
 
 use crate::areas::Changes;
 use crate::heads::HEAD_MAX;
@@ -14,26 +14,26 @@ const ROOM: usize = 64;
 const ENDS: u8 = 1;
 /// There are gets in the log.
 const GETS: u8 = 2;
-/// Pushes and pops.
+/// Numbers of pushes and pops follow.
 const CHANGES: u8 = 4;
-/// The length of tags.
+/// Length of tags follows.
 const TAGS: u8 = 8;
-/// Bytes of calls and of what they carry.
+/// Bytes of calls, and of the data they carry, follow.
 const LOG: u8 = 16;
 
-/// What all must have alike at the end of a superstep.
+/// Values that must be alike in all processes at the end of a superstep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Common {
     pub step: u64,
     pub changes: Changes,
-    /// Of messages of the superstep after the next.
+    /// Length of tags in messages sent in the next superstep.
     pub tag_bytes: u64,
     /// bsp_end was called.
     pub ends: bool,
 }
 
 impl Common {
-    /// What must be alike, as messages name it.
+    /// Values that must be alike, with their names in error messages.
     pub fn numbers(&self) -> [(&'static str, u64); 3] {
         [
             ("number of bsp_push_reg", self.changes.pushes.into()),
@@ -43,18 +43,18 @@ impl Common {
     }
 }
 
-/// What is not alike.
+/// Values that may differ between processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// There are gets in the log.
     pub gets: bool,
-    /// Bytes of calls, and of what they carry.
+    /// Bytes of calls, and of the data they carry.
     pub calls: u64,
     pub data: u64,
 }
 
 impl Head {
-    /// Of such a log.
+    /// Returns the head for a log of `calls` and `data`.
     pub const fn of((calls, data): (&[u8], &[u8]), gets: bool) -> Self {
         Self {
             gets,
@@ -63,12 +63,12 @@ impl Head {
         }
     }
 
-    /// Bytes of the log, which its parse has checked.
+    /// Bytes of the log; parsing has checked the sum.
     pub const fn log(&self) -> u64 {
         self.calls + self.data
     }
 
-    /// Whether the log stands behind it.
+    /// Whether the log follows the head in the same message.
     pub const fn is_whole(&self) -> bool {
         self.log() <= (HEAD_MAX - ROOM) as u64
     }
@@ -97,7 +97,7 @@ impl Head {
         }
     }
 
-    /// The head, and what stands behind it.
+    /// Parses a head; returns it with the bytes behind it.
     pub fn parse(bytes: &[u8]) -> Option<(Common, Self, &[u8])> {
         let (flags, mut rest) = bytes.split_first()?;
         if *flags >= LOG << 1 {
@@ -132,7 +132,7 @@ impl Head {
         Some((common, head, rest))
     }
 
-    /// The superstep that a head is of, if it is one.
+    /// Returns the superstep of a head, if the bytes can be one.
     #[inline]
     pub fn step(head: &[u8]) -> Option<u64> {
         numbers::read(&mut head.get(1..)?)
@@ -173,7 +173,7 @@ mod tests {
             written[0] |= LOG << 1;
             assert_eq!(Head::parse(&written), None);
         }
-        // A log longer than any can be.
+        // A log longer than any can be: its sum overflows.
         let mut written = vec![LOG];
         for number in [0, 1 << 63, 1 << 63] {
             numbers::push(&mut written, number);

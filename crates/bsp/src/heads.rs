@@ -1,9 +1,9 @@
-//! Heads that have come. Who receives them puts each where it stays until its superstep
-//! ends; the process looks for them when it ends that. Nothing is allocated or locked.
+//! Heads that have arrived. The receiver stores each where it stays until its superstep ends;
+//! the process looks for them when it ends that. Nothing is allocated or locked.
 //!
-//! A process may be one superstep ahead, so each has two places, which it uses in turns: it
-//! sends the head of the superstep after the next only once it has this process's of the
-//! next, and that leaves when this one's places of the superstep before are free.
+//! A process may be one superstep ahead, so each has two places, which it uses in turns. It
+//! sends the head of superstep s + 2 only once it has this process's head of s + 1, and that
+//! leaves when the places of s are free here.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ pub const HEAD_MAX: usize = 4096;
 const NOBODY: u32 = u32::MAX;
 
 struct Place {
-    /// The process owns `bytes`; else who receives.
+    /// True: [`Heads`] owns `bytes`; false: [`Intake`] owns them.
     full: AtomicBool,
     bytes: UnsafeCell<Vec<u8>>,
 }
 
 struct Shared {
-    /// Two of each process.
+    /// Two places for each process.
     places: Box<[Place]>,
-    /// How many are full, of the even and the odd supersteps.
+    /// Number of full places, for even and for odd supersteps.
     come: [AtomicU32; 2],
-    /// A process that sent what is no head, or too many.
+    /// Process that sent a malformed head, or one too many.
     broken: AtomicU32,
 }
 
-// SAFETY: the bytes of a place belong to the one end or the other, as `full` says. Each end
-// is not `Clone`, and gives it to the other by a store that releases.
+// SAFETY: `full` says which end owns the bytes of a place. Neither end is `Clone`, and each
+// hands a place to the other by a release store.
 unsafe impl Sync for Shared {}
 
 const fn turn(step: u64) -> usize {
@@ -44,13 +44,13 @@ impl Shared {
     }
 }
 
-/// The end of who receives.
+/// End of the receiver.
 pub struct Intake(Arc<Shared>);
 
-/// The end of the process.
+/// End of the process.
 pub struct Heads(Arc<Shared>);
 
-/// The places of so many processes.
+/// Makes the places of `size` processes.
 pub fn heads(size: u32) -> (Intake, Heads) {
     let place = |_| Place {
         full: AtomicBool::new(false),
@@ -65,7 +65,7 @@ pub fn heads(size: u32) -> (Intake, Heads) {
 }
 
 impl Intake {
-    /// A head has come, of the superstep that it says itself.
+    /// Stores a head of superstep `step`, as it says itself; else marks its sender as broken.
     #[inline]
     pub fn put(&mut self, from: u32, step: Option<u64>, head: &[u8]) {
         let shared = &*self.0;
@@ -74,12 +74,12 @@ impl Intake {
             (Some(place), Some(step))
                 if head.len() <= HEAD_MAX && !place.full.load(Ordering::Acquire) =>
             {
-                // SAFETY: it is not full, so it belongs to this end, of which there is one.
+                // SAFETY: the place is not full, so it belongs to this end, of which there is one.
                 let bytes = unsafe { &mut *place.bytes.get() };
                 bytes.clear();
                 bytes.extend_from_slice(head);
                 place.full.store(true, Ordering::Release);
-                // Nobody else adds.
+                // Only this end adds.
                 let come = &shared.come[turn(step)];
                 come.store(come.load(Ordering::Relaxed) + 1, Ordering::Release);
             }
@@ -89,35 +89,35 @@ impl Intake {
 }
 
 impl Heads {
-    /// How many have come of a superstep.
+    /// Returns the number of heads that have arrived for a superstep.
     #[inline]
     pub fn count(&self, step: u64) -> u32 {
         self.0.come[turn(step)].load(Ordering::Acquire)
     }
 
-    /// A process that sent what is no head.
+    /// Returns a process that sent a malformed head, if any.
     #[inline]
     pub fn broken(&self) -> Option<u32> {
         let who = self.0.broken.load(Ordering::Acquire);
         (who != NOBODY).then_some(who)
     }
 
-    /// What came from a process.
+    /// Returns the head of a process, if it has arrived.
     #[inline]
     pub fn get(&self, from: u32, step: u64) -> Option<&[u8]> {
         let place = self.0.place(from, step)?;
         if !place.full.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: it is full, so it belongs to this end, until `end`, which borrows this
-        // mutably.
+        // SAFETY: the place is full, so it belongs to this end until `end`, which borrows
+        // `self` mutably.
         Some(unsafe { &*place.bytes.get() })
     }
 
-    /// A superstep has ended: its places are free.
+    /// Frees the places of a superstep that has ended.
     #[inline]
     pub fn end(&mut self, step: u64) {
-        // Before any is free: nothing is counted meanwhile.
+        // Reset before a place is free: nothing is counted meanwhile.
         self.0.come[turn(step)].store(0, Ordering::Relaxed);
         for place in self.0.places.iter().skip(turn(step)).step_by(2) {
             place.full.store(false, Ordering::Release);
@@ -172,7 +172,7 @@ mod tests {
         let (go, gone) = std::sync::mpsc::channel();
         let receiver = std::thread::spawn(move || {
             for step in 0..STEPS {
-                // As the protocol has it: of the superstep after the next only when told.
+                // As in the protocol: the head of step + 2 comes only after `step` has ended.
                 if step >= 2 {
                     assert_eq!(gone.recv(), Ok(step - 2));
                 }

@@ -1,11 +1,10 @@
-//! What a process puts to another, gets from it and sends to it in a superstep, in the
-//! order of its calls, as one run of bytes: first what each call was, then the bytes that
-//! they carry, one behind the other. Long puts are not in there: the log says only where
-//! they go to, and their bytes travel as [pieces](Piece) of their own.
+//! Log of a process's puts, gets and messages to another in a superstep, in the order of its
+//! calls: first the description of each call, then the bytes that the calls carry. Of a long put
+//! the log has only the target; its bytes travel as a separate [piece](Piece).
 //!
 //! A call is a byte, then what it does not share with the call before: slot (LEB128),
-//! distance from where that one ended (4 bytes, or 8), length (LEB128). So scattered puts
-//! of 8 bytes in an area of up to 2 GiB take 5 bytes each beside their own.
+//! distance from the end of that call (4 or 8 bytes), length (LEB128). So scattered puts
+//! of 8 bytes in an area of up to 2 GiB take 5 bytes each beside their data.
 
 use crate::areas::Pop;
 use crate::numbers;
@@ -16,26 +15,26 @@ const PUT: u8 = 0;
 const GET: u8 = 1;
 const MESSAGE: u8 = 2;
 const PIECE: u8 = 3;
-/// The slot is that of the put or get before.
+/// The slot is that of the last put or get.
 const SAME_SLOT: u8 = 4;
-/// It begins where the put or get before ended.
+/// The call begins where the last put or get ended.
 const ADJACENT: u8 = 8;
-/// With [`MESSAGE`]: a registration that is undone, whose number follows; by one who has
-/// registered NULL with [`SAME_SLOT`], else with [`ADJACENT`].
+/// With [`MESSAGE`]: undoes a registration, whose number follows. [`SAME_SLOT`] if the caller
+/// has registered NULL there, else [`ADJACENT`].
 const POP: u8 = MESSAGE;
-/// It is as long as the call before.
+/// The length is that of the call before.
 const SAME_LENGTH: u8 = 16;
-/// Slot and length are the same, and only the distance follows.
+/// Slot and length are those of the call before, and only the distance follows.
 const LIKE: u8 = SAME_SLOT | SAME_LENGTH;
-/// By a call that need not buffer.
+/// Unbuffered call.
 const HP: u8 = 32;
 /// The distance has 8 bytes.
 const WIDE: u8 = 64;
 
-/// Most bytes of a call, beside those that it carries.
+/// Most bytes of a call, without those that it carries.
 const CALL_MAX: usize = 32;
 
-/// What a call shares with the one before.
+/// Values that a call may share with the one before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
     slot: u32,
@@ -43,19 +42,19 @@ struct Shared {
     bytes: u64,
 }
 
-/// The shortest put whose bytes are not in the log.
+/// Length of the shortest put whose bytes travel as a piece.
 pub const PIECE_MIN: usize = 4096;
 
-/// The bytes of a long put.
+/// Bytes of a long put.
 #[derive(Debug)]
 pub enum Piece {
-    /// As they were at the call.
+    /// Copy made at the call.
     Copied(Vec<u8>),
-    /// As they are: the program leaves them alone until the superstep's end.
+    /// Memory of the program, unchanged until the superstep ends.
     Lent(*const u8, usize),
 }
 
-// SAFETY: an address; who made it has promised that it may be read.
+// SAFETY: an address; the code that made it has promised that it may be read.
 unsafe impl Send for Piece {}
 
 impl Piece {
@@ -74,31 +73,31 @@ impl Piece {
     }
 }
 
-/// Where a put or get goes.
+/// Range of an area that a put writes or a get reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub slot: u32,
     pub offset: u64,
     pub bytes: u64,
-    /// By a call that need not buffer.
+    /// Unbuffered: by bsp_hpput or bsp_hpget.
     pub hp: bool,
 }
 
-/// A log that is written.
+/// Log that is being written.
 #[derive(Debug, Default)]
 pub struct Log {
     calls: Vec<u8>,
     data: Vec<u8>,
-    /// The bytes of long puts.
+    /// Bytes of the long puts.
     pub pieces: Vec<Piece>,
-    /// A put that the next may continue.
+    /// Put that the next may extend.
     open: Option<Place>,
     shared: Shared,
-    /// The next put may be a [word](Log::word), if it goes to the area at this address.
+    /// Address of the area to which the next put may be a [word](Log::word).
     words_to: Option<usize>,
 }
 
-/// A call, as its receiver reads it.
+/// Call, as its receiver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     Put(Place, &'a [u8]),
@@ -107,32 +106,32 @@ pub enum Call<'a> {
         tag: &'a [u8],
         payload: &'a [u8],
     },
-    /// A put whose bytes are the next piece.
+    /// Put whose bytes are the next piece.
     Piece(Place),
     Pop(Pop),
 }
 
 impl Log {
-    /// Makes room for a call that carries so many bytes; false if there is no memory.
+    /// Reserves memory for a call that carries `bytes` bytes; false if there is none.
     #[inline]
     pub fn make_room(&mut self, bytes: usize) -> bool {
         let fits = bytes < ADDRESSES && self.data.try_reserve(bytes).is_ok();
         fits && self.make_room_for_call()
     }
 
-    /// The same of one that carries none: a get.
+    /// Reserves memory for a call that carries none, such as a get.
     #[inline]
     pub fn make_room_for_call(&mut self) -> bool {
-        // Its own, and that of the put before, which is still open.
+        // For this call, and for the put before, which is still open.
         self.calls.try_reserve(2 * CALL_MAX).is_ok()
     }
 
-    /// The same of a long put.
+    /// Reserves memory for a long put.
     pub fn make_room_for_piece(&mut self) -> bool {
         self.make_room_for_call() && self.pieces.try_reserve(1).is_ok()
     }
 
-    /// Puts of a word to this area, which is that of the put before, need no look at it.
+    /// Allows [`Log::word`] to the area at `start`, if the open put is a word like the call before.
     #[inline]
     pub fn begin_words(&mut self, start: usize) {
         let word = |it: &Place| it.bytes == 8 && !it.hp && it.slot == self.shared.slot;
@@ -140,8 +139,8 @@ impl Log {
         self.words_to = same.then_some(start);
     }
 
-    /// The same as [`put`](Log::put) of a word, if the two puts before were such, to the area
-    /// that begins at `start`, and there is room; false if nothing was done.
+    /// Fast [`put`](Log::put) of a word to the area at `start`, within a run of words. False if
+    /// the slow path is needed, and nothing was done.
     #[inline]
     pub fn word(&mut self, start: usize, offset: u64, word: &[u8; 8]) -> bool {
         let Some(open) = &mut self.open else {
@@ -163,7 +162,7 @@ impl Log {
         true
     }
 
-    /// A short put, which copies.
+    /// Records a short put, whose bytes are copied.
     #[inline]
     pub fn put(&mut self, slot: u32, offset: u64, bytes: &[u8], hp: bool) {
         let length = bytes.len() as u64;
@@ -189,7 +188,7 @@ impl Log {
         }
     }
 
-    /// A long put.
+    /// Records a long put.
     pub fn piece(&mut self, slot: u32, offset: u64, piece: Piece) {
         self.close();
         let place = Place {
@@ -207,7 +206,7 @@ impl Log {
         self.place(GET, place);
     }
 
-    /// A message; all of a superstep have tags of one length.
+    /// Records a message; all of a superstep have tags of one length.
     pub fn message(&mut self, tag: &[u8], payload: &[u8]) {
         self.close();
         let same = self.shared.bytes == payload.len() as u64;
@@ -221,7 +220,7 @@ impl Log {
         self.data.extend_from_slice(payload);
     }
 
-    /// A registration that is undone.
+    /// Records that a registration is undone.
     pub fn pop(&mut self, pop: Pop) {
         self.close();
         self.calls
@@ -278,20 +277,20 @@ impl Log {
         };
     }
 
-    /// The superstep ends: gives calls and their bytes.
+    /// Ends the log; returns its calls and the bytes that they carry.
     #[inline]
     pub fn end(&mut self) -> (&[u8], &[u8]) {
         self.close();
         self.written()
     }
 
-    /// The same, once it has ended.
+    /// Returns the calls of an ended log and the bytes that they carry.
     #[inline]
     pub fn written(&self) -> (&[u8], &[u8]) {
         (&self.calls, &self.data)
     }
 
-    /// The same with their memory. Begins anew.
+    /// Takes the calls and their bytes with the memory, and resets the log.
     pub fn take(&mut self) -> (Vec<u8>, Vec<u8>) {
         self.shared = Shared::default();
         (
@@ -300,7 +299,7 @@ impl Log {
         )
     }
 
-    /// Begins anew.
+    /// Resets the log, and keeps its memory.
     #[inline]
     pub fn clear(&mut self) {
         self.shared = Shared::default();
@@ -309,8 +308,8 @@ impl Log {
     }
 }
 
-/// A call whose slot and length are those of the call before: most are such, and this needs
-/// neither a loop nor a call.
+/// Appends a call with slot and length of the call before. Most calls are such, and this
+/// needs neither a loop nor a function call.
 #[inline]
 fn push_near(calls: &mut Vec<u8>, first: u8, distance: i32) {
     let end = calls.len() + 5;
@@ -319,11 +318,11 @@ fn push_near(calls: &mut Vec<u8>, first: u8, distance: i32) {
     calls.truncate(end);
 }
 
-/// Its bytes are no log.
+/// The bytes are not a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Reads a log.
+/// Reader of a log.
 #[derive(Clone, Debug)]
 pub struct Calls<'a> {
     calls: &'a [u8],
@@ -333,7 +332,7 @@ pub struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    /// A log of calls, and of the bytes that they carry.
+    /// Reads a log of calls, and of the data that they carry.
     #[inline]
     pub fn of(calls: &'a [u8], data: &'a [u8], tag_bytes: u64) -> Self {
         Self {
@@ -367,13 +366,13 @@ impl<'a> Calls<'a> {
         Ok(taken)
     }
 
-    /// The slot of the put or get before, or 0.
+    /// Slot of the last put or get, or 0.
     pub const fn slot(&self) -> u32 {
         self.shared.slot
     }
 
-    /// Takes puts of a word to the slot of the call before, as far as such follow: their
-    /// offsets in an area of so many bytes, and what is put. Leaves one that is outside.
+    /// Takes the puts of words that follow to the slot of the call before; `put` gets offset and
+    /// word. Stops at one beyond `area_bytes`.
     #[inline]
     pub fn words(&mut self, area_bytes: u64, mut put: impl FnMut(u64, &'a [u8; 8])) {
         let (Some(last), 8) = (area_bytes.checked_sub(8), self.shared.bytes) else {
@@ -393,7 +392,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The next call; none at the end.
+    /// Returns the next call; `None` at the end.
     pub fn read(&mut self) -> Result<Option<Call<'a>>, Malformed> {
         if self.calls.is_empty() {
             return if self.data.is_empty() {
@@ -517,7 +516,7 @@ mod tests {
             put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1]),
         ];
         assert_eq!(read(&bytes, calls, 1).unwrap(), expected);
-        // It begins anew.
+        // The log is empty again.
         assert_eq!(taken(&mut log), (Vec::new(), 0, 0));
     }
 
@@ -557,7 +556,7 @@ mod tests {
         let ((bytes, calls, _), words) = noted(true);
         assert_eq!(((bytes.clone(), calls, 0), 0), noted(false));
         assert!(words > 1);
-        // The same calls, one by one and in runs; and none beyond the area.
+        // Runs contain the same calls as single reads, and no word beyond the area.
         let all = read(&bytes, calls, 0).unwrap();
         for area_bytes in [0, 8, 56, 1 << 50] {
             let (first, data) = bytes.split_at(calls as usize);
@@ -614,7 +613,7 @@ mod tests {
             Err(Malformed)
         );
         assert_eq!(read(&bytes, u64::MAX, 0), Err(Malformed));
-        // Any bytes end.
+        // Reading of any bytes terminates.
         for seed in 0..20_000_u64 {
             let noise: Vec<u8> = (0..40)
                 .map(|i| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(i) >> 8) as u8)

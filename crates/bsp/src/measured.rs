@@ -1,32 +1,32 @@
-//! What `portolan bench bsp` measured last on these hosts: a text file with a line for each
-//! link and number of processes (`docs/bsp.md`, *Cost model*).
+//! Last results of `portolan bench bsp` on these hosts: a text file with a line for each link
+//! and number of processes (`docs/bsp.md`, *Cost model*).
 
 use std::fs::read_to_string;
 use std::path::PathBuf;
 
-/// All 0 where nothing was measured.
+/// Measured costs; all 0 where nothing was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Of one process computing.
+    /// Speed of one process computing.
     pub mflop_s: f64,
-    /// An empty superstep.
+    /// Time of an empty superstep.
     pub l_us: f64,
-    /// A word of 8 bytes, among many in scattered places.
+    /// Time of a word of 8 bytes, among many in scattered places.
     pub g_word_us: f64,
-    /// Long puts, bytes of one process.
+    /// Bandwidth of long puts, for bytes of one process.
     pub g_mb_s: f64,
 }
 
 impl Measured {
-    /// Of so many processes by a link.
+    /// Returns the costs measured for `processes` processes by a link.
     pub fn of(link: &str, processes: u32) -> Self {
-        // A pipe would wait for somebody who writes.
+        // A pipe would wait for a writer.
         let path = file().filter(|path| path.is_file());
         let text = path.and_then(|path| read_to_string(path).ok());
         text.map_or_else(Self::default, |text| Self::parse(&text, link, processes))
     }
 
-    /// The line of that link and number; of several the last.
+    /// Returns the costs in the last line of that link and number.
     fn parse(text: &str, link: &str, processes: u32) -> Self {
         let find = |line: &str| {
             let mut words = line.split_whitespace();
@@ -47,18 +47,18 @@ impl Measured {
         text.lines().rev().find_map(find).unwrap_or_default()
     }
 
-    /// Operations that take as long as an empty superstep.
+    /// Number of operations that take as long as an empty superstep.
     pub const fn l(&self) -> f64 {
         self.l_us * self.mflop_s
     }
 
-    /// Operations that take as long as a word of 8 bytes.
+    /// Number of operations that take as long as a word of 8 bytes.
     pub const fn g(&self) -> f64 {
         self.g_word_us * self.mflop_s
     }
 }
 
-/// Where they are kept. `None` if there is no home directory.
+/// Path of the file; `None` if there is no home directory.
 fn file() -> Option<PathBuf> {
     portolan::user_path("XDG_CACHE_HOME", ".cache", "portolan/bsp")
 }

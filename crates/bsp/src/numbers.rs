@@ -8,7 +8,7 @@ pub fn push(to: &mut Vec<u8>, mut number: u64) {
     to.push(number as u8);
 }
 
-/// Takes a number off the beginning; none if there is none, or one beyond 64 bits.
+/// Takes a number off the front; `None` if it is cut off, or exceeds 64 bits.
 #[inline]
 pub fn read(from: &mut &[u8]) -> Option<u64> {
     let mut number = 0;

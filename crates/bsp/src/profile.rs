@@ -1,4 +1,4 @@
-//! What each superstep cost this process, as a file of tab-separated columns
+//! Costs of each superstep in this process, as a file of tab-separated columns
 //! (`BSP_PROFILE`; `docs/bsp.md` names the columns, `portolan report` draws them).
 
 use std::fs::{File, create_dir_all};
@@ -15,7 +15,7 @@ use crate::measured::Measured;
 const COLUMNS: &str = "superstep\tstart_us\tcompute_us\tcommunicate_us\twait_us\tsent_bytes\t\
                        received_bytes\tpackets\tacks\tresends\tduplicates";
 
-/// Who writes, and what bench measured for these processes.
+/// Process that writes, and the costs measured for its number of processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
     pub me: u32,
@@ -28,10 +28,10 @@ pub struct Profile {
     path: PathBuf,
     file: BufWriter<File>,
     began: Instant,
-    /// When the sync before returned, and when this one was called.
+    /// Time when the last sync returned, and when this one was called.
     returned: Instant,
     called: Instant,
-    /// Of the time since then.
+    /// Time waited for heads since then.
     waited: Duration,
     before: Counters,
 }
@@ -41,12 +41,12 @@ fn us(time: Duration) -> f64 {
 }
 
 impl Profile {
-    /// Begins the file of a process in a folder, which is made if it is missing.
+    /// Begins the file of a process in a folder, which is created if it is missing.
     pub fn begin(folder: &Path, writer: &Writer<'_>, counters: Counters) -> io::Result<Self> {
         create_dir_all(folder)?;
         let path = folder.join(format!("{:05}.bsp.tsv", writer.me));
         if path.metadata().is_ok_and(|it| !it.is_file()) {
-            // A pipe would wait for somebody who reads.
+            // A pipe would wait for a reader.
             let why = format!("{}: it is no regular file", path.display());
             return Err(io::Error::other(why));
         }
@@ -83,18 +83,18 @@ impl Profile {
         })
     }
 
-    /// A sync is called.
+    /// Records that a sync is called.
     pub fn call(&mut self) {
         self.called = Instant::now();
         self.waited = Duration::ZERO;
     }
 
-    /// It has waited for heads of others, since then.
+    /// Adds the time since `since` to the wait for heads of others.
     pub fn waited(&mut self, since: Instant) {
         self.waited += since.elapsed();
     }
 
-    /// The sync is over.
+    /// Writes the row of a superstep whose sync is over.
     pub fn end(&mut self, step: u64, volume: Volume, counters: Counters) -> io::Result<()> {
         let now = Instant::now();
         let in_sync = now.duration_since(self.called);
@@ -114,12 +114,12 @@ impl Profile {
             new.duplicates - old.duplicates,
         )?;
         self.before = counters;
-        // What writing costs is nobody's.
+        // The time of writing counts for no superstep.
         self.returned = Instant::now();
         Ok(())
     }
 
-    /// It is over: all of it is in the file, where that can be found.
+    /// Writes all rows to the file; an error if the file was removed meanwhile.
     pub fn close(&mut self) -> io::Result<()> {
         self.flush()?;
         if self.file.get_ref().metadata()?.nlink() == 0 {
@@ -128,7 +128,7 @@ impl Profile {
         Ok(())
     }
 
-    /// All of it is to be in the file.
+    /// Writes all rows to the file.
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }

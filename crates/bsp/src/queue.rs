@@ -1,9 +1,9 @@
-//! Messages that have come, in the superstep after the one in which they were sent.
+//! Messages that have arrived, in the superstep after the one in which they were sent.
 
-/// Bytes between the beginnings of what the queue holds: fit for any type.
+/// Alignment of tags and payloads in the queue, bytes: fit for any type.
 const ALIGNMENT: usize = size_of::<u128>();
 
-/// Where a message stands: tag, payload.
+/// Offsets of a message's tag and payload.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     tag: usize,
@@ -13,18 +13,18 @@ struct Entry {
 
 #[derive(Debug, Default)]
 pub struct Queue {
-    /// Aligned as its elements are.
+    /// Buffer, aligned by its element type.
     memory: Vec<u128>,
     used: usize,
     entries: Vec<Entry>,
     next: usize,
-    /// Bytes of payload that were not taken.
+    /// Payload bytes of messages that were not taken.
     left: u64,
     tag_bytes: usize,
 }
 
 impl Queue {
-    /// A superstep has ended, whose messages have such tags: those of before are gone.
+    /// Drops all messages, and sets the length of tags of those to come.
     pub fn begin(&mut self, tag_bytes: usize) {
         self.used = 0;
         self.entries.clear();
@@ -33,12 +33,12 @@ impl Queue {
         self.tag_bytes = tag_bytes;
     }
 
-    /// Makes room, so that nothing moves later.
+    /// Allocates memory, so that nothing moves later.
     pub fn reserve(&mut self, messages: usize, bytes: usize) {
         self.entries.reserve(messages);
         let most = bytes.div_ceil(ALIGNMENT) + 2 * messages;
         if self.memory.len() < most {
-            // What it holds is over.
+            // The old contents are not needed any more.
             self.memory = vec![0; most];
         }
     }
@@ -56,7 +56,7 @@ impl Queue {
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         let bytes = self.memory.len() * ALIGNMENT;
-        // SAFETY: so many bytes of one allocation, borrowed as long as the slice.
+        // SAFETY: `bytes` bytes of one allocation, borrowed as long as the slice.
         unsafe { core::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast(), bytes) }
     }
 
@@ -76,12 +76,12 @@ impl Queue {
         self.left += payload.len() as u64;
     }
 
-    /// Messages, and bytes of their payloads.
+    /// Returns the number of messages, and the bytes of their payloads.
     pub fn size(&self) -> (u64, u64) {
         ((self.entries.len() - self.next) as u64, self.left)
     }
 
-    /// Tag and payload of the next message, which stays.
+    /// Returns tag and payload of the next message, which stays.
     pub fn peek(&self) -> Option<(&[u8], &[u8])> {
         let it = self.entries.get(self.next)?;
         let all = self.bytes();
@@ -89,7 +89,7 @@ impl Queue {
         Some((tag, &all[it.payload..it.payload + it.payload_bytes]))
     }
 
-    /// The next message has been taken.
+    /// Removes the next message.
     pub fn advance(&mut self) {
         if let Some(it) = self.entries.get(self.next) {
             self.left -= it.payload_bytes as u64;
@@ -127,7 +127,7 @@ mod tests {
         assert!(queue.peek().is_none());
         queue.advance();
         assert_eq!(queue.size(), (0, 0));
-        // What was not taken is gone.
+        // Messages that were not taken are dropped.
         queue.push(b"tag", b"x");
         queue.begin(0);
         assert_eq!(queue.size(), (0, 0));

@@ -1,20 +1,20 @@
-//! A value that one thread has, and one call at a time: a lock without what that costs.
+//! A value for one thread and one call at a time, without the cost of a lock.
 
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Nobody's.
+/// No owner.
 const NOBODY: usize = 0;
 
-/// A number that no other living thread has: where its own memory lies. In a shared
-/// library the address of a thread's variable would cost a call.
+/// Returns a number that no other living thread has: its thread pointer. In a shared library
+/// the address of a thread-local variable would cost a call.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline]
 fn here() -> usize {
     let here;
-    // SAFETY: reads the thread pointer, which the ABI has there, and nothing else.
+    // SAFETY: reads the thread pointer, where the ABI has it, and nothing else.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) here,
@@ -35,27 +35,27 @@ fn here() -> usize {
 }
 
 pub struct Sole<T> {
-    /// The thread that asked first.
+    /// Thread that called first.
     owner: AtomicUsize,
-    /// That thread holds it.
+    /// The owner holds the value.
     held: Cell<bool>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: only the owner comes to `held` and `value`, and it never changes. A thread whose
-// number is the same began when the owner had ended.
+// SAFETY: only the owner accesses `held` and `value`, and the owner never changes. A thread
+// with the same number began after the owner had ended.
 unsafe impl<T: Send> Sync for Sole<T> {}
 
-/// Why it cannot be had.
+/// Why the value cannot be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
-    /// Another thread asked first.
+    /// Another thread called first.
     Thread,
-    /// It is held.
+    /// Another call holds the value.
     Call,
 }
 
-/// It stays in its thread.
+/// Guard of the value; stays in its thread.
 pub struct Held<'a, T>(&'a Sole<T>, PhantomData<*const T>);
 
 impl<T> Sole<T> {
@@ -99,7 +99,7 @@ impl<T> Deref for Held<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: it is held once, by this.
+        // SAFETY: this is the only guard.
         unsafe { &*self.0.value.get() }
     }
 }

@@ -1,14 +1,14 @@
-//! Where in its source a program makes a call, if it was compiled with debug information.
+//! Source line of a program's call, if the program was compiled with debug information.
 
 use std::backtrace::Backtrace;
 
-/// File and line of the call that runs, as `file.c:12`.
+/// Returns file and line of the running call, as `file.c:12`.
 pub fn line(call: &str) -> Option<String> {
     line_in(&Backtrace::force_capture().to_string(), call)
 }
 
-/// `trace`: a line `N: FUNCTION` for each frame, from the innermost, and `at FILE:LINE:COLUMN`
-/// below it where that is known.
+/// `trace` has a line `N: FUNCTION` for each frame, the innermost first, and
+/// `at FILE:LINE:COLUMN` below it where that is known.
 fn line_in(trace: &str, call: &str) -> Option<String> {
     let is_ours = |line: &str| {
         let function = line.trim().split_once(": ").map(|(_, function)| function);
@@ -17,7 +17,7 @@ fn line_in(trace: &str, call: &str) -> Option<String> {
     };
     let lines: Vec<&str> = trace.lines().collect();
     let last = lines.iter().rposition(|line| is_ours(line))?;
-    // What follows is where in this library, then the program's frame.
+    // The place in this library follows, then the program's frame.
     let mut rest = lines[last + 1..].iter().map(|line| line.trim());
     rest.by_ref().find(|line| !line.starts_with("at "))?;
     let at = rest.next()?.strip_prefix("at ")?;

@@ -1,38 +1,38 @@
-//! Memory that is used again: pages that a process has not touched before cost more than
-//! copying to them.
+//! Memory that is reused: pages that a process has not touched before cost more than copying
+//! to them.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 
-/// Pieces that are kept at most.
+/// Most pieces kept.
 const PIECES_MAX: usize = 64;
-/// Bytes that are kept at most, in all of them.
+/// Most bytes kept, in all pieces.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Memory of so many bytes or more is asked for in huge pages: who reads it from another
-/// process then does not look up each page of 4 KiB.
+/// Length from which memory is in huge pages: a process that reads it from outside then
+/// does not look up each page of 4 KiB.
 const HUGE_MIN: usize = 1 << 20;
-/// Bytes of a huge page, mostly. Linux aligns a mapping to it if its length is a multiple.
+/// Usual size of a huge page, bytes. Linux aligns a mapping whose length is a multiple of it.
 const HUGE_PAGE: usize = 2 << 20;
-/// What the allocator needs in its mapping beside, at most.
+/// Most bytes that the allocator adds to its mapping.
 const BESIDE: usize = 64;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// More than any process can address: not even the allocator is asked.
+/// More bytes than any process can address: the allocator is not even asked for them.
 pub const ADDRESSES: usize = 1 << 56;
 
 #[derive(Debug, Default)]
 pub struct Spare {
-    /// Those that were kept last stand last: supersteps that need more of the same follow.
+    /// Kept pieces, the newest last: supersteps that need the same sizes follow.
     pieces: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
 impl Spare {
-    /// Memory with room for so many bytes: the smallest that is kept and fits, and of
-    /// several the last, which is the likeliest to be in a cache. None if there is none to
-    /// be had.
+    /// Returns memory for `bytes` bytes: the smallest kept piece that fits, and of several the
+    /// newest, which is the likeliest to be in a cache. Allocates if none fits; `None` if there
+    /// is no memory.
     pub fn take(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let fitting =
             (self.pieces.iter().enumerate().rev()).filter(|(_, it)| it.capacity() >= bytes);
@@ -55,7 +55,7 @@ impl Spare {
         got.then_some(memory)
     }
 
-    /// Keeps memory, in the place of what was kept first if there is enough.
+    /// Keeps memory for reuse, and drops the oldest pieces beyond the bounds.
     pub fn keep(&mut self, memory: Vec<u8>) {
         let bytes = memory.capacity();
         if bytes == 0 || bytes > BYTES_MAX {
@@ -74,13 +74,13 @@ unsafe extern "C" {
     fn madvise(start: *mut c_void, bytes: usize, advice: c_int) -> c_int;
 }
 
-/// Makes huge pages of memory, also of that which the allocator has touched already; since
-/// Linux 6.1. Where the kernel has none, small pages do as well.
+/// Turns memory into huge pages, even where the allocator has touched it; since Linux 6.1.
+/// Where the kernel has none, small pages do as well.
 fn collapse(memory: &Vec<u8>) {
     const MADV_COLLAPSE: c_int = 25;
     let start = memory.as_ptr().map_addr(|start| start & !(PAGE - 1));
     let bytes = memory.as_ptr().addr() - start.addr() + memory.capacity();
-    // SAFETY: it changes how memory is kept, not what is in there.
+    // SAFETY: changes how the memory is kept, not its contents.
     unsafe {
         madvise(
             start.cast_mut().cast(),
@@ -128,7 +128,7 @@ mod tests {
             spare.keep(Vec::with_capacity(1));
         }
         assert_eq!(spare.pieces.len(), PIECES_MAX);
-        // What comes last is kept, whatever was before it.
+        // The newest is kept, whatever was before it.
         spare.keep(Vec::with_capacity(BYTES_MAX));
         assert_eq!((spare.pieces.len(), spare.bytes), (1, BYTES_MAX));
         spare.keep(Vec::with_capacity(BYTES_MAX + 1));
