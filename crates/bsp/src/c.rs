@@ -1,6 +1,6 @@
-//! The functions of `bsp.h`: each checks its arguments, and calls this process. What
-//! pointers must be, the header says. Sizes are `int` in the standard's functions, and
-//! `size_t` in those that end in `_64`.
+//! The functions of `bsp.h`: each checks its arguments, and calls this process. The header
+//! says what pointers must be. Sizes are `int` in the standard's functions, and `size_t` in
+//! those that end in `_64`.
 
 use std::ffi::{CStr, c_char, c_double, c_int, c_void};
 
@@ -8,7 +8,7 @@ use crate::ending::abort;
 use crate::exchange::Wanted;
 use crate::process::{self, peer, with};
 
-/// A number of bytes, or an offset.
+/// Checks a number of bytes, or an offset; aborts if it is negative.
 #[inline]
 fn size<T>(call: &str, what: &str, number: T) -> u64
 where
@@ -19,7 +19,7 @@ where
         .unwrap_or_else(|_| negative(call, what, number))
 }
 
-/// Offset and size; the offset does not matter where the size is 0.
+/// Checks offset and size; the offset does not matter where the size is 0.
 fn span(call: &str, at: c_int, count: c_int) -> (u64, u64) {
     match size(call, "the size", count) {
         0 => (0, 0),
@@ -32,10 +32,10 @@ fn negative(call: &str, what: &str, number: impl std::fmt::Display) -> ! {
     abort(call, &format!("{what} is {number}: give 0 or more"))
 }
 
-/// The bytes that a caller names.
+/// Returns the bytes that a caller names.
 ///
 /// # Safety
-/// So many may be read at `start`.
+/// `count` bytes may be read at `start`.
 unsafe fn bytes<'a>(call: &str, start: *const c_void, count: u64) -> &'a [u8] {
     if count == 0 {
         return &[];
@@ -47,17 +47,17 @@ unsafe fn bytes<'a>(call: &str, start: *const c_void, count: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start.cast(), count as usize) }
 }
 
-/// What a caller's pointer points to.
+/// Returns the target of a caller's pointer; aborts if it is null.
 ///
 /// # Safety
-/// It is null, or so much may be read and written there.
+/// `pointer` is null, or a `T` may be read and written there.
 unsafe fn there<'a, T>(call: &str, what: &str, pointer: *mut T) -> &'a mut T {
     // SAFETY: promised by the caller.
     let it = unsafe { pointer.as_mut() };
     it.unwrap_or_else(|| abort(call, &format!("the pointer to {what} is NULL")))
 }
 
-/// Where so many bytes are to be written.
+/// Checks the pointer to which `count` bytes are to be written.
 fn room(call: &str, into: *mut c_void, count: usize) -> *mut u8 {
     if count > 0 && into.is_null() {
         abort(call, &format!("{count} bytes cannot be at NULL"));
@@ -114,26 +114,26 @@ extern "C" fn bsp_time() -> c_double {
     with("bsp_time", |it| it.seconds())
 }
 
-/// Seconds since the call before, or since bsp_begin.
+/// Returns seconds since the last call, or since bsp_begin.
 #[unsafe(no_mangle)]
 extern "C" fn bsp_dtime() -> f64 {
     with("bsp_dtime", |it| it.seconds_since())
 }
 
-/// What was measured last for so many processes by this link: operations a second, in
-/// millions.
+/// Returns the speed measured last for this number of processes by this link, in millions of
+/// operations a second.
 #[unsafe(no_mangle)]
 extern "C" fn bsp_s() -> f64 {
     with("bsp_s", |it| it.measured.mflop_s)
 }
 
-/// Operations that take as long as an empty superstep.
+/// Returns the number of operations that take as long as an empty superstep.
 #[unsafe(no_mangle)]
 extern "C" fn bsp_l() -> f64 {
     with("bsp_l", |it| it.measured.l())
 }
 
-/// Operations that take as long as a word of 8 bytes.
+/// Returns the number of operations that take as long as a word of 8 bytes.
 #[unsafe(no_mangle)]
 extern "C" fn bsp_g() -> f64 {
     with("bsp_g", |it| it.measured.g())
@@ -183,7 +183,7 @@ unsafe fn put_word(pid: u32, from: *const c_void, to: *mut c_void, at: u64) -> b
 }
 
 /// # Safety
-/// So many bytes may be read at `from`; if `hp`, until the superstep's end.
+/// `count` bytes may be read at `from`; if `hp`, until the superstep ends.
 #[inline(never)]
 unsafe fn put<P>(
     call: &str,
@@ -203,7 +203,7 @@ unsafe fn put<P>(
         // SAFETY: promised by the caller.
         let bytes = unsafe { bytes(call, from, count) };
         if hp {
-            // SAFETY: as well.
+            // SAFETY: as above.
             unsafe { it.hpput(call, pid, bytes, to.addr(), at) };
         } else {
             it.put(call, pid, bytes, to.addr(), at);
@@ -211,7 +211,7 @@ unsafe fn put<P>(
     });
 }
 
-/// Where a get writes.
+/// Returns the target of a get.
 fn wanted(call: &str, into: *mut c_void, count: u64, hp: bool) -> Wanted {
     if into.is_null() || isize::try_from(count).is_err() {
         abort(call, &format!("{count} bytes cannot be at {into:p}"));
@@ -224,7 +224,7 @@ fn wanted(call: &str, into: *mut c_void, count: u64, hp: bool) -> Wanted {
 }
 
 /// # Safety
-/// So many bytes may be written at `into` until the superstep's end.
+/// `count` bytes may be written at `into` until the superstep ends.
 unsafe fn get<P>(
     call: &str,
     pid: P,
@@ -245,10 +245,10 @@ unsafe fn get<P>(
     });
 }
 
-/// Reads at once (`mcbsp.h`).
+/// Gets at once (`mcbsp.h`).
 ///
 /// # Safety
-/// So many bytes may be written at `into`.
+/// `count` bytes may be written at `into`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_direct_get(
     pid: u32,
@@ -272,7 +272,7 @@ unsafe extern "C" fn bsp_direct_get(
 macro_rules! accesses {
     ($($put:ident, $put_64:ident, $hp:literal, $get:ident, $get_64:ident;)*) => {$(
         /// # Safety
-        /// As the header says.
+        /// As `bsp.h` says.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $put(
             pid: c_int,
@@ -290,12 +290,12 @@ macro_rules! accesses {
             let span = span(CALL, at, count);
             // SAFETY: promised by the caller.
             unsafe { put(CALL, pid, from, to, span, $hp) };
-            // A call behind it, or it would be this function's jump, which no trace shows.
+            // Prevents a tail call, as a jump leaves no frame of this function in a trace.
             std::hint::black_box(());
         }
 
         /// # Safety
-        /// As the header says.
+        /// As `bsp.h` says.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $put_64(
             pid: u32,
@@ -315,7 +315,7 @@ macro_rules! accesses {
         }
 
         /// # Safety
-        /// As the header says.
+        /// As `bsp.h` says.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $get(
             pid: c_int,
@@ -331,7 +331,7 @@ macro_rules! accesses {
         }
 
         /// # Safety
-        /// As the header says.
+        /// As `bsp.h` says.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $get_64(
             pid: u32,
@@ -374,7 +374,7 @@ unsafe extern "C" fn bsp_set_tagsize_64(bytes: *mut usize) {
 }
 
 /// # Safety
-/// A tag may be read at `tag`, and so many bytes at `payload`.
+/// A tag may be read at `tag`, and `count` bytes at `payload`.
 unsafe fn send<P>(pid: P, tag: *const c_void, payload: *const c_void, count: u64)
 where
     P: Copy + std::fmt::Display + TryInto<u32>,
@@ -394,7 +394,7 @@ where
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_send(
     pid: c_int,
@@ -407,7 +407,7 @@ unsafe extern "C" fn bsp_send(
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_send_64(
     pid: u32,
@@ -419,7 +419,7 @@ unsafe extern "C" fn bsp_send_64(
     unsafe { send(pid, tag, payload, count as u64) };
 }
 
-/// A number as the caller's type has it.
+/// Converts a number to the caller's type; aborts if it does not fit.
 fn fitting<T: TryFrom<u64>>(call: &str, number: u64) -> T {
     let too_large = |_| abort(call, &format!("{number} does not fit: use {call}_64"));
     T::try_from(number).unwrap_or_else(too_large)
@@ -440,7 +440,7 @@ unsafe fn qsize<M: TryFrom<u64>, B: TryFrom<u64>>(messages: *mut M, bytes: *mut 
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_qsize(messages: *mut c_int, bytes: *mut c_int) {
     // SAFETY: promised by the caller.
@@ -448,7 +448,7 @@ unsafe extern "C" fn bsp_qsize(messages: *mut c_int, bytes: *mut c_int) {
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_qsize_64(messages: *mut u32, bytes: *mut usize) {
     // SAFETY: promised by the caller.
@@ -456,7 +456,7 @@ unsafe extern "C" fn bsp_qsize_64(messages: *mut u32, bytes: *mut usize) {
 }
 
 /// # Safety
-/// A tag may be written at `tag`; gives the payload's length.
+/// A tag may be written at `tag`; returns the payload's length.
 unsafe fn get_tag(tag: *mut c_void) -> Option<u64> {
     with("bsp_get_tag", |it| {
         let (its, payload) = it.queue.peek()?;
@@ -468,7 +468,7 @@ unsafe fn get_tag(tag: *mut c_void) -> Option<u64> {
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_get_tag(status: *mut c_int, tag: *mut c_void) {
     const CALL: &str = "bsp_get_tag";
@@ -478,7 +478,7 @@ unsafe extern "C" fn bsp_get_tag(status: *mut c_int, tag: *mut c_void) {
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_get_tag_64(status: *mut usize, tag: *mut c_void) {
     const CALL: &str = "bsp_get_tag";
@@ -488,7 +488,7 @@ unsafe extern "C" fn bsp_get_tag_64(status: *mut usize, tag: *mut c_void) {
 }
 
 /// # Safety
-/// So many bytes may be written at `into`.
+/// `most` bytes may be written at `into`.
 unsafe fn take(into: *mut c_void, most: u64) {
     const CALL: &str = "bsp_move";
     with(CALL, |it| {
@@ -506,7 +506,7 @@ unsafe fn take(into: *mut c_void, most: u64) {
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_move(into: *mut c_void, room: c_int) {
     // SAFETY: promised by the caller.
@@ -514,7 +514,7 @@ unsafe extern "C" fn bsp_move(into: *mut c_void, room: c_int) {
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_move_64(into: *mut c_void, room: usize) {
     // SAFETY: promised by the caller.
@@ -522,7 +522,7 @@ unsafe extern "C" fn bsp_move_64(into: *mut c_void, room: usize) {
 }
 
 /// # Safety
-/// Pointers may be written at `tag` and `payload`; gives the payload's length.
+/// Pointers may be written at `tag` and `payload`; returns the payload's length.
 unsafe fn hpmove(tag: *mut *mut c_void, payload: *mut *mut c_void) -> Option<u64> {
     const CALL: &str = "bsp_hpmove";
     // SAFETY: promised by the caller.
@@ -535,7 +535,7 @@ unsafe fn hpmove(tag: *mut *mut c_void, payload: *mut *mut c_void) -> Option<u64
     with(CALL, |it| {
         let (its, bytes) = it.queue.peek()?;
         let length = bytes.len() as u64;
-        // What is pointed to stays until the next sync.
+        // Tag and payload stay until the next sync.
         *tag = its.as_ptr().cast_mut().cast();
         *payload = bytes.as_ptr().cast_mut().cast();
         it.queue.advance();
@@ -544,7 +544,7 @@ unsafe fn hpmove(tag: *mut *mut c_void, payload: *mut *mut c_void) -> Option<u64
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_hpmove(tag: *mut *mut c_void, payload: *mut *mut c_void) -> c_int {
     // SAFETY: promised by the caller.
@@ -552,7 +552,7 @@ unsafe extern "C" fn bsp_hpmove(tag: *mut *mut c_void, payload: *mut *mut c_void
 }
 
 /// # Safety
-/// As the header says.
+/// As `bsp.h` says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bsp_hpmove_64(tag: *mut *mut c_void, payload: *mut *mut c_void) -> usize {
     // SAFETY: promised by the caller.

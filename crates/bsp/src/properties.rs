@@ -1,5 +1,5 @@
-//! What the fuzz targets check: whatever other processes say is refused or taken, and
-//! touches nothing but registered areas and what results were asked for.
+//! Properties for fuzz targets: whatever other processes send is refused or taken, and touches
+//! only registered areas and wanted results.
 
 use std::ops::Range;
 
@@ -14,19 +14,19 @@ use crate::heads::{Intake, heads};
 use crate::log::{PIECE_MIN, Piece};
 use crate::queue::Queue;
 
-/// The process's memory, bytes, and what stands where nobody may read or write.
+/// Length of the process's memory, bytes; and the fill where access is forbidden.
 const MEMORY: usize = 768;
 const CANARY: u8 = 0xcc;
-/// What stands in areas when a superstep begins.
+/// Fill of areas when a superstep begins.
 const OPEN: u8 = 0x11;
-/// Registered, in the order of their slots; the slot behind them has NULL.
+/// Registered areas, in the order of their slots; the slot behind them has NULL.
 const AREAS: [Range<usize>; 3] = [64..88, 152..153, 217..517];
-/// Results of gets.
+/// Memory for results of gets.
 const RESULTS: Range<usize> = 581..645;
-/// Most bytes that are received in one part.
+/// Longest part that is received, bytes.
 const ROOM_MAX: u64 = 1 << 16;
 
-/// Choices from the front; what is missing is zero.
+/// Choices from the front; missing bytes are zero.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -47,7 +47,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What is expected, and whether the process may see only what is open.
+/// Wire that records expected parts.
 #[derive(Default)]
 struct Link {
     expected: Vec<(u32, Part, Scatter)>,
@@ -90,7 +90,7 @@ impl Wire for Link {
     fn keep(&mut self, _memory: Vec<u8>) {}
 }
 
-/// Process 0, to which others speak.
+/// Process 0, to which others send.
 struct Victim {
     memory: Vec<u8>,
     areas: Areas,
@@ -99,7 +99,7 @@ struct Victim {
     exchange: Exchange,
     link: Link,
     step: u64,
-    /// It ends its superstep.
+    /// In the call that ends a superstep.
     ends: bool,
     /// A part of this superstep was shorter than expected.
     short: bool,
@@ -131,7 +131,7 @@ impl Victim {
         }
     }
 
-    /// Calls something of each process, and begins to end a superstep with tags of two bytes.
+    /// Makes calls to each process, and begins to end a superstep with tags of two bytes.
     fn begin(&mut self, calls: u8) -> Result<(), Failure> {
         for range in AREAS {
             self.memory[range].fill(OPEN);
@@ -166,7 +166,7 @@ impl Victim {
             }
         }
         (self.ends, self.short) = (true, false);
-        // SAFETY: the memory is this process's, and nobody else uses it.
+        // SAFETY: only this process uses its memory.
         unsafe { (self.exchange).begin(&self.common(), 2, &self.areas, &mut self.link) }
     }
 
@@ -178,7 +178,7 @@ impl Victim {
         }
     }
 
-    /// A head arrives, maybe long before it is looked for.
+    /// Delivers a head, maybe long before the process looks for it.
     fn head(&mut self, from: u32, head: &[u8]) -> Result<(), Failure> {
         self.intake.put(from, Head::step(head), head);
         if let Some(who) = self.exchange.heads().0.broken() {
@@ -190,7 +190,7 @@ impl Victim {
         Ok(())
     }
 
-    /// One of the parts that are expected arrives: so many bytes, as far as there is room.
+    /// Delivers an expected part of `length` bytes, as far as there is room.
     fn part(&mut self, which: usize, bytes: &[u8], length: usize) -> Result<(), Failure> {
         let (from, part, room) = self.link.expected.swap_remove(which);
         let (mut left, mut got, mut missing) = (length, Vec::new(), false);
@@ -227,7 +227,7 @@ impl Victim {
         areas.any(|area| at >= area.start && at.saturating_add(bytes) <= area.end)
     }
 
-    /// Ends the superstep, if all has come.
+    /// Ends the superstep, if all has arrived.
     fn finish(&mut self) -> Result<(), Failure> {
         if !self.ends || !self.exchange.is_complete() {
             return Ok(());
@@ -248,7 +248,7 @@ impl Victim {
         Ok(())
     }
 
-    /// Nothing is written that was not meant to be.
+    /// Checks that nothing else was written.
     fn check(&self) {
         let free = |at: &usize| RESULTS.contains(at) || AREAS.iter().any(|it| it.contains(at));
         let kept = (0..MEMORY).filter(|at| !free(at));
@@ -258,7 +258,7 @@ impl Victim {
     }
 }
 
-/// Any bytes as the head of another process, and as its log where that is not in there.
+/// Delivers any bytes as another process's head, and as its log if that is not in the head.
 pub fn bsp_head(bytes: &[u8]) {
     let mut input = Input(bytes);
     let mut victim = Victim::new(2);
@@ -273,12 +273,12 @@ pub fn bsp_head(bytes: &[u8]) {
         }
         victim.finish()
     };
-    // Refused or taken.
+    // The bytes may be refused or taken.
     let _ = hear();
     victim.check();
 }
 
-/// Heads, logs and parts of two other processes in any order, of any length, of several
+/// Delivers heads, logs and parts of two other processes in any order and length, in several
 /// supersteps.
 pub fn bsp_parts(bytes: &[u8]) {
     let mut input = Input(bytes);
@@ -305,7 +305,7 @@ fn turn(victim: &mut Victim, input: &mut Input<'_>) -> Result<(), Failure> {
                 head.extend_from_slice(input.bytes(length.into()));
             } else {
                 let mut common = victim.common();
-                // One superstep ahead, or what nobody may be.
+                // One superstep ahead, or more than is allowed.
                 common.step += u64::from(choice >> 4 & 3);
                 let (calls, data) = (input.byte(), input.short());
                 let it = Head {
@@ -316,7 +316,7 @@ fn turn(victim: &mut Victim, input: &mut Input<'_>) -> Result<(), Failure> {
                 it.write(&common, &mut head);
                 if it.is_whole() {
                     let mut log = input.bytes(usize::from(calls) + data).to_vec();
-                    // Any bytes that are put and sent.
+                    // Any bytes for puts and messages.
                     log.resize(usize::from(calls) + data, 0x22);
                     head.extend_from_slice(&log);
                 }
@@ -365,7 +365,7 @@ mod tests {
         random(bsp_parts);
     }
 
-    /// A put of a long piece to slot 2 at offset 0, so that it is received in its place.
+    /// Announces a long put to slot 2 at offset 0, so that it is received in its place.
     fn piece(victim: &mut Victim, bytes: u64) -> Result<(), Failure> {
         victim.begin(0)?;
         let mut log = crate::log::Log::default();

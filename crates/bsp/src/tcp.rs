@@ -1,8 +1,8 @@
-//! Supersteps over TCP of the kernel, to compare with: one stream between each two
-//! processes. All else of the job, addresses and deaths among it, is the endpoint's.
+//! Supersteps over TCP of the kernel, for comparison: one stream between each two processes.
+//! All else of the job, such as addresses and deaths, is the endpoint's.
 //!
-//! No call here waits for one receiver: streams take what they can, and while this process
-//! waits for anything it reads what all others send. So no two wait for each other.
+//! No call here waits for one receiver: streams take what they can, and any wait also reads
+//! what all others send. So no two processes wait for each other.
 
 mod connect;
 pub mod frames;
@@ -25,52 +25,52 @@ use crate::spare::Spare;
 use crate::tcp::frames::{Came, HEAD, Incoming, Outgoing, Trouble};
 use crate::wire::{part_of, tag};
 
-/// A wait asks for so long before it sleeps, as a wake-up costs more. It does not yield the
-/// core: beside busy programs that may take as long as one of them may run, and who sleeps
-/// runs at once when it is woken.
+/// Time that a wait polls before it sleeps, as a wake-up costs more. The wait does not yield
+/// the core: beside busy programs that may take a whole time slice of one, while a sleeper
+/// runs at once when woken.
 const SPIN: Duration = Duration::from_micros(30);
-/// How often a wait that sleeps asks the endpoint who has died: of a host that is lost the
-/// kernel may not hear.
+/// Interval at which a sleeping wait asks the endpoint for dead peers: the kernel may not
+/// notice a lost host.
 const ASK: Duration = Duration::from_millis(200);
-/// The endpoint has that long to say why a stream has ended.
+/// Time for the endpoint to report why a stream has ended.
 const REASON: Duration = Duration::from_secs(2);
-/// So many streams are read without asking before which of them there is something in.
+/// Most streams that are read without polling first.
 const FEW: usize = 4;
 
-/// The stream between this process and another.
+/// Stream between this process and another.
 struct Stream {
     who: u32,
     socket: TcpStream,
     outgoing: Outgoing,
     incoming: Incoming,
-    /// Why nothing comes or leaves any more.
+    /// Why the stream has ended, if it has.
     gone: Option<String>,
 }
 
 /// All streams of a process.
 pub struct Streams {
     me: u32,
-    /// By process, without this one.
+    /// Streams by process, without this one.
     streams: Vec<Stream>,
     intake: Intake,
     arrived: VecDeque<Arrived>,
 }
 
-/// What is waited for.
+/// Condition of a wait.
 #[derive(Clone, Copy)]
 enum Until<'a> {
-    /// More heads have come, or it is that late.
+    /// More heads have arrived, or the deadline has passed.
     Heads(&'a Exchange, Option<Instant>),
-    /// A part has come.
+    /// A part has arrived.
     Part,
-    /// All has left.
+    /// All outgoing bytes have left.
     Left,
     /// All others have closed.
     Closed,
 }
 
 impl Until<'_> {
-    /// Whether it depends on this process.
+    /// Whether the condition depends on this stream.
     fn needs(self, it: &Stream) -> bool {
         match self {
             Self::Heads(exchange, _) => exchange.misses(it.who),
@@ -80,7 +80,7 @@ impl Until<'_> {
         }
     }
 
-    /// How long a sleep may be, and whether it is late.
+    /// Returns the longest sleep, and whether the deadline has passed.
     fn sleep(self) -> (Duration, bool) {
         match self {
             Self::Heads(_, Some(until)) => {
@@ -95,7 +95,7 @@ impl Until<'_> {
 impl Stream {
     fn end(&mut self, why: String) {
         self.gone = Some(why);
-        // Whoever misses something of it says so.
+        // A process that misses data of the peer reports the death.
         self.outgoing.clear();
     }
 
@@ -105,7 +105,7 @@ impl Stream {
         }
     }
 
-    /// Writes once, and says whether anything has left.
+    /// Writes once; returns whether anything has left.
     fn write(&mut self, spare: &mut Spare) -> Result<bool, Failure> {
         if self.outgoing.is_empty() {
             return Ok(false);
@@ -113,7 +113,7 @@ impl Stream {
         let socket = &self.socket;
         let send = |bytes: &[io::IoSlice<'_>]| {
             let mut control = SendAncillaryBuffer::default();
-            // No signal, where the other has closed.
+            // No signal if the peer has closed.
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             Ok(sendmsg(socket, bytes, &mut control, flags)?)
         };
@@ -125,7 +125,7 @@ impl Stream {
                 Err(Failure::Unreadable { to: self.who })
             }
             Err(_) => {
-                // What it sent before may be there still; reading says when it is gone.
+                // Data sent by the peer may still be there; reading reports its end.
                 self.outgoing.clear();
                 Ok(true)
             }
@@ -148,12 +148,12 @@ impl Streams {
     pub fn send_head(&mut self, to: u32, head: &[u8], spare: &mut Spare) {
         let it = self.stream(to);
         it.push(HEAD, head.to_vec().into());
-        // All others learn what this process found, whatever becomes of it.
-        // What cannot be sent is found again when something is waited for.
+        // Heads still go to all others after an error, so that they learn what this process
+        // found. The next wait meets the error again.
         let _ = it.write(spare);
     }
 
-    /// Parts leave when something is waited for.
+    /// Queues a part, which leaves in the next wait.
     pub fn send(&mut self, to: u32, part: Part, step: u64, bytes: Gather) {
         self.stream(to).push(tag(part, step), bytes);
     }
@@ -177,8 +177,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Waits until more heads have come than the exchange has seen; false if that takes
-    /// longer than a limit.
+    /// Waits for more heads than the exchange has seen; false if that takes longer than the
+    /// limit.
     pub fn wait_heads(
         &mut self,
         endpoint: &Endpoint,
@@ -201,7 +201,7 @@ impl Streams {
         Ok(true)
     }
 
-    /// Waits for a part that is expected.
+    /// Waits for an expected part.
     pub fn next(&mut self, endpoint: &Endpoint, spare: &mut Spare) -> Result<Arrived, Failure> {
         loop {
             if let Some(arrived) = self.arrived.pop_front() {
@@ -211,7 +211,7 @@ impl Streams {
         }
     }
 
-    /// Waits until the kernel has all that was sent: nobody sends for this process while it
+    /// Waits until the kernel has all that was sent: no thread sends for this process while it
     /// computes.
     pub fn settle(&mut self, endpoint: &Endpoint, spare: &mut Spare) -> Result<(), Failure> {
         while self.streams.iter().any(|it| !it.outgoing.is_empty()) {
@@ -220,11 +220,11 @@ impl Streams {
         Ok(())
     }
 
-    /// Waits until all others have got all, which they say by closing too.
+    /// Waits until all others have received everything, which they report by closing too.
     pub fn close(&mut self, endpoint: &Endpoint, spare: &mut Spare) -> Result<(), Failure> {
         self.settle(endpoint, spare)?;
         for it in &self.streams {
-            // One that is gone has no connection to shut down.
+            // A stream that has ended has no connection to shut down.
             let _ = it.socket.shutdown(Shutdown::Write);
         }
         while self.streams.iter().any(|it| it.gone.is_none()) {
@@ -233,7 +233,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Waits until anything has moved, or it is late.
+    /// Waits until anything has moved, or the deadline has passed.
     fn wait(
         &mut self,
         endpoint: &Endpoint,
@@ -270,8 +270,8 @@ impl Streams {
         }
     }
 
-    /// Writes and reads once wherever that is possible, and says whether anything moved. Else
-    /// waits until it is possible, but not longer than the limit.
+    /// Writes and reads once wherever possible; returns whether anything moved. If nothing was
+    /// written, waits at most `limit` until something is possible.
     fn pass(&mut self, spare: &mut Spare, limit: Duration) -> Result<bool, Failure> {
         let mut moved = false;
         for it in &mut self.streams {
@@ -314,13 +314,13 @@ impl Streams {
         Ok(moved)
     }
 
-    /// Which streams can be read.
+    /// Returns which streams can be read, after at most `limit`.
     fn poll(&self, limit: Duration) -> Vec<bool> {
         let events = |it: &Stream| {
             let mut events = PollFlags::empty();
             events.set(PollFlags::IN, !it.incoming.waits());
             events.set(PollFlags::OUT, !it.outgoing.is_empty());
-            // Of none the kernel tells all the same that a stream has ended.
+            // Without events the kernel still reports that a stream has ended.
             let is_of_use = it.gone.is_none() && !events.is_empty();
             is_of_use.then_some(events)
         };
@@ -351,7 +351,7 @@ fn trouble(who: u32, trouble: Trouble) -> Failure {
     }
 }
 
-/// The endpoint knows more of a death than the stream, a little later.
+/// Returns why a process died: the endpoint's reason, which may come later than the stream's.
 fn died(endpoint: &Endpoint, who: u32, why: String) -> Failure {
     let until = Instant::now() + REASON;
     loop {
@@ -361,19 +361,19 @@ fn died(endpoint: &Endpoint, who: u32, why: String) -> Failure {
         }
         let left = until.saturating_duration_since(Instant::now());
         match endpoint.wait_timeout(left, || false) {
-            // Of this one or another.
+            // This peer or another has died.
             Err(WaitError::PeerDead { .. }) => {}
             _ => return Failure::Died { who, why },
         }
     }
 }
 
-/// Waits for one of these, but not longer than the limit.
+/// Polls until one is ready, at most `limit`.
 fn wait_for(polled: &mut [PollFd<'_>], limit: Duration) {
     let limit = Timespec {
         tv_sec: limit.as_secs() as i64,
         tv_nsec: i64::from(limit.subsec_nanos()),
     };
-    // Interrupted: it is asked again.
+    // If interrupted, the caller polls again.
     let _ = poll(polled, Some(&limit));
 }

@@ -1,7 +1,6 @@
-//! Heads of an exchange are messages to a port, whose handler puts them where the exchange
-//! finds them. All else are matched messages: short ones are pushed, and what is longer is
-//! pulled by its receiver. Or all goes by the streams of [`tcp`](crate::tcp), if the
-//! environment asks for those.
+//! Transport of an exchange. Heads are messages to a port, whose handler stores them for the
+//! exchange. Parts are matched messages: short ones are pushed, longer ones pulled by their
+//! receiver. With `BSP_TRANSPORT=tcp` all go by the streams of [`tcp`](crate::tcp).
 
 use std::time::Duration;
 
@@ -19,18 +18,18 @@ use crate::heads::Intake;
 use crate::spare::Spare;
 use crate::tcp::Streams;
 
-/// Names what carries supersteps.
+/// Environment variable that names the transport.
 const TRANSPORT: &str = "BSP_TRANSPORT";
 
-/// Heads go there; [`crate::direct`] has the next.
+/// Port of heads; [`crate::direct`] has the next ports.
 pub const HEADS: u16 = 0;
 
-/// Bits of a tag that name the part; the superstep stands above.
+/// Bits of a tag for the part; the superstep is in the bits above.
 const PART_BITS: u32 = 24;
-/// What is not the number of a message of pieces.
+/// Codes of parts other than messages of pieces.
 const KINDS: u64 = 2;
 
-/// What names a part of a superstep.
+/// Returns the tag of a part of a superstep.
 pub fn tag(part: Part, step: u64) -> u64 {
     let part = match part {
         Part::Log => 0,
@@ -40,12 +39,12 @@ pub fn tag(part: Part, step: u64) -> u64 {
     step << PART_BITS | part
 }
 
-/// The superstep that a tag names.
+/// Returns the superstep of a tag.
 pub const fn step_of(tag: u64) -> u64 {
     tag >> PART_BITS
 }
 
-/// The part that it names.
+/// Returns the part of a tag.
 pub fn part_of(tag: u64) -> Part {
     match tag & ((1 << PART_BITS) - 1) {
         0 => Part::Log,
@@ -54,17 +53,17 @@ pub fn part_of(tag: u64) -> Part {
     }
 }
 
-/// What carries supersteps.
+/// Transport of supersteps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// The endpoint, by its links.
+    /// The endpoint's links.
     Portolan,
-    /// The kernel's TCP, to compare with.
+    /// The kernel's TCP, for comparison.
     Tcp,
 }
 
 impl Transport {
-    /// What the environment asks for.
+    /// Returns the transport that the environment asks for.
     pub fn asked() -> Result<Self, String> {
         match var_os(TRANSPORT) {
             None => Ok(Self::Portolan),
@@ -77,19 +76,19 @@ impl Transport {
     }
 }
 
-/// The space of BSPlib on the endpoint of the process.
+/// BSPlib's space on the endpoint of the process.
 pub struct Engine {
     pub endpoint: Endpoint,
     expected: QueueId,
     sent: QueueId,
-    /// Sends that have not ended, and those of them of memory that is the program's.
+    /// Pending sends; `lent` are those with memory of the program.
     under_way: usize,
     lent: usize,
-    /// Who is dead, of those who take part.
+    /// Processes found dead.
     dead: Vec<u32>,
     spare: Spare,
     copier: Copier,
-    /// What carries supersteps instead.
+    /// Streams, if they carry supersteps instead.
     tcp: Option<Box<Streams>>,
 }
 
@@ -100,7 +99,7 @@ impl From<Misuse> for Failure {
 }
 
 impl Engine {
-    /// Of so many processes; heads come to `intake`.
+    /// Opens the transport of `size` processes; heads go to `intake`.
     pub fn new(
         endpoint: Endpoint,
         size: u32,
@@ -129,7 +128,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A forked child has no part in this: the endpoint finds that itself, streams do not.
+    /// Fails in a forked child. The endpoint detects forks itself, streams do not.
     #[inline]
     pub fn check_fork(&self) -> Result<(), Failure> {
         if self.tcp.is_some() {
@@ -138,7 +137,7 @@ impl Engine {
         Ok(())
     }
 
-    /// All that was sent arrives, and nothing is sent any more.
+    /// Closes the transport once all that was sent has arrived.
     pub fn close(mut self) -> Result<(), Failure> {
         if let Some(tcp) = &mut self.tcp {
             tcp.close(&self.endpoint, &mut self.spare)?;
@@ -147,7 +146,7 @@ impl Engine {
         closed.map_err(|e| Failure::Endpoint(e.to_string()))
     }
 
-    /// How another process is reached: `shm`, `udp`, `xdp` or `tcp`.
+    /// Returns the link to another process: `shm`, `udp`, `xdp` or `tcp`.
     pub fn link(&self, other: u32) -> &'static str {
         if self.tcp.is_some() {
             return "tcp";
@@ -155,20 +154,20 @@ impl Engine {
         self.endpoint.lane(other).map_or("", |(name, _)| name)
     }
 
-    /// What the endpoint has done.
+    /// Returns the endpoint's counters.
     pub fn counters(&self) -> Result<Counters, Failure> {
         Ok(self.endpoint.counters()?)
     }
 
-    /// A copy, if there is memory for it.
+    /// Copies `bytes`; `None` if there is no memory.
     pub fn copy(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut memory = self.spare.take(bytes.len())?;
         self.copier.copy(bytes, &mut memory);
         Some(memory)
     }
 
-    /// Waits until more heads have come than the exchange has seen; false if that takes
-    /// longer than a limit.
+    /// Waits for more heads than the exchange has seen; false if that takes longer than the
+    /// limit.
     #[inline]
     pub fn wait_heads(
         &mut self,
@@ -202,7 +201,7 @@ impl Engine {
         }
     }
 
-    /// Waits for a part that is expected.
+    /// Waits for an expected part.
     pub fn next(&mut self) -> Result<Arrived, Failure> {
         if let Some(tcp) = &mut self.tcp {
             return tcp.next(&self.endpoint, &mut self.spare);
@@ -210,7 +209,7 @@ impl Engine {
         let ended = loop {
             match self.endpoint.wait_completion(self.expected, None) {
                 Ok(ended) => break ended,
-                // What was expected from it ends too, unless it has come.
+                // Parts expected from the peer end too, unless they have arrived.
                 Err(WaitError::PeerDead { rank, .. }) => self.dead.push(rank),
                 Err(e) => return Err(Failure::Endpoint(e.to_string())),
             }
@@ -240,7 +239,7 @@ impl Engine {
         }
     }
 
-    /// Waits until nobody reads the program's memory any more, and forgets what has left.
+    /// Waits until no send reads the program's memory any more, and reuses memory of ended sends.
     #[inline]
     pub fn settle(&mut self) -> Result<(), Failure> {
         if let Some(tcp) = &mut self.tcp {
@@ -289,7 +288,7 @@ impl Wire for Engine {
         }
         match self.endpoint.send(to, HEADS, head) {
             Ok(_) => Ok(()),
-            // Whoever misses something of it says so.
+            // A process that misses data of the peer reports the death.
             Err(SendError::PeerDead { rank, .. }) => {
                 self.dead.push(rank);
                 Ok(())
@@ -320,7 +319,7 @@ impl Wire for Engine {
                 self.lent += usize::from(lent);
                 Ok(())
             }
-            // Whoever misses something of it says so.
+            // A process that misses data of the peer reports the death.
             Err((SendError::PeerDead { .. }, _)) => Ok(()),
             Err((e, _)) => Err(Failure::Endpoint(e.to_string())),
         }

@@ -1,6 +1,6 @@
-//! A process that calls what a random program says, beside an obviously correct
-//! [twin](twin). What carries its heads and parts is the test's: a perfect wire here, the
-//! simulated network in `crates/sim`.
+//! A process that makes the calls of a random program, beside an obviously correct
+//! [twin](twin). The test carries its heads and parts: a perfect wire here, the simulated
+//! network in `crates/sim`.
 
 mod registration;
 #[cfg(test)]
@@ -25,7 +25,7 @@ pub use crate::log::Piece;
 pub use crate::wire::{HEADS, part_of, tag};
 pub use twin::{Memory, Op, Rng, State, Twin};
 
-/// One process.
+/// Process that runs a random program.
 pub struct Process {
     me: usize,
     memory: Memory,
@@ -33,14 +33,14 @@ pub struct Process {
     queue: Queue,
     step: u64,
     exchange: Exchange,
-    /// It ends its superstep.
+    /// In the call that ends a superstep.
     ends: bool,
-    /// What long puts that do not copy read from.
+    /// Sources of long puts that do not copy.
     lent: Vec<Vec<u8>>,
 }
 
 impl Process {
-    /// Process `me` of a program, and where its heads are put.
+    /// Makes process `me` of a program, and the intake of its heads.
     pub fn new(me: usize, twin: &Twin) -> (Self, Intake) {
         let mut memory: Memory = (twin.sizes.iter()).map(|it| vec![me as u8; *it]).collect();
         let mut areas = Areas::default();
@@ -65,23 +65,23 @@ impl Process {
         (process, intake)
     }
 
-    /// Supersteps that have ended.
+    /// Number of supersteps that have ended.
     pub const fn step(&self) -> u64 {
         self.step
     }
 
-    /// Whether it is in the call that ends a superstep.
+    /// Whether the process is in the call that ends a superstep.
     pub const fn ends(&self) -> bool {
         self.ends
     }
 
-    /// How it ends the superstep.
+    /// State of the end of the superstep.
     pub const fn exchange(&self) -> &Exchange {
         &self.exchange
     }
 
-    /// Calls what the program says, and begins to end the superstep. Until it is finished
-    /// and nothing that is lent is read any more, the process must stay.
+    /// Makes the program's calls, and begins to end the superstep. The process must stay until
+    /// that is finished and no lent memory is read any more.
     pub fn begin(&mut self, twin: &mut Twin, wire: &mut impl Wire) -> Result<(), Failure> {
         let collective = twin.collective(self.step).clone();
         for change in &collective.changes {
@@ -97,7 +97,7 @@ impl Process {
             ends: false,
         };
         self.ends = true;
-        // SAFETY: the memory is this process's, and nobody else uses it.
+        // SAFETY: only this process uses its memory.
         unsafe { (self.exchange).begin(&common, collective.tag_bytes, &self.areas, wire) }
     }
 
@@ -175,18 +175,17 @@ impl Process {
         }
     }
 
-    /// Takes the heads that have come.
+    /// Takes the heads that have arrived.
     pub fn look(&mut self, wire: &mut impl Wire) -> Result<(), Failure> {
         self.exchange.look(&self.areas, wire)
     }
 
-    /// Takes a part that has come.
+    /// Takes a part that has arrived.
     pub fn take(&mut self, arrived: Arrived, wire: &mut impl Wire) -> Result<(), Failure> {
         self.exchange.take(arrived, &self.areas, wire)
     }
 
-    /// Ends the superstep, of which all has come. Memory and queue must be as the twin has
-    /// them.
+    /// Ends the superstep, once all has arrived. Memory and queue must equal the twin's.
     pub fn finish(&mut self, twin: &Twin, wire: &mut impl Wire) -> Result<(), Failure> {
         self.exchange.finish(&mut self.queue, wire)?;
         let meant = self.areas.apply(self.exchange.popped());
@@ -195,7 +194,7 @@ impl Process {
         self.step += 1;
         let (me, step) = (self.me, self.step);
         let expected = twin.before(step).expect("all have ended the superstep");
-        // Too long to be shown.
+        // Too long to be printed.
         let same = self.memory == expected.memories[me];
         assert!(same, "memory of process {me} before superstep {step}");
         let mut queue = Vec::new();
@@ -209,8 +208,7 @@ impl Process {
         Ok(())
     }
 
-    /// Nobody reads any more what was lent: it is the program's again, which does with it
-    /// what it likes.
+    /// Overwrites lent memory, which no process reads any more.
     pub fn settle(&mut self) {
         self.lent.iter_mut().for_each(|it| it.fill(b'#'));
         self.lent.clear();

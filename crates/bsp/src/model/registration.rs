@@ -1,12 +1,12 @@
-//! What all processes change alike in a superstep: registrations, of which the newest of an
-//! address counts, and the length of tags.
+//! Changes that all processes make alike in a superstep: registrations, of which the newest of
+//! an address counts, and the length of tags.
 
 use super::twin::{AREAS, Rng};
 
-/// So many are registered at most.
+/// Most registrations at a time.
 const MOST: usize = 8;
 
-/// A registration: the memory that each process has registered; `None` is NULL.
+/// Registration: the memory of each process; `None` is NULL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     number: u64,
@@ -19,22 +19,22 @@ pub enum Change {
     Pop(Entry),
 }
 
-/// What registrations and tags are in a superstep, and what all processes call alike in it.
+/// Registrations and tags of a superstep, and the calls that all processes make alike.
 #[derive(Clone, Debug)]
 pub struct Collective {
-    /// The oldest first.
+    /// Registrations, the oldest first.
     pub entries: Vec<Entry>,
     pub changes: Vec<Change>,
-    /// Bytes of the tags of what is sent, and what is set for the next superstep.
+    /// Length of tags in messages that are sent, and the length set for the next superstep.
     pub tag_bytes: u64,
     pub next_tag_bytes: u64,
     size: usize,
-    /// Registrations that were ever made.
+    /// Number of registrations ever made.
     made: u64,
 }
 
 impl Collective {
-    /// Of the first superstep: each process has registered its areas in order.
+    /// Returns the first superstep: each process has registered its areas in order.
     pub fn first(size: usize, rng: &mut Rng) -> Self {
         let entry = |area: usize| Entry {
             number: area as u64,
@@ -52,7 +52,7 @@ impl Collective {
         first
     }
 
-    /// Of the superstep after it.
+    /// Returns the superstep after this one.
     pub fn next(&self, rng: &mut Rng) -> Self {
         let mut next = self.clone();
         next.entries = self.after();
@@ -105,15 +105,15 @@ impl Collective {
         self.made += 1;
     }
 
-    /// The registration that a process names by its memory.
+    /// Returns the registration that a process names by its memory.
     pub fn find(&self, me: usize, memory: usize) -> Option<&Entry> {
         let mut all = self.entries.iter().rev();
         all.find(|it| it.memory[me] == Some(memory))
     }
 }
 
-/// Whether each process names it by its address, as the newest there. Of NULL any that is
-/// left may be meant, as long as somebody has memory.
+/// Whether each process names the registration by its address, as the newest there. NULL may
+/// mean any that is left, as long as one process has memory.
 fn can_pop(entry: &Entry, now: &[Entry]) -> bool {
     let has_memory = entry.memory.iter().any(Option::is_some);
     has_memory

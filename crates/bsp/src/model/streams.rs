@@ -1,5 +1,5 @@
-//! The model over [frames](crate::tcp::frames) in streams of bytes, as by TCP: streams take
-//! and give as much at once as the seed says, and stop anywhere.
+//! The model over [frames](crate::tcp::frames) in byte streams, as by TCP: streams take and
+//! return as much at once as the seed says, and stop anywhere.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
@@ -10,13 +10,13 @@ use super::{Arrived, Failure, Head, Intake, Part, Process, Rng, Twin, Wire, part
 use crate::tcp::frames::{Came, HEAD, Incoming, Outgoing};
 
 const STEPS: u64 = 6;
-/// Bytes that a stream holds at most.
+/// Most bytes in a stream.
 const STREAM_MAX: usize = 9000;
 
-/// No program takes so long, by far.
+/// Bound on turns; all programs take far fewer.
 const TURNS_MAX: u64 = 2_000_000;
 
-/// Bytes on their way, of which a read gets so many.
+/// Bytes in flight, of which a read returns at most `now`.
 #[derive(Default)]
 struct Bytes {
     queue: VecDeque<u8>,
@@ -46,7 +46,7 @@ impl Read for Bytes {
     }
 }
 
-/// From one process to another.
+/// Stream from one process to another.
 #[derive(Default)]
 struct Stream {
     outgoing: Outgoing,
@@ -56,9 +56,9 @@ struct Stream {
 
 #[derive(Default)]
 struct Net {
-    /// By sender, then receiver.
+    /// Streams by sender, then receiver.
     streams: Vec<Vec<Stream>>,
-    /// By receiver.
+    /// Parts by receiver.
     arrived: Vec<VecDeque<Arrived>>,
 }
 
@@ -184,7 +184,7 @@ impl Run {
         incoming.read(bytes, give).unwrap();
     }
 
-    /// Looks at what has come, and ends the superstep if that was all.
+    /// Takes what has arrived, and ends the superstep if that was all.
     fn go_on(&mut self, me: usize) {
         let part = self.net.arrived[me].pop_front();
         let has_left = self.net.streams[me].iter().all(|it| it.outgoing.is_empty());

@@ -11,10 +11,10 @@ use crate::heads::heads;
 
 const STEPS: u64 = 12;
 
-/// What was sent, and what is expected: from, to, part, step.
+/// Sent messages and expected parts: from, to, part, step.
 #[derive(Default)]
 struct Net {
-    /// By sender and receiver; those of one pair stay in order.
+    /// Heads by sender and receiver; those of one pair stay in order.
     heads: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
     sent: BTreeMap<(u32, u32, Part, u64), (Gather, bool)>,
     expected: BTreeMap<(u32, u32, Part, u64), Scatter>,
@@ -86,7 +86,7 @@ impl Run {
         }
     }
 
-    /// A process calls, and begins to end its superstep.
+    /// Makes a process's calls, and begins to end its superstep.
     fn begin(&mut self, me: usize) {
         let mut link = Link {
             net: &mut self.net,
@@ -96,7 +96,7 @@ impl Run {
         begun.unwrap();
     }
 
-    /// A head arrives at a process, if one can.
+    /// Delivers a head to a process, if one can arrive.
     fn arrive_head(&mut self, me: usize) {
         let of = |key: &(u32, u32)| key.1 as usize == me;
         let heads = self.net.heads.iter_mut().filter(|(key, _)| of(key));
@@ -119,7 +119,7 @@ impl Run {
         }
     }
 
-    /// A part arrives at a process, if one can.
+    /// Delivers a part to a process, if one can arrive.
     fn arrive(&mut self, me: usize) {
         let ready: Vec<_> = (self.net.expected.keys())
             .filter(|key| key.1 as usize == me && self.net.sent.contains_key(key))
@@ -155,7 +155,7 @@ impl Run {
         it.take(arrived, &mut link).unwrap();
     }
 
-    /// Whether somebody is yet to read memory of a process.
+    /// Whether memory of a process is yet to be read.
     fn lends(&self, me: usize) -> bool {
         let mut sent = self.net.sent.iter();
         sent.any(|(key, (_, lent))| key.0 as usize == me && *lent)
@@ -199,7 +199,7 @@ fn random_programs_do_what_their_twins_do() {
     }
 }
 
-/// Process 0 of several, with nothing to say, which has begun.
+/// Returns process 0 of several, without calls, which has begun to end its superstep.
 fn begun(run: &Run, link: &mut Link<'_>) -> (Intake, Exchange) {
     let (intake, heads) = heads(run.twin.size as u32);
     let mut exchange = Exchange::new(0, run.twin.size as u32, heads);

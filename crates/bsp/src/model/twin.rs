@@ -1,11 +1,11 @@
-//! Random programs, and what must come of them: obviously correct, on all memories at once.
+//! Random programs and their expected results: obviously correct, on all memories at once.
 
 use super::registration::Collective;
 use crate::log::PIECE_MIN;
 
 pub const AREAS: usize = 3;
 
-/// A small generator (xorshift64*).
+/// Small random number generator (xorshift64*).
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -26,12 +26,12 @@ impl Rng {
     }
 }
 
-/// What a process calls in a superstep.
+/// Call of a process in a superstep.
 #[derive(Clone, Debug)]
 pub enum Op {
     Put {
         to: usize,
-        /// Area here, by which it is named, and there.
+        /// Area here, by which the target is named; `area` is the one there.
         named: usize,
         area: usize,
         offset: usize,
@@ -81,12 +81,12 @@ pub struct State {
     pub queues: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
-/// A superstep as the standard has it.
+/// Returns the state after a superstep, as the standard has it.
 fn after(before: &State, ops: &[Vec<Op>]) -> State {
     let mut after = before.memories.clone();
     let mut queues = vec![Vec::new(); ops.len()];
     for (me, own) in ops.iter().enumerate() {
-        // Of results that overlap any may be the last.
+        // If results overlap, any may be the last.
         for (whose, op) in (0..ops.len()).flat_map(|whose| own.iter().map(move |op| (whose, op))) {
             if let Op::Get {
                 from,
@@ -103,7 +103,7 @@ fn after(before: &State, ops: &[Vec<Op>]) -> State {
             }
         }
     }
-    // Of puts that overlap any may be the last, too.
+    // If puts overlap, any may be the last, too.
     for op in ops.iter().flatten().filter(|op| !op.is_long()) {
         op.put(&mut after);
     }
@@ -125,23 +125,23 @@ fn after(before: &State, ops: &[Vec<Op>]) -> State {
     }
 }
 
-/// A program, as far as it has been called, and what must have come of it.
+/// Program, as far as it has been called, and its expected results.
 #[derive(Clone, Debug)]
 pub struct Twin {
     rng: Rng,
     pub size: usize,
-    /// Of each area, bytes.
+    /// Length of each area, bytes.
     pub sizes: Vec<usize>,
-    /// What all call alike in each superstep.
+    /// Calls that all make alike, by superstep.
     collective: Vec<Collective>,
-    /// What was called in each superstep, by process.
+    /// Other calls, by superstep and process.
     called: Vec<Vec<Option<Vec<Op>>>>,
-    /// Before each superstep that all have called in.
+    /// State before each superstep, while all have called in the one before.
     states: Vec<State>,
 }
 
 impl Twin {
-    /// A program of so many processes; `long`: some puts are too long for a log.
+    /// Makes a program of `size` processes; `long`: some puts are too long for a log.
     pub fn new(seed: u64, size: usize, long: bool) -> Self {
         let mut rng = Rng::new(seed);
         let longest = if long { 20_000 } else { 60 };
@@ -161,13 +161,13 @@ impl Twin {
         }
     }
 
-    /// Memories and queues before a superstep. None where somebody is yet to end the one
+    /// Returns memories and queues before a superstep; `None` until all have called in the one
     /// before that.
     pub fn before(&self, step: u64) -> Option<&State> {
         self.states.get(step as usize)
     }
 
-    /// What all call alike in a superstep; some may be one ahead.
+    /// Returns the calls that all make alike in a superstep; some processes may be one ahead.
     pub fn collective(&mut self, step: u64) -> &Collective {
         let at = step as usize;
         if at == self.collective.len() {
@@ -177,7 +177,7 @@ impl Twin {
         &self.collective[at]
     }
 
-    /// What else a process calls in its next superstep.
+    /// Returns the other calls of a process in its next superstep.
     pub fn call(&mut self, me: usize, step: u64) -> Vec<Op> {
         let collective = self.collective(step).clone();
         let count = self.rng.below(12);
@@ -194,7 +194,7 @@ impl Twin {
         ops
     }
 
-    /// Offset and bytes in an area; often of a word, since those have paths of their own.
+    /// Returns offset and bytes in an area; often a word, since words have paths of their own.
     fn range(&mut self, area: usize) -> (usize, usize) {
         let offset = self.rng.below(self.sizes[area] as u64) as usize;
         let room = self.sizes[area] - offset;

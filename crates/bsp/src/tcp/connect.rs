@@ -1,6 +1,6 @@
-//! How the streams are made: each process listens, and tells those of lower numbers where by
-//! the endpoint. They connect, and prove who they are by a random word that came with it: the
-//! endpoint may encrypt, and a stranger does not know it.
+//! Setup of the streams. Each process listens, and sends its address to lower-numbered ones
+//! over the endpoint. They connect, and identify themselves by a random word that came with the
+//! address: the endpoint may encrypt, and a stranger does not know the word.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -18,15 +18,15 @@ use crate::heads::Intake;
 use crate::tcp::frames::{Incoming, Outgoing};
 use crate::wire::Engine;
 
-/// Bytes of the word.
+/// Length of the word, bytes.
 const WORD: usize = 16;
-/// Where a process listens: address, port, word.
+/// Length of a listener's card: address, port, word.
 const CARD: usize = 16 + 2 + WORD;
-/// What who connects says first: the word, and its number.
+/// Length of a caller's first bytes: the word, and its number.
 const HELLO: usize = WORD + 4;
-/// Connecting may take that long: as long as ranks wait for each other by default.
+/// Timeout of connecting: as long as ranks wait for each other by default.
 const CONNECT: Duration = Duration::from_secs(60);
-/// Strangers that have said nothing yet, of which one more drops the first.
+/// Most callers without a complete hello, beside the processes; one more drops the oldest.
 const STRANGERS_MAX: usize = 64;
 
 fn failed(what: &str, e: &io::Error) -> Failure {
@@ -40,10 +40,10 @@ fn failed(what: &str, e: &io::Error) -> Failure {
 }
 
 impl Streams {
-    /// Connects all processes with each other. Heads come to `intake`.
+    /// Connects all processes with each other. Heads go to `intake`.
     pub fn open(engine: &mut Engine, size: u32, intake: Intake) -> Result<Self, Failure> {
         let me = engine.endpoint.rank();
-        // Without one, shared memory reaches all: they are on one host.
+        // Without an address, shared memory reaches all: they are on one host.
         let ip = engine.endpoint.ip().unwrap_or(Ipv4Addr::LOCALHOST.into());
         let listener = Listener::new(ip)?;
         for lower in 0..me {
@@ -119,7 +119,7 @@ fn connect(me: u32, who: u32, card: &[u8; CARD]) -> Result<TcpStream, Failure> {
     Ok(socket)
 }
 
-/// Small frames leave at once, and no call waits.
+/// Makes small frames leave at once, and no call block.
 fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     socket.set_nonblocking(true)
@@ -130,7 +130,7 @@ struct Listener {
     card: [u8; CARD],
 }
 
-/// Who has connected, and has not said all of its hello.
+/// Connection whose hello is not complete.
 struct Caller {
     socket: TcpStream,
     hello: [u8; HELLO],
@@ -138,7 +138,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Reads no more than the hello; none: it is nobody's.
+    /// Reads at most the rest of the hello; `None` if the connection has ended.
     fn read(&mut self) -> Option<()> {
         match (&self.socket).read(&mut self.hello[self.said..]) {
             Ok(0) => None,
@@ -150,7 +150,7 @@ impl Caller {
         }
     }
 
-    /// Its number, if it is one of so many and knows the word.
+    /// Returns the caller's number, if that is below `most` and the word is right.
     fn number(&self, word: &[u8], most: u32) -> Option<u32> {
         let who = u32::from_le_bytes(*self.hello.last_chunk()?);
         (self.hello.starts_with(word) && who < most).then_some(who)
@@ -175,7 +175,7 @@ impl Listener {
         Ok(Self { socket, card })
     }
 
-    /// The streams of the first so many processes. `idle` is told now and then who is missing.
+    /// Accepts the first `count` processes. `idle` gets the missing ones when nothing happens.
     fn accept(
         self,
         count: u32,
@@ -208,7 +208,7 @@ impl Listener {
         Ok(known.into_iter().flatten().collect())
     }
 
-    /// Takes those who call.
+    /// Accepts pending connections; keeps at most `most`.
     fn answer(&self, callers: &mut VecDeque<Caller>, most: usize) -> Result<(), Failure> {
         loop {
             match self.socket.accept() {
@@ -231,7 +231,7 @@ impl Listener {
     }
 }
 
-/// Who called has hung up.
+/// Whether the caller has hung up, or the call was interrupted.
 fn is_gone(e: &io::Error) -> bool {
     let kinds = [io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
     kinds.contains(&e.kind())

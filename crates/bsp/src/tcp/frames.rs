@@ -1,5 +1,5 @@
-//! Frames in streams: a header, which says what follows and how long that is, and its bytes.
-//! Either end goes on where the stream has stopped.
+//! Frames in streams: a header with tag and length, then the bytes. Either end resumes where
+//! the stream has stopped.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -12,14 +12,14 @@ use crate::heads::HEAD_MAX;
 use crate::spare::ADDRESSES;
 use crate::wire::step_of;
 
-/// The tag, and how many bytes follow.
+/// Length of a header: tag, and number of bytes that follow.
 const HEADER: usize = 16;
-/// The tag of a head, which says itself what superstep it is of.
+/// Tag of a head, which names its superstep itself.
 pub const HEAD: u64 = u64::MAX;
-/// Bytes that are read at once where a frame begins; a head fits.
+/// Bytes read at once at the start of a frame; a head fits.
 const BUFFER: usize = 8192;
 const _: () = assert!(BUFFER >= HEADER + HEAD_MAX);
-/// Pieces of memory that one call of the kernel takes.
+/// Most slices of memory in one system call.
 const SLICES_MAX: usize = 64;
 
 /// Why a stream cannot go on.
@@ -28,7 +28,7 @@ pub enum Trouble {
     Ended,
     Io(io::Error),
     Malformed,
-    /// For so many bytes.
+    /// With the number of bytes.
     NoMemory(u64),
 }
 
@@ -36,15 +36,15 @@ pub enum Trouble {
 struct Frame {
     header: [u8; HEADER],
     bytes: Gather,
-    /// Of the bytes.
+    /// Length of `bytes`.
     length: usize,
 }
 
-/// Frames that are to leave.
+/// Frames to be sent.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     frames: VecDeque<Frame>,
-    /// Bytes of the first that have left.
+    /// Bytes of the first frame that have left.
     sent: usize,
 }
 
@@ -68,7 +68,7 @@ impl Outgoing {
         self.sent = 0;
     }
 
-    /// Sends what the stream takes at once; what has left whole is `done`.
+    /// Sends what the stream takes at once; `done` gets frames that have left completely.
     pub fn write(
         &mut self,
         send: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>,
@@ -103,15 +103,15 @@ struct Header {
     bytes: usize,
 }
 
-/// A part, and where it goes to.
+/// Part that is arriving, and its target.
 #[derive(Debug)]
 struct Body {
     tag: u64,
     places: Vec<Buffer>,
-    /// The place, and how much of it is written.
+    /// Index of the place, and the bytes written there.
     at: (usize, usize),
     left: usize,
-    /// It was not expected when it began.
+    /// The part was not expected when it began.
     early: bool,
 }
 
@@ -130,7 +130,7 @@ impl Body {
         })
     }
 
-    /// Reads once.
+    /// Reads once; returns the number of bytes.
     fn read(&mut self, from: &mut impl Read) -> io::Result<usize> {
         let (place, mut skip) = self.at;
         let places = self.places[place..].iter_mut().map(|it| {
@@ -153,37 +153,37 @@ impl Body {
         Ok(read)
     }
 
-    /// Takes what it can of bytes that have been read, and says how many.
+    /// Takes what it can of bytes already read; returns their number.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
-        // Memory as a stream has no errors.
+        // Reading from memory has no errors.
         while self.left > 0 && !rest.is_empty() && self.read(&mut rest).is_ok() {}
         bytes.len() - rest.len()
     }
 
-    /// The bytes, where they went to one vector.
+    /// Returns the first place's bytes if that is a vector; else none.
     fn into_vec(self) -> Vec<u8> {
         let first = self.places.into_iter().next();
         first.and_then(Buffer::into_vec).unwrap_or_default()
     }
 }
 
-/// What has come whole.
+/// Frame that has arrived completely.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Came<'a> {
     Head(&'a [u8]),
-    /// By its tag; no bytes, where they went straight to their places.
+    /// Tag and bytes; no bytes if they were received in place.
     Part(u64, Vec<u8>),
 }
 
-/// Frames that come.
+/// Incoming frames.
 ///
-/// A part that nobody expects stays in the stream, so that it can be received in its place
-/// later. But for one behind which there is what is expected: that one is kept.
+/// A part that is not expected stays in the stream, so that it can be received in its place
+/// later. If another part is expected meanwhile, the first one is kept in memory.
 #[derive(Debug)]
 pub struct Incoming {
     buffer: Box<[u8]>,
-    /// What of it has been read and not been taken.
+    /// Bytes `start..end` of it have been read and not been taken.
     start: usize,
     end: usize,
     header: Option<Header>,
@@ -207,7 +207,7 @@ impl Default for Incoming {
 }
 
 impl Incoming {
-    /// A part is expected; gives it, if it was kept.
+    /// Expects a part; returns it, if it was kept.
     pub fn expect(&mut self, tag: u64, room: Scatter) -> Result<Option<Vec<u8>>, Trouble> {
         if let Some(at) = self.early.iter().position(|(early, _)| *early == tag) {
             let (_, bytes) = self.early.swap_remove(at);
@@ -217,7 +217,7 @@ impl Incoming {
         Ok(None)
     }
 
-    /// Whether a part that is expected has not come.
+    /// Whether an expected part has not arrived.
     pub fn misses(&self) -> bool {
         !self.expected.is_empty() || self.body.is_some()
     }
@@ -226,17 +226,17 @@ impl Incoming {
         self.body.is_none() && self.header.is_some_and(|it| it.tag != HEAD)
     }
 
-    /// The next part has to wait until it is expected: nothing is to be read.
+    /// Whether the next part has to wait until it is expected: nothing is to be read.
     pub fn waits(&self) -> bool {
         self.is_at_part() && self.expected.is_empty()
     }
 
-    /// There is something to do without a byte more to read.
+    /// Whether there is something to do without reading.
     pub fn is_ready(&self) -> bool {
         self.is_at_part() && !self.expected.is_empty()
     }
 
-    /// Reads once, unless it must wait, and gives what is whole then. False: nothing came.
+    /// Reads once, unless it must wait; `give` gets complete frames. False if nothing arrived.
     pub fn read(
         &mut self,
         from: &mut impl Read,
@@ -268,7 +268,7 @@ impl Incoming {
         Ok(read)
     }
 
-    /// Takes frames as far as they have been read, and says whether any became whole.
+    /// Takes frames that have been read; returns whether any became complete.
     fn take(&mut self, give: &mut impl FnMut(Came<'_>)) -> Result<bool, Trouble> {
         let mut given = false;
         loop {
@@ -301,7 +301,7 @@ impl Incoming {
                 (self.header, given) = (None, true);
                 continue;
             }
-            // Who has just got something may expect this one in a moment.
+            // A caller that has just got something may expect this part in a moment.
             self.body = match self.expected.iter().position(|(tag, _)| *tag == header.tag) {
                 Some(at) => {
                     let room = self.expected.swap_remove(at).1;
@@ -313,7 +313,7 @@ impl Incoming {
         }
     }
 
-    /// Memory for a part that comes before it is expected.
+    /// Allocates memory for a part that arrives before it is expected.
     fn keep(&self, header: Header) -> Result<Body, Trouble> {
         let step = step_of(header.tag);
         let is_same = |tag: u64| step_of(tag) == step;
@@ -336,7 +336,7 @@ impl Incoming {
             give(Came::Part(tag, bytes));
             return Ok(());
         }
-        // It may have become expected while it came.
+        // The part may have become expected while it arrived.
         match self.expected.iter().position(|(it, _)| *it == tag) {
             Some(at) => {
                 let room = self.expected.swap_remove(at).1;
@@ -358,7 +358,7 @@ fn parse(header: &[u8; HEADER]) -> Result<Header, Trouble> {
     }
 }
 
-/// Writes a part that was kept where it belongs.
+/// Writes a kept part to its places.
 fn store(tag: u64, room: Scatter, bytes: &[u8]) -> Result<Vec<u8>, Trouble> {
     let header = Header {
         tag,

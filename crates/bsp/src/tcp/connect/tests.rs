@@ -10,8 +10,8 @@ fn processes_find_each_other_among_strangers() {
         let listener = Listener::new(ip).unwrap();
         let card = listener.card;
         let at = listener.socket.local_addr().unwrap();
-        // They stay until all others are there: one that says nothing, one that says half of
-        // it, those that know no word, and one that hangs up.
+        // Strangers stay until all others are there: one sends nothing, one half of a hello, others
+        // a wrong word, and one hangs up.
         let stranger = |says: &[u8]| {
             let mut socket = TcpStream::connect(at).unwrap();
             socket.write_all(says).unwrap();
@@ -41,7 +41,7 @@ fn processes_find_each_other_among_strangers() {
     }
 }
 
-/// The first that says nothing makes room, and who knows the word comes in.
+/// The oldest silent caller makes room, and a caller that knows the word gets in.
 #[test]
 fn strangers_take_no_room_for_ever() {
     let listener = Listener::new(Ipv4Addr::LOCALHOST.into()).unwrap();
@@ -63,7 +63,7 @@ fn who_waits_is_asked_whom_it_misses() {
     let given = dead.clone();
     let mut asked = Vec::new();
     let accepted = listener.accept(3, move |missing| {
-        // Whether the caller has been answered by then, a busy machine decides.
+        // A busy machine decides whether the caller has been answered by then.
         asked.push(missing.to_vec());
         match asked.last().is_some_and(|it| *it == [0, 2]) {
             true => Err(given.clone()),

@@ -9,7 +9,7 @@ use crate::wire::tag;
 const STEP: u64 = 7;
 const LOG: u64 = STEP << 24;
 
-/// A stream that stops before each of these places once, and ends at the last.
+/// Stream that stops before each of these places once, and ends at the last.
 struct Pipe<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -56,7 +56,7 @@ fn room(lengths: &[usize]) -> Scatter {
     all.reduce(Scatter::and).unwrap()
 }
 
-/// Writes frames, as a stream takes them that takes so many bytes at once.
+/// Writes frames to a stream that takes `most()` bytes at once.
 fn written(frames: Vec<(u64, Gather)>, mut most: impl FnMut() -> usize) -> Vec<u8> {
     let mut outgoing = Outgoing::default();
     let count = frames.len();
@@ -88,8 +88,8 @@ fn frames() -> Vec<(u64, Gather)> {
     ]
 }
 
-/// Reads a stream to its end, or until a part has to wait: gives tags and bytes of what came,
-/// and how it ended.
+/// Reads a stream to its end, or until a part has to wait; returns tags and bytes of complete
+/// frames, and the error.
 fn read(pipe: &mut Pipe<'_>, incoming: &mut Incoming) -> (Vec<(u64, Vec<u8>)>, Option<Trouble>) {
     let mut all = Vec::new();
     loop {
@@ -146,7 +146,7 @@ fn frames_pass_wherever_the_stream_stops() {
     }
 }
 
-/// More pieces of memory than one call takes, longer than the buffer.
+/// More places than one call takes, longer than the buffer.
 #[test]
 fn many_pieces_are_received_in_their_places() {
     const PIECES: usize = 3 * SLICES_MAX + 1;
@@ -156,7 +156,7 @@ fn many_pieces_are_received_in_their_places() {
     let bytes = written(vec![(LOG, sent.reduce(Gather::and).unwrap())], || 70_001);
     let mut memory = vec![0_u8; all.len()];
     let places = memory.chunks_mut(100).map(|place| {
-        // SAFETY: the memory outlives the reads below, and nobody else touches it.
+        // SAFETY: the memory outlives the reads below, and no other code touches it.
         Scatter::from(unsafe { Buffer::lent(place.as_mut_ptr(), place.len()) })
     });
     let places = places.reduce(Scatter::and).unwrap();
@@ -185,7 +185,7 @@ fn a_part_waits_in_the_stream_until_it_is_expected() {
     assert_eq!(came, [(LOG, long)]);
 }
 
-/// Results stand behind pieces, whose places are not known before results are here.
+/// Results follow pieces, whose places are known only once the results are here.
 #[test]
 fn what_stands_before_an_expected_part_is_kept() {
     let late = tag(Part::Pieces(3), STEP);
@@ -202,7 +202,7 @@ fn what_stands_before_an_expected_part_is_kept() {
                     Came::Part(tag, _) => tag,
                 });
             });
-            // As soon as the stream has stopped: it has come, is coming or is to come.
+            // As soon as the stream has stopped, the part has arrived, is arriving or is to arrive.
             if pipe.stops.len() == 1 && kept.is_none() && came.contains(&LOG) {
                 let early = incoming.expect(late, room(&[5, 200])).unwrap();
                 assert!(early.as_ref().is_none_or(|it| *it == [0, 1, 2, 3, 4]));
@@ -233,7 +233,7 @@ fn what_makes_no_sense_is_refused() {
         frame(HEAD, HEAD_MAX + 1),
         frame(LOG, ADDRESSES + 1),
         frame(LOG, usize::MAX),
-        // Its room is shorter, and longer.
+        // The room is shorter, and longer.
         frame(results, 21),
         frame(results, 19),
         frame(other(STEP + 1), 1),
@@ -247,7 +247,7 @@ fn what_makes_no_sense_is_refused() {
     let mut incoming = expecting(&[(results, &[20])]);
     let (_, trouble) = read(&mut Pipe::new(&frame(LOG, ADDRESSES), []), &mut incoming);
     assert!(matches!(trouble, Some(Trouble::NoMemory(bytes)) if bytes == ADDRESSES as u64));
-    // Kept, and then expected to have another length.
+    // The part is kept, and then expected with another length.
     let bytes = [frame(LOG, 1), vec![0]].concat();
     let mut incoming = expecting(&[(results, &[20])]);
     let (_, trouble) = read(&mut Pipe::new(&bytes, []), &mut incoming);
