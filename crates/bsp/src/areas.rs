@@ -59,7 +59,7 @@ pub struct Areas {
     slots: Vec<Option<Area>>,
     /// Free slots, as a stack.
     free: Vec<u32>,
-    /// Numbers and slots of the registrations at each address, the newest last.
+    /// Numbers and slots of each address, the newest last.
     by_start: HashMap<usize, Vec<(u64, u32)>>,
     /// Number of registrations before this superstep, including undone ones.
     before: u64,
@@ -67,7 +67,7 @@ pub struct Areas {
     pushed: Vec<(u64, Area)>,
     /// Pops in the order of calls, with their addresses.
     popped: Vec<(Pop, usize)>,
-    /// Number of pops of each address that do not cancel a push of this superstep.
+    /// Number of pops of each address that do not cancel.
     popped_at: HashMap<usize, usize>,
     changes: Changes,
     /// Lookup cache: address and slot, indexed by some bits of the address.
@@ -101,7 +101,7 @@ impl Areas {
             at.map(|at| self.pushed.remove(at).0)
         };
         let number = cancelled.or_else(|| {
-            // Registrations of NULL stay until other processes have said which is meant.
+            // Registrations of NULL stay until others have said which is meant.
             let pushed = self.pushed.iter().rev().filter(|it| null && is_it(it));
             let slots = self.by_start.get(&start).map_or(&[][..], |slots| slots);
             let gone = self.popped_at.entry(start).or_default();
@@ -123,10 +123,10 @@ impl Areas {
         self.popped.iter().map(|(pop, _)| *pop)
     }
 
-    /// Returns the slot of the newest area at an address.
+    /// Slot of the newest area at an address.
     #[inline]
     pub fn find(&mut self, start: usize) -> Option<u32> {
-        // Arrays of one size lie a multiple of that size apart, so higher bits take part.
+        // Arrays of one size lie a multiple of it apart: higher bits take part.
         let at = (start >> 4 ^ start >> 12 ^ start >> 20) % RECENT;
         match self.recent[at] {
             Some((known, slot)) if known == start => Some(slot),
@@ -195,8 +195,8 @@ impl Areas {
         Ok(true)
     }
 
-    /// Removes a registration of an address; false if `start` is NULL and it is not one of NULL.
-    /// A cancelled one is gone already, unless it is of NULL.
+    /// Removes a registration of an address; false if that should be NULL, but is not. A
+    /// cancelled one is gone already, unless it is of NULL.
     fn undo(&mut self, number: u64, start: usize) -> bool {
         if let Some(slots) = self.by_start.get_mut(&start)
             && let Ok(at) = slots.binary_search_by_key(&number, |(number, _)| *number)
@@ -232,7 +232,6 @@ pub fn place(
     }
 }
 
-/// Returns the memory of one of `areas`, and its length in bytes.
 #[inline]
 fn whole(areas: &[Option<Area>], slot: u32) -> Result<(*mut u8, u64), Outside> {
     match areas.get(slot as usize) {
@@ -262,7 +261,7 @@ mod tests {
         bytes: 64,
     };
 
-    /// Applies the changes as if all processes meant the same.
+    /// Applies the changes: all mean the same.
     fn apply(areas: &mut Areas) {
         let meant: Vec<_> = areas.popped().map(|pop| (pop, 0)).collect();
         areas.apply(&meant).unwrap();
@@ -283,7 +282,7 @@ mod tests {
         assert_eq!(areas.place(1, u64::MAX, 8), Err(Outside::Beyond(8)));
         assert_eq!(areas.place(0, 8, 8), Ok(0x1008 as *mut u8));
         assert!(areas.pop(A.start));
-        // The popped area is usable until the superstep ends.
+        // Usable until the superstep ends.
         assert_eq!(areas.find(A.start), Some(1));
         apply(&mut areas);
         assert_eq!(areas.find(A.start), Some(0));
@@ -311,7 +310,7 @@ mod tests {
         assert!(areas.pop(A.start));
         let changes = areas.changes();
         assert_eq!((changes.pushes, changes.pops), (1, 1));
-        // This pops the registration from before the superstep.
+        // Pops the older registration.
         assert!(areas.pop(A.start));
         assert_eq!(areas.changes().pops, 2);
         apply(&mut areas);
@@ -379,7 +378,7 @@ mod tests {
                     areas.by_start[&A.start].last().map(|it| it.1)
                 );
             }
-            // This process has registered an area there, not NULL.
+            // This process has an area there.
             let mut areas = with_nulls(before);
             assert!(areas.pop(0));
             assert_eq!(areas.apply(&[(named(1), 7)]), Err(NotNull { other: 7 }));

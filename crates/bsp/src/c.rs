@@ -8,7 +8,7 @@ use crate::ending::abort;
 use crate::exchange::Wanted;
 use crate::process::{self, peer, with};
 
-/// Checks a number of bytes, or an offset; aborts if it is negative.
+/// Checks a number of bytes, or an offset.
 #[inline]
 fn size<T>(call: &str, what: &str, number: T) -> u64
 where
@@ -57,7 +57,7 @@ unsafe fn there<'a, T>(call: &str, what: &str, pointer: *mut T) -> &'a mut T {
     it.unwrap_or_else(|| abort(call, &format!("the pointer to {what} is NULL")))
 }
 
-/// Checks the pointer to which `count` bytes are to be written.
+/// Checks a pointer to be written to.
 fn room(call: &str, into: *mut c_void, count: usize) -> *mut u8 {
     if count > 0 && into.is_null() {
         abort(call, &format!("{count} bytes cannot be at NULL"));
@@ -120,20 +120,19 @@ extern "C" fn bsp_dtime() -> f64 {
     with("bsp_dtime", |it| it.seconds_since())
 }
 
-/// Returns the speed measured last for this number of processes by this link, in millions of
-/// operations a second.
+/// Speed measured last for this number of processes by this link, Mflop/s.
 #[unsafe(no_mangle)]
 extern "C" fn bsp_s() -> f64 {
     with("bsp_s", |it| it.measured.mflop_s)
 }
 
-/// Returns the number of operations that take as long as an empty superstep.
+/// Operations that take as long as an empty superstep.
 #[unsafe(no_mangle)]
 extern "C" fn bsp_l() -> f64 {
     with("bsp_l", |it| it.measured.l())
 }
 
-/// Returns the number of operations that take as long as a word of 8 bytes.
+/// Operations that take as long as a word of 8 bytes.
 #[unsafe(no_mangle)]
 extern "C" fn bsp_g() -> f64 {
     with("bsp_g", |it| it.measured.g())
@@ -419,7 +418,7 @@ unsafe extern "C" fn bsp_send_64(
     unsafe { send(pid, tag, payload, count as u64) };
 }
 
-/// Converts a number to the caller's type; aborts if it does not fit.
+/// Converts a number; aborts if it does not fit.
 fn fitting<T: TryFrom<u64>>(call: &str, number: u64) -> T {
     let too_large = |_| abort(call, &format!("{number} does not fit: use {call}_64"));
     T::try_from(number).unwrap_or_else(too_large)

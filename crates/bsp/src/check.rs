@@ -57,7 +57,7 @@ struct Source {
 // SAFETY: an address; the code that made it has promised that it may be read.
 unsafe impl Send for Source {}
 
-/// Checks of a process, with the sources of its hpputs.
+/// Sources of a process's hpputs.
 #[derive(Debug, Default)]
 pub struct Checks {
     sources: Vec<Source>,
@@ -73,7 +73,7 @@ unsafe fn sum(start: *const u8, bytes: usize) -> u64 {
 }
 
 impl Checks {
-    /// Records the source of an hpput to process `to`.
+    /// Records the source of an hpput.
     pub fn put(&mut self, to: u32, bytes: &[u8]) {
         self.sources.push(Source {
             start: bytes.as_ptr(),
@@ -109,7 +109,6 @@ impl Checks {
         })
     }
 
-    /// Forgets the sources once the superstep has ended.
     pub fn clear(&mut self) {
         self.sources.clear();
     }

@@ -183,7 +183,7 @@ impl Direct {
                 Err(WaitError::PeerDead { rank, why }) if rank == from => {
                     return Err(gone(why.to_string()));
                 }
-                // Another process died: the sync reports that.
+                // The sync reports that death.
                 Err(WaitError::PeerDead { .. }) => {}
                 Err(e) => return Err(Failure::Endpoint(e.to_string())),
             }
@@ -288,7 +288,7 @@ mod tests {
                 let mut room = [0; ANSWER_MAX];
                 let fetched = fetch((1, step), (slot, offset), &mut into, |question| {
                     let (words, length) = server.served.read(*question, &mut room);
-                    // The server catches up while the caller repeats its question.
+                    // The server catches up meanwhile.
                     if words[0] == EARLY {
                         late += 1;
                         server.step += usize::from(rng.below(3) == 0);

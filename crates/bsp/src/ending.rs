@@ -17,7 +17,7 @@ const SIGALRM: c_int = 14;
 
 /// Name of this process in messages, once known.
 static NAME: Mutex<String> = Mutex::new(String::new());
-/// This process ends with an error, and reports nothing more.
+/// Set when this process ends with an error.
 static ENDS: AtomicBool = AtomicBool::new(false);
 /// Process that is watched, and a function that returns whether it exits too early. A child
 /// that it forks may exit.
@@ -60,7 +60,7 @@ extern "C" fn out_of_time(_: c_int) {
     end_now();
 }
 
-/// Ends the program with a message that lacks the line of the call.
+/// Ends the program; the message lacks the line of the call.
 #[cold]
 pub fn end_all(text: &str) -> ! {
     let again = ENDS.swap(true, Ordering::Relaxed);

@@ -51,7 +51,7 @@ pub trait Wire {
     /// Posts the receive of a part that is as long as `room`.
     fn expect(&mut self, from: u32, part: Part, step: u64, room: Scatter) -> Result<(), Failure>;
 
-    /// Returns memory of `bytes` bytes for data of process `from`.
+    /// Returns memory of `bytes` bytes for process `from`.
     fn room(&mut self, from: u32, bytes: u64) -> Result<Vec<u8>, Failure>;
 
     /// Takes back memory that is not needed any more.
@@ -123,7 +123,7 @@ pub struct Exchange {
     wanted: Vec<Vec<Wanted>>,
     wants: bool,
     common: Common,
-    /// Length of tags in messages of this superstep, in bytes.
+    /// Length of tags in this superstep, bytes.
     tag_bytes: u64,
     peers: Vec<Peer>,
     /// Pieces of this process to itself.
@@ -417,7 +417,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Reports the first difference in what all must have alike; all processes find the same one.
+    /// Compares what all must have alike; all processes find the same difference.
     fn compare(&self) -> Result<(), Failure> {
         let all = || {
             let said = |peer: &Peer| peer.common.unwrap_or(self.common);
@@ -451,7 +451,7 @@ impl Exchange {
         &self.popped
     }
 
-    /// Returns the calls of process `of` to this one.
+    /// Returns the calls of process `of`.
     fn calls(&self, of: u32) -> Result<Calls<'_>, Failure> {
         let peer = &self.peers[of as usize];
         let tag_bytes = self.tag_bytes;
@@ -545,7 +545,6 @@ impl Exchange {
         Ok(())
     }
 
-    /// Clears the state of the superstep.
     fn clear(&mut self, wire: &mut impl Wire) {
         for (peer, wanted) in self.peers.iter_mut().zip(&mut self.wanted) {
             wanted.clear();
@@ -578,7 +577,7 @@ fn messages(pieces: Vec<Piece>) -> impl Iterator<Item = (Gather, bool)> {
             Piece::Copied(bytes) => Gather::from(bytes),
             Piece::Lent(start, bytes) => {
                 lent = true;
-                // SAFETY: promised by the caller of `begin`.
+                // SAFETY: as `begin` requires.
                 unsafe { Gather::lent(start, bytes) }
             }
         });
@@ -587,10 +586,10 @@ fn messages(pieces: Vec<Piece>) -> impl Iterator<Item = (Gather, bool)> {
     })
 }
 
-/// Returns the buffers to receive pieces in place.
+/// Buffers to receive pieces in place.
 fn in_place(places: &[Wanted]) -> Scatter {
     let buffers = places.iter().map(|it| {
-        // SAFETY: promised by the caller of `begin`.
+        // SAFETY: as `begin` requires.
         Scatter::from(unsafe { Buffer::lent(it.into, it.bytes) })
     });
     buffers

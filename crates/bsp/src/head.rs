@@ -1,4 +1,4 @@
-//! What each process sends each other at the end of a superstep: a byte of flags, the
+//! Head, which a process sends each other one at the end of a superstep: a byte of flags, the
 //! superstep, then what the flags name, as [numbers](crate::numbers), and a log that is short
 //! enough. Without calls it takes about three bytes, and with a put or two it still fits a
 //! cache line.
@@ -21,7 +21,7 @@ const TAGS: u8 = 8;
 /// Bytes of calls, and of the data they carry, follow.
 const LOG: u8 = 16;
 
-/// Values that must be alike in all processes at the end of a superstep.
+/// Values that must be alike in all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Common {
     pub step: u64,
@@ -33,7 +33,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Values that must be alike, with their names in error messages.
+    /// Values that must be alike, with names for messages.
     pub fn numbers(&self) -> [(&'static str, u64); 3] {
         [
             ("number of bsp_push_reg", self.changes.pushes.into()),
@@ -43,7 +43,7 @@ impl Common {
     }
 }
 
-/// Values that may differ between processes.
+/// Values that may differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// There are gets in the log.
@@ -54,7 +54,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Returns the head for a log of `calls` and `data`.
+    /// Returns the head for a log.
     pub const fn of((calls, data): (&[u8], &[u8]), gets: bool) -> Self {
         Self {
             gets,
@@ -68,7 +68,7 @@ impl Head {
         self.calls + self.data
     }
 
-    /// Whether the log follows the head in the same message.
+    /// Whether the log follows the head.
     pub const fn is_whole(&self) -> bool {
         self.log() <= (HEAD_MAX - ROOM) as u64
     }
@@ -173,7 +173,7 @@ mod tests {
             written[0] |= LOG << 1;
             assert_eq!(Head::parse(&written), None);
         }
-        // A log longer than any can be: its sum overflows.
+        // A log longer than any can be.
         let mut written = vec![LOG];
         for number in [0, 1 << 63, 1 << 63] {
             numbers::push(&mut written, number);

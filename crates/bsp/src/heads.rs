@@ -65,7 +65,7 @@ pub fn heads(size: u32) -> (Intake, Heads) {
 }
 
 impl Intake {
-    /// Stores a head of superstep `step`, as it says itself; else marks its sender as broken.
+    /// Stores a head of superstep `step`, or marks its sender as broken.
     #[inline]
     pub fn put(&mut self, from: u32, step: Option<u64>, head: &[u8]) {
         let shared = &*self.0;
@@ -89,7 +89,7 @@ impl Intake {
 }
 
 impl Heads {
-    /// Returns the number of heads that have arrived for a superstep.
+    /// Number of heads that have arrived for a superstep.
     #[inline]
     pub fn count(&self, step: u64) -> u32 {
         self.0.come[turn(step)].load(Ordering::Acquire)
@@ -102,7 +102,7 @@ impl Heads {
         (who != NOBODY).then_some(who)
     }
 
-    /// Returns the head of a process, if it has arrived.
+    /// Head of a process, if it has arrived.
     #[inline]
     pub fn get(&self, from: u32, step: u64) -> Option<&[u8]> {
         let place = self.0.place(from, step)?;

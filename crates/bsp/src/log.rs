@@ -284,13 +284,13 @@ impl Log {
         self.written()
     }
 
-    /// Returns the calls of an ended log and the bytes that they carry.
+    /// Returns the calls and bytes of an ended log.
     #[inline]
     pub fn written(&self) -> (&[u8], &[u8]) {
         (&self.calls, &self.data)
     }
 
-    /// Takes the calls and their bytes with the memory, and resets the log.
+    /// Takes calls and bytes with their memory, and resets.
     pub fn take(&mut self) -> (Vec<u8>, Vec<u8>) {
         self.shared = Shared::default();
         (
@@ -299,7 +299,7 @@ impl Log {
         )
     }
 
-    /// Resets the log, and keeps its memory.
+    /// Resets the log.
     #[inline]
     pub fn clear(&mut self) {
         self.shared = Shared::default();
@@ -613,7 +613,7 @@ mod tests {
             Err(Malformed)
         );
         assert_eq!(read(&bytes, u64::MAX, 0), Err(Malformed));
-        // Reading of any bytes terminates.
+        // Reading any bytes ends.
         for seed in 0..20_000_u64 {
             let noise: Vec<u8> = (0..40)
                 .map(|i| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(i) >> 8) as u8)

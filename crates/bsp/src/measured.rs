@@ -18,7 +18,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Returns the costs measured for `processes` processes by a link.
+    /// Costs measured for `processes` processes by a link.
     pub fn of(link: &str, processes: u32) -> Self {
         // A pipe would wait for a writer.
         let path = file().filter(|path| path.is_file());

@@ -21,13 +21,13 @@ use crate::queue::Queue;
 use crate::sole::{Busy, Held, Sole};
 use crate::wire::{Engine, Transport};
 
-/// Time that processes other than 0 wait to be ended, when process 0 reports a common failure.
+/// Time that others wait to be ended when process 0 reports a failure that all find.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// With `BSP_CHECK=1`: time in a sync after which a process reports whom it waits for.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
 
-/// State of this process between bsp_begin and bsp_end.
+/// State between bsp_begin and bsp_end.
 pub struct Process {
     wire: Engine,
     pub me: u32,
@@ -45,22 +45,21 @@ pub struct Process {
     pub measured: Measured,
 }
 
-/// Lengths of tags in bytes; the queue has the length of its messages' tags.
+/// Lengths of tags, bytes; the queue has that of its messages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tags {
-    /// Length in messages that are sent in this superstep.
+    /// Length in messages sent in this superstep.
     sent: u64,
-    /// Length in messages that are sent from the next sync on.
+    /// Length in messages sent from the next sync on.
     set: u64,
 }
 
-/// Stage of this process's life.
 enum Stage {
     New,
-    /// The endpoint is open: the number of processes is known.
+    /// The number of processes is known.
     Open(Endpoint),
     Running(Box<Process>),
-    /// Ended; with the number of processes that took part.
+    /// Ended, with the number of processes that took part.
     Over(u32),
 }
 
@@ -96,7 +95,7 @@ fn no_memory(call: &str, bytes: usize) -> ! {
     ))
 }
 
-/// Aborts a call that there is no memory to record.
+/// Aborts: there is no memory to record a call.
 #[cold]
 fn no_memory_for_call(call: &str) -> ! {
     end_all(&format!("{call}: there is no memory to note it"))
@@ -140,7 +139,7 @@ const SIZE_TAG: u64 = u64::MAX;
 fn tell_others(endpoint: &Endpoint, size: u32, transport: Transport) {
     for other in 1..endpoint.size() {
         let told = [&size.to_le_bytes()[..], &[transport as u8]].concat();
-        // A dead receiver is reported by the process that misses it.
+        // A process that misses a dead one reports that.
         let _ = endpoint.post_send(other, SIZE_TAG, &TaggedOptions::default(), told);
     }
 }
@@ -229,7 +228,7 @@ fn ends_early() -> bool {
     match STAGE.hold().as_deref_mut() {
         Ok(Stage::Running(it)) => {
             if let Some(profile) = &mut it.profile {
-                // The missing bsp_end is reported next, and is worse.
+                // The error reported next is worse.
                 let _ = profile.flush();
             }
             true
@@ -279,7 +278,7 @@ pub fn with<R>(call: &str, act: impl FnOnce(&mut Process) -> R) -> R {
     }
 }
 
-/// Returns the number of the process that a caller names; aborts if there is none.
+/// Checks the process number that a caller names, or aborts.
 #[inline]
 pub fn peer<T>(call: &str, it: &Process, pid: T) -> u32
 where
@@ -309,7 +308,7 @@ pub fn end() {
     }
 }
 
-/// Reports the processes that are waited for, unless a lower-numbered process reports them.
+/// Reports which processes are waited for, unless a lower-numbered one does.
 fn tell_who_is_where(me: u32, step: u64, exchange: &Exchange) {
     let missing: Vec<u32> = exchange.missing().collect();
     if (0..me).all(|who| missing.contains(&who)) {
@@ -334,7 +333,7 @@ impl Process {
         now.duration_since(before).as_secs_f64()
     }
 
-    /// Returns the slot of an area for a put or get; aborts if it is not registered.
+    /// Returns the slot of a registered area, or aborts.
     fn slot(&mut self, call: &str, start: usize) -> u32 {
         self.areas.find(start).unwrap_or_else(|| {
             abort(
@@ -456,7 +455,7 @@ impl Process {
         log.message(tag, payload);
     }
 
-    /// Length of tags in messages that are sent now, in bytes.
+    /// Length of tags in messages sent now, bytes.
     pub const fn tag_bytes(&self) -> u64 {
         self.tags.sent
     }
@@ -539,11 +538,10 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the program. A failure that all processes find is reported by process 0, whose end
-    /// ends the others.
+    /// Ends the program. Process 0 alone reports what all find; its end ends the others.
     fn fail(&mut self, call: &str, failure: &Failure) -> ! {
         if let Some(profile) = &mut self.profile {
-            // The failure counts more than an error of the profile.
+            // The failure counts more.
             let _ = profile.flush();
         }
         if failure.is_known_to_all() && self.me > 0 {

@@ -94,7 +94,7 @@ impl Profile {
         self.waited += since.elapsed();
     }
 
-    /// Writes the row of a superstep whose sync is over.
+    /// Writes the row of a superstep.
     pub fn end(&mut self, step: u64, volume: Volume, counters: Counters) -> io::Result<()> {
         let now = Instant::now();
         let in_sync = now.duration_since(self.called);

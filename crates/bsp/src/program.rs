@@ -67,7 +67,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Allocates `items` zeros; aborts if there is no memory.
+    /// Allocates `items` zeros, or aborts.
     fn new<T: Plain>(items: usize) -> Self {
         // An area without items also has an address of its own.
         let bytes = items.saturating_mul(size_of::<T>()).max(1);
@@ -113,11 +113,11 @@ pub struct Bsp {
     areas: BTreeMap<u64, Memory>,
     /// Number of areas registered so far.
     pushed: u64,
-    /// Numbers of the areas popped in this superstep.
+    /// Numbers of areas popped in this superstep.
     popped: Vec<u64>,
     /// Vectors put without copying in this superstep.
     lent: RefCell<Vec<Box<dyn Any>>>,
-    /// Keeps the value in its thread: neither `Send` nor `Sync`.
+    /// Keeps `Bsp` in its thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -272,7 +272,7 @@ impl Bsp {
             let why = format!("{count} items do not fit at {to} in {}", memory.items);
             abort(CALL, &why);
         }
-        // SAFETY: `to + count` items fit that memory, as checked above.
+        // SAFETY: within that memory, as checked above.
         let place = unsafe { memory.start.as_ptr().add(to * size_of::<T>()) };
         let wanted = Wanted {
             into: place,
@@ -284,7 +284,7 @@ impl Bsp {
         });
     }
 
-    /// Checks the process number and runs `act`; does nothing without items, as in C.
+    /// Runs `act`; does nothing without items, as in C.
     fn access(&self, call: &str, pid: u32, items: usize, act: impl FnOnce(&mut Process, u32)) {
         if items > 0 {
             with(call, |it| {

@@ -76,7 +76,7 @@ impl Queue {
         self.left += payload.len() as u64;
     }
 
-    /// Returns the number of messages, and the bytes of their payloads.
+    /// Number of messages, and bytes of their payloads.
     pub fn size(&self) -> (u64, u64) {
         ((self.entries.len() - self.next) as u64, self.left)
     }

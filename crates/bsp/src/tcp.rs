@@ -47,7 +47,6 @@ struct Stream {
     gone: Option<String>,
 }
 
-/// All streams of a process.
 pub struct Streams {
     me: u32,
     /// Streams by process, without this one.
@@ -314,7 +313,7 @@ impl Streams {
         Ok(moved)
     }
 
-    /// Returns which streams can be read, after at most `limit`.
+    /// Returns which streams can be read.
     fn poll(&self, limit: Duration) -> Vec<bool> {
         let events = |it: &Stream| {
             let mut events = PollFlags::empty();

@@ -154,7 +154,6 @@ impl Engine {
         self.endpoint.lane(other).map_or("", |(name, _)| name)
     }
 
-    /// Returns the endpoint's counters.
     pub fn counters(&self) -> Result<Counters, Failure> {
         Ok(self.endpoint.counters()?)
     }

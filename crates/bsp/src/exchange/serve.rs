@@ -114,10 +114,10 @@ impl Exchange {
         let mut calls = self.calls(who)?;
         loop {
             words(&mut calls, areas, |word, into| {
-                // Words may follow a get or a message, with no other put before.
+                // Words may follow a get or a message, too.
                 asked.puts = true;
                 if at_once {
-                    // SAFETY: promised by the caller of `begin`.
+                    // SAFETY: as `begin` requires.
                     unsafe { write(word, into) };
                 }
             });
@@ -142,7 +142,7 @@ impl Exchange {
                     let into = find("puts", place)?;
                     asked.puts = true;
                     if at_once {
-                        // SAFETY: promised by the caller of `begin`.
+                        // SAFETY: as `begin` requires.
                         unsafe { write(bytes, into) };
                     }
                 }
@@ -172,7 +172,7 @@ impl Exchange {
     /// Writes the results of gets.
     pub(super) fn store_results(&self) -> Result<(), Failure> {
         for ((who, peer), wanted) in (0..).zip(&self.peers).zip(&self.wanted) {
-            // SAFETY: promised by the caller of `begin`.
+            // SAFETY: as `begin` requires.
             unsafe { scatter(&peer.results, wanted, who)? };
         }
         Ok(())
@@ -186,7 +186,7 @@ impl Exchange {
                 if let Call::Put(place, bytes) = call
                     && let Ok(into) = areas.place(place.slot, place.offset, place.bytes)
                 {
-                    // SAFETY: promised by the caller of `begin`.
+                    // SAFETY: as `begin` requires.
                     unsafe { write(bytes, into) };
                     // SAFETY: as above.
                     words(&mut calls, areas, |word, into| unsafe { write(word, into) });
@@ -200,7 +200,7 @@ impl Exchange {
     pub(super) fn store_own(&self) {
         let places = &self.peers[self.me as usize].places;
         for (place, piece) in places.iter().zip(&self.own) {
-            // SAFETY: promised by the caller of `begin`; source and target may overlap.
+            // SAFETY: as `begin` requires; both may overlap.
             unsafe { piece.start().copy_to(place.into, place.bytes) };
         }
     }
@@ -212,7 +212,7 @@ impl Exchange {
                 self.store_own();
             }
             for (places, bytes) in peer.places.chunks(PIECES_MAX).zip(&peer.staged) {
-                // SAFETY: promised by the caller of `begin`.
+                // SAFETY: as `begin` requires.
                 unsafe { scatter(bytes, places, who)? };
             }
         }
@@ -242,8 +242,7 @@ impl Exchange {
     }
 }
 
-/// Takes the puts of words that follow, to the area of the call before; `put` gets each word
-/// and its target.
+/// Takes the puts of words that follow to the area of the call before, with their targets.
 #[inline]
 fn words(calls: &mut Calls<'_>, areas: &Areas, mut put: impl FnMut(&[u8], *mut u8)) {
     if let Ok((start, bytes)) = areas.whole(calls.slot()) {

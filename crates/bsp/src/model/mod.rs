@@ -25,7 +25,6 @@ pub use crate::log::Piece;
 pub use crate::wire::{HEADS, part_of, tag};
 pub use twin::{Memory, Op, Rng, State, Twin};
 
-/// Process that runs a random program.
 pub struct Process {
     me: usize,
     memory: Memory,
@@ -33,7 +32,6 @@ pub struct Process {
     queue: Queue,
     step: u64,
     exchange: Exchange,
-    /// In the call that ends a superstep.
     ends: bool,
     /// Sources of long puts that do not copy.
     lent: Vec<Vec<u8>>,
@@ -175,12 +173,10 @@ impl Process {
         }
     }
 
-    /// Takes the heads that have arrived.
     pub fn look(&mut self, wire: &mut impl Wire) -> Result<(), Failure> {
         self.exchange.look(&self.areas, wire)
     }
 
-    /// Takes a part that has arrived.
     pub fn take(&mut self, arrived: Arrived, wire: &mut impl Wire) -> Result<(), Failure> {
         self.exchange.take(arrived, &self.areas, wire)
     }

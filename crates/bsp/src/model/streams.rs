@@ -169,7 +169,6 @@ impl Run {
         outgoing.write(send, drop).unwrap();
     }
 
-    /// A process reads what another has sent.
     fn read(&mut self, me: usize, from: usize) {
         let some = self.some_bytes();
         let Stream {

@@ -86,7 +86,6 @@ impl Run {
         }
     }
 
-    /// Makes a process's calls, and begins to end its superstep.
     fn begin(&mut self, me: usize) {
         let mut link = Link {
             net: &mut self.net,
@@ -199,7 +198,7 @@ fn random_programs_do_what_their_twins_do() {
     }
 }
 
-/// Returns process 0 of several, without calls, which has begun to end its superstep.
+/// Process 0 of several, without calls, in the end of its superstep.
 fn begun(run: &Run, link: &mut Link<'_>) -> (Intake, Exchange) {
     let (intake, heads) = heads(run.twin.size as u32);
     let mut exchange = Exchange::new(0, run.twin.size as u32, heads);

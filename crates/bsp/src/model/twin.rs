@@ -81,7 +81,7 @@ pub struct State {
     pub queues: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
-/// Returns the state after a superstep, as the standard has it.
+/// State after a superstep, as the standard has it.
 fn after(before: &State, ops: &[Vec<Op>]) -> State {
     let mut after = before.memories.clone();
     let mut queues = vec![Vec::new(); ops.len()];
@@ -136,7 +136,7 @@ pub struct Twin {
     collective: Vec<Collective>,
     /// Other calls, by superstep and process.
     called: Vec<Vec<Option<Vec<Op>>>>,
-    /// State before each superstep, while all have called in the one before.
+    /// State before each superstep, as far as all have called.
     states: Vec<State>,
 }
 
@@ -167,7 +167,7 @@ impl Twin {
         self.states.get(step as usize)
     }
 
-    /// Returns the calls that all make alike in a superstep; some processes may be one ahead.
+    /// Returns what all call alike in a superstep; some processes may be one ahead.
     pub fn collective(&mut self, step: u64) -> &Collective {
         let at = step as usize;
         if at == self.collective.len() {

@@ -130,7 +130,7 @@ impl Body {
         })
     }
 
-    /// Reads once; returns the number of bytes.
+    /// Reads once.
     fn read(&mut self, from: &mut impl Read) -> io::Result<usize> {
         let (place, mut skip) = self.at;
         let places = self.places[place..].iter_mut().map(|it| {
