@@ -67,7 +67,7 @@ pub struct Areas {
     pushed: Vec<(u64, Area)>,
     /// Pops in the order of calls, with their addresses.
     popped: Vec<(Pop, usize)>,
-    /// Number of pops of each address that do not cancel.
+    /// Number of pops of each address that cancel no push.
     popped_at: HashMap<usize, usize>,
     changes: Changes,
     /// Lookup cache: address and slot, indexed by some bits of the address.
@@ -167,8 +167,8 @@ impl Areas {
         self.changes
     }
 
-    /// Applies the pushes and pops of a superstep that has ended. `meant` has for each pop the
-    /// registration all agreed on, and a process that named it. False if there was no change.
+    /// Applies the pushes and pops of a superstep that has ended; false if there were none.
+    /// `meant` has for each pop the registration all agreed on, and a process that named it.
     pub fn apply(&mut self, meant: &[(Pop, u32)]) -> Result<bool, NotNull> {
         self.before += u64::from(self.changes.pushes);
         self.changes = Changes::default();
@@ -195,8 +195,8 @@ impl Areas {
         Ok(true)
     }
 
-    /// Removes a registration of an address; false if that should be NULL, but is not. A
-    /// cancelled one is gone already, unless it is of NULL.
+    /// Removes a registration of an address; false if `start` is NULL and the registration is
+    /// not. A cancelled one is gone already, unless it is of NULL.
     fn undo(&mut self, number: u64, start: usize) -> bool {
         if let Some(slots) = self.by_start.get_mut(&start)
             && let Ok(at) = slots.binary_search_by_key(&number, |(number, _)| *number)

@@ -20,7 +20,7 @@ const PERIOD: u32 = 128;
 pub struct Copier {
     /// Long copies since the ways were tried last.
     count: u32,
-    /// Lowest costs through the caches and past them, ns a byte.
+    /// Lowest costs through the caches and past them, ns per byte.
     costs: [f64; 2],
 }
 

@@ -25,7 +25,7 @@ static WATCHED: OnceLock<(u32, fn() -> bool)> = OnceLock::new();
 
 unsafe extern "C" {
     fn _exit(code: c_int) -> !;
-    // glibc's: passes the exit code to the handler, which atexit does not.
+    // glibc: on_exit passes the exit code to the handler, which atexit does not.
     fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
     fn fflush(stream: *mut c_void) -> c_int;
     fn alarm(seconds: c_uint) -> c_uint;

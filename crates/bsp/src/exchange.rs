@@ -18,7 +18,7 @@ use crate::heads::Heads;
 use crate::log::{Calls, Log, Piece, Place};
 use crate::queue::Queue;
 
-/// Pieces that travel in one message.
+/// Most pieces in one message.
 const PIECES_MAX: usize = 1024;
 
 /// Messages that travel beside heads.
@@ -28,7 +28,7 @@ pub enum Part {
     Log,
     /// The results of gets, in the order of their calls.
     Results,
-    /// Bytes of up to 1,024 long puts, in the order of their calls; the number of the message.
+    /// Bytes of up to 1,024 long puts, in the order of their calls, by number of the message.
     Pieces(u32),
 }
 

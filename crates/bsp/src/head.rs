@@ -1,6 +1,6 @@
-//! Head, which a process sends each other one at the end of a superstep: a byte of flags, the
-//! superstep, then what the flags name, as [numbers](crate::numbers), and a log that is short
-//! enough. Without calls it takes about three bytes, and with a put or two it still fits a
+//! Head, sent to each other process at the end of a superstep: a byte of flags, the superstep,
+//! then what the flags name, as [numbers](crate::numbers), and the log if that is short
+//! enough. Without calls a head takes about three bytes; with a put or two it still fits a
 //! cache line.
 
 use crate::areas::Changes;

@@ -21,7 +21,7 @@ use crate::queue::Queue;
 use crate::sole::{Busy, Held, Sole};
 use crate::wire::{Engine, Transport};
 
-/// Time that others wait to be ended when process 0 reports a failure that all find.
+/// Time that other processes wait to be ended, when process 0 reports a common failure.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// With `BSP_CHECK=1`: time in a sync after which a process reports whom it waits for.
@@ -56,7 +56,7 @@ struct Tags {
 
 enum Stage {
     New,
-    /// The number of processes is known.
+    /// The endpoint is open, and the number of processes known.
     Open(Endpoint),
     Running(Box<Process>),
     /// Ended, with the number of processes that took part.
@@ -139,7 +139,7 @@ const SIZE_TAG: u64 = u64::MAX;
 fn tell_others(endpoint: &Endpoint, size: u32, transport: Transport) {
     for other in 1..endpoint.size() {
         let told = [&size.to_le_bytes()[..], &[transport as u8]].concat();
-        // A process that misses a dead one reports that.
+        // A dead receiver is reported by the process that misses it.
         let _ = endpoint.post_send(other, SIZE_TAG, &TaggedOptions::default(), told);
     }
 }
@@ -538,7 +538,8 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the program. Process 0 alone reports what all find; its end ends the others.
+    /// Ends the program. A failure that all processes find is reported by process 0, whose end
+    /// ends the others.
     fn fail(&mut self, call: &str, failure: &Failure) -> ! {
         if let Some(profile) = &mut self.profile {
             // The failure counts more.

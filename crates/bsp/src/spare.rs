@@ -9,8 +9,8 @@ const PIECES_MAX: usize = 64;
 /// Most bytes kept, in all pieces.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Length from which memory is in huge pages: a process that reads it from outside then
-/// does not look up each page of 4 KiB.
+/// Bytes from which memory is in huge pages: another process that reads it then does not
+/// look up each page of 4 KiB.
 const HUGE_MIN: usize = 1 << 20;
 /// Usual size of a huge page, bytes. Linux aligns a mapping whose length is a multiple of it.
 const HUGE_PAGE: usize = 2 << 20;

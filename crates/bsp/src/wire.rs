@@ -26,7 +26,7 @@ pub const HEADS: u16 = 0;
 
 /// Bits of a tag for the part; the superstep is in the bits above.
 const PART_BITS: u32 = 24;
-/// Codes of parts other than messages of pieces.
+/// Number of codes for parts other than messages of pieces.
 const KINDS: u64 = 2;
 
 /// Returns the tag of a part of a superstep.

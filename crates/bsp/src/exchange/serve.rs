@@ -114,7 +114,7 @@ impl Exchange {
         let mut calls = self.calls(who)?;
         loop {
             words(&mut calls, areas, |word, into| {
-                // Words may follow a get or a message, too.
+                // Words may follow a get or a message, with no put before.
                 asked.puts = true;
                 if at_once {
                     // SAFETY: as `begin` requires.

@@ -28,7 +28,7 @@ pub enum Trouble {
     Ended,
     Io(io::Error),
     Malformed,
-    /// With the number of bytes.
+    /// Bytes that could not be allocated.
     NoMemory(u64),
 }
 
@@ -183,7 +183,7 @@ pub enum Came<'a> {
 #[derive(Debug)]
 pub struct Incoming {
     buffer: Box<[u8]>,
-    /// Bytes `start..end` of it have been read and not been taken.
+    /// Bytes `start..end` of `buffer` have been read and not been taken.
     start: usize,
     end: usize,
     header: Option<Header>,
