@@ -198,7 +198,7 @@ fn random_programs_do_what_their_twins_do() {
     }
 }
 
-/// Process 0 of several, without calls, in the end of its superstep.
+/// Process 0 of several, without calls, which is ending its superstep.
 fn begun(run: &Run, link: &mut Link<'_>) -> (Intake, Exchange) {
     let (intake, heads) = heads(run.twin.size as u32);
     let mut exchange = Exchange::new(0, run.twin.size as u32, heads);
