@@ -1,4 +1,4 @@
-//! What whoever runs the engine lends it: a clock, the networks' links, a timeline.
+//! What the driver supplies to the engine: a clock, the networks' links, a timeline.
 
 mod clock;
 mod network;

@@ -1,4 +1,4 @@
-//! Groups of ranks, and what is known of what they do together.
+//! Groups of ranks, and the state of their collective operations.
 
 mod barriers;
 mod broadcast;
@@ -18,7 +18,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group of these ranks. Every member must make it of the same list.
+    /// Makes a group of these ranks. Every member must pass the same list.
     #[must_use]
     pub fn new(ranks: &[u32]) -> Self {
         let mut id = 0xcbf2_9ce4_8422_2325_u64;
@@ -35,7 +35,7 @@ impl Group {
         }
     }
 
-    /// All ranks of a job.
+    /// Makes the group of all ranks of a job.
     pub fn world(size: u32) -> Self {
         Self {
             id: 0,
@@ -44,7 +44,7 @@ impl Group {
         }
     }
 
-    /// The same ranks in a space: what they do together there is nobody else's.
+    /// Returns a group of the same ranks whose operations are separate, those of this space.
     #[must_use]
     pub fn within(&self, space: SpaceId) -> Self {
         Self {
@@ -58,13 +58,13 @@ impl Group {
         self.space
     }
 
-    /// Its members.
+    /// Returns the members, in order.
     #[must_use]
     pub fn ranks(&self) -> &[u32] {
         &self.ranks
     }
 
-    /// What the members call it in messages.
+    /// Returns the number that names the group in messages.
     pub const fn id(&self) -> u64 {
         self.id
     }

@@ -1,66 +1,65 @@
 //! The core of an endpoint: ports and handlers, lanes to peers, matched messages, one pass
 //! of progress.
 //!
-//! It is a state machine that owns its links. Nothing here sleeps, starts a thread, or
-//! makes a system call but by its links, and time comes from a [`Clock`] that whoever runs
-//! it lends. So the simulator runs the same code as a process. Nothing here knows which
+//! A state machine that owns its links. Nothing here sleeps, starts a thread, or makes a system
+//! call except through its links. Time comes from a [`Clock`] that the *driver* supplies: the
+//! endpoint of a process, or the simulator. So both run the same code. Nothing here knows which
 //! interface sits on top, or who started the process.
 //!
 //! # Who calls what, and when
 //!
-//! An [`Engine`] is made of a [`Core`], a [`Matched`], the lanes that there are
-//! ([`NetLane`], [`ShmLane`]) and a clock. Then its methods are called by one thread at a
-//! time. They fall into five classes:
+//! An [`Engine`] is made of a [`Core`], a [`Matched`], the available lanes ([`NetLane`],
+//! [`ShmLane`]) and a clock. Its methods are called by one thread at a time, and fall into five
+//! classes:
 //!
-//! - **What the program asks for.** [`Engine::try_send`] sends, and [`Engine::send_now`] is
-//!   the short way through shared memory. [`Engine::take_part`] lends the core with the way
-//!   out, for all else that sends: [`Core::post_message`], [`BarrierCall::poll`],
+//! - **Requests of the program.** [`Engine::try_send`] sends; [`Engine::send_now`] is its fast
+//!   path through shared memory. [`Engine::take_part`] lends the core with the sending halves
+//!   for all else that sends: [`Core::post_message`], [`BarrierCall::poll`],
 //!   [`Core::close_port`]. [`Core::bind`] sends nothing and needs none of them. Operations on
 //!   matched messages begin with [`Engine::post_tagged`], [`Engine::post_receive`] and
-//!   [`Engine::reach`]; memory is lent to others by [`Engine::register_region`].
-//!   Whoever sends by [`Engine::split`] calls [`Engine::touch`] before, which reads the
-//!   clock, and [`Engine::flush`] after, which lets what was queued leave; the others do
-//!   both themselves.
-//! - **Progress.** [`Engine::pass`] takes what has arrived, runs handlers, tries again what
-//!   found no room, and sends what is due. It is called as often as it moves something, when
-//!   a link has something, and at [`Engine::next_timeout`]. After a pause,
-//!   [`Engine::look_at_all`] comes first. Handlers run within passes, and within
-//!   [`Engine::gone`] and [`Engine::back`], which take what had come before: all of them
-//!   while [`Core::run`] is set, otherwise those of ports for any thread. Each is given a
-//!   [`Context`].
-//! - **What others tell.** [`Engine::gone`], [`Engine::back`] and
-//!   [`Engine::reset_silence_timer`] say how processes have ended, returned or stopped.
-//! - **What comes out.** After a pass, [`Engine::next_finding`] gives what was found of other
-//!   ranks until there is nothing; a [`Finding::Suspect`] is answered with
-//!   [`Engine::gone`]. How an operation has ended the [`Exchange`] of its space tells
-//!   ([`Engine::with_exchange`]). [`Engine::waits_for_room`] says that a pass is to
-//!   come soon although nothing tells when.
-//! - **The end.** [`Core::begin_close`]; passes until [`Engine::idle`]; [`Core::refuse_all`];
+//!   [`Engine::reach`]; memory is registered by [`Engine::register_region`]. A caller that
+//!   sends by [`Engine::split`] calls [`Engine::touch`] before, which reads the clock, and
+//!   [`Engine::flush`] after, which transmits what was queued; the other methods do both
+//!   themselves.
+//! - **Progress.** [`Engine::pass`] takes what has arrived, runs handlers, retries what found
+//!   no room, and sends what is due. Call it as long as it moves something, when a link has
+//!   something, and at [`Engine::next_timeout`]. After a pause, call [`Engine::look_at_all`]
+//!   first. Handlers run within passes, and within [`Engine::gone`] and [`Engine::back`], which
+//!   take what arrived before: all handlers while [`Core::run`] is set, otherwise those of
+//!   ports for any thread. Each receives a [`Context`].
+//! - **Outside reports.** [`Engine::gone`], [`Engine::back`] and
+//!   [`Engine::reset_silence_timer`] report that a process has ended, was restarted, or is
+//!   alive though silent.
+//! - **Results.** After a pass, [`Engine::next_finding`] returns what was found about other
+//!   ranks, until it returns `None`; a [`Finding::Suspect`] is answered with [`Engine::gone`].
+//!   The [`Exchange`] of an operation's space reports how it ended ([`Engine::with_exchange`]).
+//!   [`Engine::waits_for_room`] reports that a pass is needed soon although nothing signals
+//!   when.
+//! - **Closing.** [`Core::begin_close`]; passes until [`Engine::idle`]; [`Core::refuse_all`];
 //!   passes until idle, and until [`Engine::withdraw_regions`] succeeds;
-//!   [`Engine::close_lanes`]; passes until idle; [`Engine::end`]. Of one space while others
-//!   go on: [`Engine::close_space`]; passes until [`Engine::space_has_left`];
+//!   [`Engine::close_lanes`]; passes until idle; [`Engine::end`]. To close one space while
+//!   others go on: [`Engine::close_space`]; passes until [`Engine::space_has_left`];
 //!   [`Core::set_left`].
 //!
 //! # Where things are
 //!
-//! Each folder uses those above it alone, never one below; within a folder files may use
-//! each other.
+//! A folder uses only those above it; files within one folder may use each other.
 //!
 //! | folder | holds |
 //! | --- | --- |
 //! | `values` | errors, messages and events, memory, settings, counters, numbers of ports and spaces |
-//! | `environment` | what whoever runs the engine lends: clock, networks, timeline |
+//! | `environment` | what the driver supplies: clock, networks, timeline |
 //! | `groups` | groups of ranks; barriers and broadcasts as they travel |
-//! | `lanes` | which link leads to each rank, and why; who has come back |
-//! | `waiting` | what waits: to leave, to be acknowledged, for further parts, to be taken, for its port |
+//! | `lanes` | which link leads to each rank, and why; restarted ranks |
+//! | `waiting` | what waits to be sent, acknowledged, completed or taken, or for its port |
 //! | `out` | the sending halves of both lanes |
-//! | `matched` | the exchange of each space; memory in pieces; what others of the host see of regions |
+//! | `matched` | the exchange of each space; memory in pieces; regions published on the host |
 //! | `core` | [`Core`]: what happens to a message that arrives, handlers, sends, spaces, barriers |
-//! | `shm`, `net` | the lanes: what arrives is taken to the core |
+//! | `shm`, `net` | the lanes: they hand what arrives to the core |
 //! | `engine` | [`Engine`]: one pass over all of it, and how operations begin |
 //!
-//! A message's way in: link, `net` or `shm`, `core`, where its handler runs, or it waits, or
-//! is refused. Its way out: `core` picks the lane, `out` has its sending half.
+//! Receive path: link, `net` or `shm`, `core`, where its handler runs, or the message waits or
+//! is refused. Send path: `core` picks the lane, `out` has its sending half.
 
 mod core;
 mod engine;

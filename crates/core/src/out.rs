@@ -1,4 +1,4 @@
-//! The sending halves of both lanes, whichever of them is being read at the time.
+//! The sending halves of both lanes, usable while either lane is read.
 
 mod choice;
 pub mod frame;
@@ -16,14 +16,14 @@ pub use self::net::{Credentials, NetTx, NewPeer, ProtoTables, Suites};
 pub use self::shm::{Proof, STREAMED_MIN, ShmFailure, ShmTx, why};
 use crate::environment::Clock;
 
-/// The way out to other processes.
+/// The sending halves of an endpoint's lanes, and its clock.
 pub struct Out<'a> {
     pub(crate) net: Option<&'a mut NetTx>,
     pub(crate) shm: Option<ShmOut<'a>>,
     pub(crate) clock: &'a dyn Clock,
 }
 
-/// The part of shared memory.
+/// The sending half of the shared memory lane.
 pub struct ShmOut<'a> {
     pub outlet: Outlet<'a>,
     pub tx: &'a mut ShmTx,
@@ -43,9 +43,9 @@ impl ShmOut<'_> {
         self.tx.send_control(&mut self.outlet, to, frame);
     }
 
-    /// Copies from a process's memory. One that closes or leaves us takes back what
-    /// it lent: looked at after the copy, its state tells whether the bytes were still
-    /// those.
+    /// Copies from a process's memory. A process that closes or leaves us may reuse what it
+    /// lent. So its state is checked after the copy: [`CopyError::Gone`] if the bytes may have
+    /// changed.
     pub fn copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
         self.outlet.copy_from_peer(from, remote, into)?;
         if self.outlet.peer_state(from).is_gone() || self.outlet.has_left(from) {
@@ -56,7 +56,7 @@ impl ShmOut<'_> {
 }
 
 impl<'a> Out<'a> {
-    /// The same for a shorter time.
+    /// Reborrows for a shorter time.
     #[inline(always)]
     pub fn again(&mut self) -> Out<'_> {
         Out {
@@ -66,19 +66,19 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// The part of shared memory, of which a frame is in hand.
+    /// Returns the half for shared memory, which exists: the caller handles one of its frames.
     #[inline(always)]
     pub fn near(&mut self) -> &mut ShmOut<'a> {
         self.shm.as_mut().expect("one of its frames is in hand")
     }
 
-    /// The network's part.
+    /// Returns the half for the network, if there is one.
     #[inline]
     pub fn net(&mut self) -> Result<&mut NetTx, NetError> {
         self.net.as_deref_mut().ok_or(NetError::BadPeer)
     }
 
-    /// The part of shared memory, if there is one.
+    /// Returns the half for shared memory, if there is one.
     #[inline]
     pub fn shm(&mut self) -> Result<&mut ShmOut<'a>, ShmFailure> {
         self.shm.as_mut().ok_or(ShmFailure::NoPeer)

@@ -1,5 +1,5 @@
-//! What waits, and is counted while it does: to leave, to be acknowledged, for its other
-//! parts, to be taken, for its port.
+//! Queues, with their accounting: messages to be sent, to be acknowledged, with parts missing,
+//! to be taken, or without a bound port.
 
 mod aside;
 mod incoming;

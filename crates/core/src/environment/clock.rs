@@ -1,22 +1,21 @@
-//! Time, as whoever runs the engine lends it.
+//! The clock that the driver supplies.
 
-/// Clocks that the engine reads where it needs them, and no sooner: shared memory
-/// alone needs none.
+/// Clock that the engine reads only where it needs to: shared memory alone needs none.
 pub trait Clock {
-    /// Nanoseconds of a clock that never goes back.
+    /// Returns the time of a monotonic clock, ns.
     fn now(&self) -> u64;
 
-    /// A counter that is cheap to read and runs evenly, at a rate that is not known.
+    /// Returns a counter that is cheap to read and has a constant, unknown rate.
     fn ticks(&self) -> u64;
 
-    /// The calling thread, and how long it was ready and waited for a core since it began, ns.
-    /// `None`: unknown.
+    /// Returns the calling thread, and how long it was ready and waited for a core since it
+    /// began, ns. `None`: unknown.
     fn waited_for_core(&self) -> Option<(u64, u64)> {
         None
     }
 }
 
-/// Counts how often it was read.
+/// Clock that counts its reads.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub struct CountingClock(std::cell::Cell<u64>);

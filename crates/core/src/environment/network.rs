@@ -1,10 +1,10 @@
-//! What the network lane needs of the links below it.
+//! What the network lane needs from the links below it.
 
 use portolan_link::{LinkAddress, LinkError, RxFrame, TxFrame};
 
-/// One or several networks that carry packets, by the numbers of their paths.
+/// One or several networks that carry packets, addressed by path number.
 pub trait Network {
-    /// The time of what follows, ns.
+    /// Sets the time for the calls that follow, ns.
     fn set_now(&mut self, _now: u64) {}
 
     /// Sends frames by a network; returns how many were taken, as
@@ -14,20 +14,20 @@ pub trait Network {
     /// Only when the first frame could not be taken.
     fn tx_burst(&mut self, number: u8, frames: &[TxFrame<'_>]) -> Result<usize, LinkError>;
 
-    /// Shows what has arrived, about `max` frames from each network.
+    /// Passes received frames to `sink`, about `max` from each network.
     ///
     /// # Errors
     /// [`LinkError::Broken`].
     fn rx_burst(&mut self, max: usize, sink: impl FnMut(RxFrame<'_>)) -> Result<usize, LinkError>;
 
-    /// Shows the beginning of each packet that came back: nobody listens where it
-    /// was sent to.
+    /// Passes to `sink` the beginning of each packet whose destination port was reported
+    /// unreachable.
     fn take_unreachable(&mut self, _sink: impl FnMut(&[u8])) {}
 
-    /// The largest packets that their interfaces take now, bytes.
+    /// Returns the largest packets that the interfaces take now, bytes, by path.
     fn sizes_now(&self) -> impl Iterator<Item = (u8, usize)>;
 
-    /// Makes its descriptors fit to be waited on.
+    /// Prepares the descriptors to be waited on.
     ///
     /// # Errors
     /// The first link that cannot.
@@ -35,7 +35,7 @@ pub trait Network {
         Ok(())
     }
 
-    /// Nobody waits on its descriptors.
+    /// Reverts [`Network::arm`]: the descriptors are not waited on.
     fn disarm(&mut self) {}
 
     /// Whether the first network has a fast path, which packets may miss.
@@ -43,12 +43,12 @@ pub trait Network {
         false
     }
 
-    /// Packets of `peer` carry these connection numbers and no others.
+    /// Admits only packets with these connection numbers from `peer`.
     fn admit(&mut self, _peer: u32, _numbers: impl Iterator<Item = u32> + Clone) {}
 
-    /// A packet to `to` follows from which that may learn our address.
+    /// Announces a packet from which `to` may learn our address.
     fn introduce(&mut self, _to: &LinkAddress) {}
 
-    /// Packets to `to` arrive by a detour.
+    /// Reports that packets to `to` arrive by a detour.
     fn mis_steered(&mut self, _to: &LinkAddress) {}
 }

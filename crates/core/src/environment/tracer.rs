@@ -1,4 +1,4 @@
-//! What a timeline is told.
+//! Interface to the recorder of a timeline.
 
 use portolan_wire::MessageNo;
 
@@ -6,10 +6,10 @@ use crate::values::{Meta, SendOptions};
 
 /// Records when messages leave and when their handlers run.
 pub trait Tracer: Send {
-    /// A message is to be sent: nobody handles it before this.
+    /// Records that a message is about to be sent: its handler cannot run before.
     fn sends(&mut self);
 
-    /// It was accepted; `helper`: in the helper thread.
+    /// Records that the message was accepted; `helper`: in the helper thread.
     fn sent(
         &mut self,
         to: u32,
@@ -20,18 +20,18 @@ pub trait Tracer: Send {
         helper: bool,
     );
 
-    /// Returns the time, to be given to [`Tracer::handled`].
+    /// Returns the time, to be passed to [`Tracer::handled`].
     fn time(&self) -> u64;
 
-    /// A message's handler has run since `began`, or the message was put in a buffer.
+    /// Records that a message's handler has run since `began`, or that it was put in a buffer.
     fn handled(&mut self, meta: &Meta, bytes: usize, began: u64, helper: bool);
 
-    /// A wait has found nothing to do.
+    /// Records that a wait has found nothing to do.
     fn waits(&mut self);
 
-    /// A wait is over: the number of its call, and for which rank it was.
+    /// Records the end of a wait: the number of its call, and the rank it waited for.
     fn waited(&mut self, call: u32, rank: u32);
 
-    /// The program goes to sleep.
+    /// Records that the program goes to sleep.
     fn note_sleep(&mut self);
 }

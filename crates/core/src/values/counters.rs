@@ -1,4 +1,4 @@
-//! What an endpoint has done.
+//! Counters of an endpoint.
 
 /// Counts since the endpoint was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -6,20 +6,20 @@
 pub struct Counters {
     /// Messages accepted for sending.
     pub sent: u64,
-    /// Payload bytes in them.
+    /// Payload bytes in messages accepted for sending.
     pub bytes_sent: u64,
     /// Messages handed to a handler or written to a buffer.
     pub received: u64,
-    /// Payload bytes in them.
+    /// Payload bytes in messages received.
     pub bytes_received: u64,
-    /// Messages that were kept in the endpoint's memory first.
+    /// Messages that were first stored in the endpoint's memory.
     pub kept: u64,
-    /// How often a message found no memory: it is set aside, and offered again when some
-    /// becomes free.
+    /// Attempts to take a message that failed, retries included: it is set aside, and offered
+    /// again later.
     pub not_now: u64,
-    /// Sends that found no credit: each try, also of a send that waits.
+    /// Attempts to send that found no credit, retries of a blocking send included.
     pub no_credit: u64,
-    /// Messages of ours that were refused.
+    /// Sent messages that were refused.
     pub refused: u64,
     /// Peers that died.
     pub deaths: u64,
@@ -29,12 +29,12 @@ pub struct Counters {
     pub sleeps: u64,
     /// Packets that the link could not send (unreachable, too big).
     pub tx_failed: u64,
-    /// Puts and gets that were done without the target, in the memory of
-    /// another process of this host.
+    /// Puts and gets done without the target, directly in the memory of another process of this
+    /// host.
     pub direct: u64,
-    /// Parts of our matched messages that we wrote to the receiver's memory, in
-    /// another process of this host, while it copied the rest.
+    /// Parts of sent matched messages that this process wrote to the memory of a receiver on
+    /// this host, while the receiver copied the rest.
     pub shared: u64,
-    /// The network protocol's own counts; zero without a network lane.
+    /// Counters of the network protocol; zero without a network lane.
     pub protocol: portolan_proto::Counters,
 }

@@ -1,11 +1,11 @@
-//! What can go wrong, one small enum for each kind of call.
+//! Errors, one small enum for each kind of call.
 
 use std::fmt;
 
 use portolan_exchange::{Completion, RegisterRefused};
 use portolan_ring::Refused;
 
-/// The call is wrong where it stands; nothing was done.
+/// The interface was used wrongly; nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
@@ -15,8 +15,7 @@ pub enum Misuse {
          the parent"
     )]
     Forked,
-    /// Another thread than the first that called a single-threaded
-    /// endpoint.
+    /// The endpoint is single-threaded, and the calling thread is not the first that called it.
     #[error(
         "the endpoint was opened for a single thread and this is another: open it with threads = \
          serialized or multiple"
@@ -28,8 +27,8 @@ pub enum Misuse {
          the calls apart, or open it with threads = multiple"
     )]
     Concurrent,
-    /// From within one of the endpoint's own handlers: use the handler's
-    /// [`crate::Context`]. Or from a signal handler that interrupted a call in its thread.
+    /// Called from one of the endpoint's own handlers: use the handler's [`crate::Context`]. Or
+    /// called from a signal handler that interrupted a call in its thread.
     #[error(
         "called from within a handler (use the handler's context), or from a signal handler that \
          interrupted a call"
@@ -48,7 +47,7 @@ pub enum Misuse {
          barriers, broadcasts nor groups"
     )]
     NoJob,
-    /// The endpoint is in a job, whose ranks come and go with the job alone.
+    /// The endpoint is in a job: peers cannot be added or removed.
     #[error("peers are added to endpoints outside of a job: open one with open_standalone")]
     InJob,
     /// Ports from [`crate::PORTS_RESERVED`] on are the engine's own.
@@ -60,7 +59,7 @@ pub enum Misuse {
     /// The space is open already.
     #[error("the space is open already: each is opened once in a process")]
     SpaceOpen,
-    /// Flow number at or above [`crate::FLOWS_MAX`]; in another space than the program's
+    /// Flow number at or above [`crate::FLOWS_MAX`] or, in a space other than the program's
     /// own, above 0.
     #[error(
         "flows are numbered 0 to {}, and in another space than the program's there is but 0",
@@ -76,7 +75,7 @@ pub enum Misuse {
     /// There is no such counter, or it was closed.
     #[error("there is no such counter, or it was closed")]
     NoSuchCounter,
-    /// There is no such atomic operation on such elements, or not on so many, or the
+    /// No such atomic operation on elements of this type or on this number of them, or the
     /// values have other lengths.
     #[error(
         "there is no such atomic operation on elements of this type, or not on so many, or the \
@@ -104,49 +103,48 @@ impl From<Refused> for Misuse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Death {
-    /// It closed its endpoint.
+    /// The peer closed its endpoint.
     Closed,
-    /// Its process ended without closing, how is not known.
+    /// The process ended without closing; how is unknown.
     Ended,
-    /// Its process ended with this exit code, without closing.
+    /// The process ended with this exit code, without closing.
     Exited(i32),
-    /// This signal ended its process.
+    /// This signal ended the process.
     Killed(i32),
-    /// Its process became another program (exec), without closing.
+    /// The process became another program (exec), without closing.
     Replaced,
-    /// Its host is gone.
+    /// The host is gone.
     HostLost,
-    /// It did not answer while an operation waited for it.
+    /// The peer did not answer while an operation waited for it.
     Silent,
-    /// It never answered.
+    /// The peer never answered.
     NoAnswer,
-    /// Another life of it spoke up.
+    /// A new life of the peer made contact.
     Restarted,
-    /// What stands in the memory shared with it makes no sense, as it or this
-    /// endpoint has found.
+    /// The peer or this endpoint found the memory that they share corrupt.
     Corrupt,
-    /// No link reaches it.
+    /// No link reaches the peer.
     Unreachable,
-    /// It was not heard, for the kernel refuses packets here.
+    /// The peer was not heard, because the kernel refuses packets here.
     CutOff(Failure),
-    /// It has removed this endpoint: nothing of before goes on.
+    /// The peer has removed this endpoint: earlier operations do not go on.
     Removed,
-    /// Nobody has this number: who had it was removed here, or is gone.
+    /// The number is unassigned: its last holder was removed here, or is gone.
     Nobody,
 }
 
-/// What the kernel refuses on this host.
+/// A network failure on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Failure {
     /// Packets to the peer cannot be sent: errno.
     Send(i32),
-    /// Nothing that comes by the network can be received: errno.
+    /// Packets cannot be received: errno.
     Receive(i32),
 }
 
 impl Failure {
-    /// As the kernel named it.
+    /// Returns the errno.
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
@@ -166,8 +164,7 @@ impl fmt::Display for Failure {
 }
 
 impl Death {
-    /// Whether nobody told of it: this endpoint has given the peer up, which
-    /// may live.
+    /// Whether this endpoint gave the peer up without an outside report: the peer may be alive.
     pub const fn is_own_finding(self) -> bool {
         matches!(
             self,
@@ -175,7 +172,7 @@ impl Death {
         )
     }
 
-    /// Whether its process has ended, or is no longer what it was.
+    /// Whether the process has ended, or was replaced.
     pub const fn is_end(self) -> bool {
         matches!(
             self,
@@ -219,13 +216,13 @@ pub enum SendError {
     /// The peer is dead; final.
     #[error("rank {rank} is dead: {why}")]
     PeerDead {
-        /// Which.
+        /// Rank of the peer.
         rank: u32,
-        /// Why.
+        /// Cause of death.
         why: Death,
     },
-    /// Longer than any message can be; or, to a port of this rank itself that is not bound,
-    /// than the memory for arriving messages can ever hold.
+    /// Longer than any message can be. Or, to an unbound port of this rank itself, longer than
+    /// the memory for queued messages can ever hold.
     #[error(
         "a message is at most 2^38 bytes long, and to oneself no longer than the memory for it \
          (queue_bytes)"
@@ -236,17 +233,17 @@ pub enum SendError {
     Misuse(#[from] Misuse),
 }
 
-/// How a call that blocks, or a wait, ended otherwise than well.
+/// Why a blocking call, or a wait, failed.
 ///
 /// The errors of the program's calls are one family:
 ///
 /// | error | says |
 /// | --- | --- |
-/// | [`Misuse`] | The call is wrong where it stands: nothing was done. All but [`OpError`] hold it. |
-/// | [`SendError`] | Nothing was begun; memory that was given away comes back. |
+/// | [`Misuse`] | The interface was used wrongly: nothing was done. All but [`OpError`] hold it. |
+/// | [`SendError`] | Nothing was begun; memory passed with the call is returned. |
 /// | [`RegisterError`], [`DeregisterError`] | Nothing was registered, or deregistered. |
-/// | [`WaitError`] | Something was begun, or waited for, and did not end well, or not yet. |
-/// | [`OpError`] | How an operation itself ended. It is in the [`Completion`]: to wait for that has gone well. |
+/// | [`WaitError`] | An operation or a wait failed, or has not ended yet. |
+/// | [`OpError`] | An operation failed. The [`Completion`] holds it; the wait itself succeeded. |
 ///
 /// [`OpError`]: portolan_exchange::OpError
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -255,18 +252,18 @@ pub enum WaitError {
     /// A peer that the call depends on is dead.
     #[error("rank {rank} is dead: {why}")]
     PeerDead {
-        /// Which.
+        /// Rank of the peer.
         rank: u32,
-        /// Why.
+        /// Cause of death.
         why: Death,
     },
-    /// Of a send that does not wait: no credit, window or memory now.
+    /// A non-blocking send found no credit, window or memory now.
     #[error("no credit now: make progress and try again")]
     NoCredit,
     /// The receiver refused the message: it closed the port or its endpoint.
     #[error("the receiver has closed the port")]
     Refused,
-    /// The message was longer than the buffer, which is full of its beginning.
+    /// The message was longer than the buffer, which holds its beginning.
     #[error(
         "the message has {} bytes and the buffer {}: probe for it first, or give it room",
         .0.total,
@@ -276,10 +273,10 @@ pub enum WaitError {
     /// Longer than any message can be: nothing was begun.
     #[error("a message is at most 2^38 bytes long")]
     TooLong,
-    /// There is no such operation, or its end was taken already.
+    /// There is no such operation, or its completion was taken already.
     #[error("there is no such operation, or its end was taken already")]
     NoSuchOperation,
-    /// The time was up; what was waited for goes on.
+    /// The timeout expired; the operation goes on.
     #[error("the time was up")]
     TimedOut,
     /// See [`Misuse`].
@@ -311,7 +308,7 @@ pub enum RegisterError {
     /// The key names another region.
     #[error("the key names another region")]
     KeyTaken,
-    /// As many regions are open as there can be: deregister one.
+    /// The maximum number of regions is open: deregister one.
     #[error("no more regions can be registered")]
     Full,
     /// The kernel does not permit this process to copy from and to its own memory by address
@@ -324,7 +321,7 @@ pub enum RegisterError {
     /// The part does not lie in the memory.
     #[error("the part does not lie in the memory")]
     OutOfBounds,
-    /// The region whose memory was meant is not open.
+    /// The region whose memory was to be registered again is not open.
     #[error("there is no such region")]
     NoSuchRegion,
     /// See [`Misuse`].
@@ -348,7 +345,7 @@ impl From<RegisterRefused> for RegisterError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeregisterError {
-    /// There is none, or no longer.
+    /// There is no such region, or no longer.
     #[error("there is no such region")]
     NoSuchRegion,
     /// See [`Misuse`].

@@ -1,23 +1,22 @@
-//! Bytes on their way out, and memory that messages are written to.
+//! Payloads of sends, and memory that messages are written to.
 
 use std::sync::Arc;
 
 use portolan_ring::{Lent, LentMut};
 
-/// Bytes that are given away for the time that a message needs them, without
-/// a copy, and come back with its completion.
+/// A payload that a send takes over, without a copy, and returns with its completion.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// Owned.
     Vec(Vec<u8>),
     /// Shared, for one message to many.
     Shared(Arc<[u8]>),
-    /// Always there.
+    /// In static memory.
     Static(&'static [u8]),
 }
 
 impl Payload {
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match self {
@@ -27,7 +26,7 @@ impl Payload {
         }
     }
 
-    /// The bytes as a vector; copies what is shared.
+    /// Returns the bytes as a vector; copies unless they are a vector already.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         match self {
@@ -56,14 +55,14 @@ impl From<&'static [u8]> for Payload {
     }
 }
 
-/// Where a long message's bytes are until its operation is done.
+/// Memory of a long message's payload until its operation is done.
 #[derive(Debug)]
 pub enum Source {
-    /// Given away.
+    /// Owned by the operation.
     Given(Payload),
     /// Lent by the program.
     Lent(Lent),
-    /// In several pieces, one after the other.
+    /// Lent in several pieces, in order.
     Pieces(Box<[Lent]>),
 }
 
@@ -76,7 +75,7 @@ impl Source {
         }
     }
 
-    /// The bytes, where they lie in one piece.
+    /// Returns the bytes, if they lie in one piece.
     pub(crate) fn as_slice(&self) -> Option<&[u8]> {
         match self {
             Self::Given(p) => Some(p.as_slice()),
@@ -85,7 +84,7 @@ impl Source {
         }
     }
 
-    /// Copies the bytes from `at` on, as far as there are any.
+    /// Copies the bytes from offset `at` on, as far as there are any.
     pub(crate) fn read(&self, at: usize, into: &mut [u8]) {
         match self {
             Self::Given(p) => read_pieces([p.as_slice()], at, into),
@@ -95,7 +94,7 @@ impl Source {
     }
 }
 
-/// Copies the bytes of pieces, from `at` on, as far as there are any.
+/// Copies the bytes of `pieces` from offset `at` on, as far as there are any.
 pub fn read_pieces<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     mut at: usize,
@@ -127,24 +126,24 @@ enum Kind {
 }
 
 impl Buffer {
-    /// Uses memory of the program that stays its own: `bytes` bytes at `start`.
+    /// Wraps memory that the program keeps owning: `bytes` bytes at `start`.
     ///
     /// # Safety
-    /// The memory must be valid for reads and writes, from any thread, and
-    /// touched by nobody else outside of the port's handler, until the port
-    /// is closed, bound anew or given another buffer, or the endpoint closes.
+    /// The memory must be valid for reads and writes, from any thread. Outside of the port's
+    /// handler nothing else may access it until the port is closed, bound anew or given another
+    /// buffer, or the endpoint closes.
     #[must_use]
     pub const unsafe fn lent(start: *mut u8, bytes: usize) -> Self {
-        // SAFETY: the caller's promise is the one asked for.
+        // SAFETY: the caller promises what `LentMut::new` asks for.
         Self::of(unsafe { LentMut::new(start, bytes) })
     }
 
-    /// Of memory whose lender has promised what [`Buffer::lent`] asks for.
+    /// Makes a buffer of memory whose lender has promised what [`Buffer::lent`] asks for.
     pub const fn of(lent: LentMut) -> Self {
         Self(Kind::Lent(lent))
     }
 
-    /// Its length, bytes.
+    /// Returns the length, bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -153,13 +152,13 @@ impl Buffer {
         }
     }
 
-    /// Whether it has no room at all.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
@@ -168,7 +167,7 @@ impl Buffer {
         }
     }
 
-    /// The bytes, to write.
+    /// Returns the bytes for writing.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.0 {
@@ -177,7 +176,7 @@ impl Buffer {
         }
     }
 
-    /// Where it begins.
+    /// Returns the address of the first byte.
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         match &mut self.0 {
@@ -190,7 +189,7 @@ impl Buffer {
         matches!(self.0, Kind::Lent(..))
     }
 
-    /// The vector that it was made of; `None` for lent memory.
+    /// Returns the vector that the buffer was made of; `None` for lent memory.
     #[must_use]
     pub fn into_vec(self) -> Option<Vec<u8>> {
         match self.0 {

@@ -1,4 +1,4 @@
-//! What handlers are given.
+//! Messages and events as handlers receive them, and the options of a send.
 
 use portolan_exchange::Notify;
 use portolan_wire::{MessageNo, Priority};
@@ -10,31 +10,31 @@ use super::{Death, Failure, FlowOf, Misuse, SpaceId};
 pub struct Message<'a> {
     /// Rank of the sender (of a broadcast: of its root).
     pub from: u32,
-    /// The port that it came to.
+    /// Destination port.
     pub port: u16,
-    /// Its flow.
+    /// Flow of the message.
     pub flow: u16,
     /// Request or reply.
     pub priority: Priority,
-    /// Its number within sender, priority and flow.
+    /// Sequence number within sender, priority and flow.
     pub number: MessageNo,
-    /// The bytes: in the port's buffer, where they were placed, or where they arrived.
+    /// The payload: in the port's buffer, where it was placed, or where it arrived.
     pub payload: &'a [u8],
-    /// Bytes that were sent: more than there are here of one that was cut
+    /// Length as sent, bytes: more than `payload` has if the message was truncated
     /// ([`crate::Placement::Into`]).
     pub total: u64,
     pub(crate) args: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// How many argument words came with it.
+    /// Returns the number of argument words.
     #[inline]
     #[must_use]
     pub fn arg_count(&self) -> usize {
         self.args.len() / 8
     }
 
-    /// Argument word `index`, 0 where there is none.
+    /// Returns argument word `index`, or 0 if there is none.
     #[inline]
     #[must_use]
     pub fn arg(&self, index: usize) -> u64 {
@@ -44,7 +44,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// All argument words.
+    /// Returns all argument words.
     pub fn args(&self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
         let args = self.args;
         args.chunks_exact(8)
@@ -52,25 +52,24 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What an error handler is told.
+/// An event that an error handler receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
-    /// Of a port: a message came that is longer than its buffer, or, without
-    /// one, than the memory for arriving messages. Nothing of it was stored;
-    /// its sender is told that it was refused.
+    /// For a port: a message was longer than its buffer or, without one, than the memory for
+    /// arriving messages. Nothing of it was stored; its sender learns that it was refused.
     TooLong {
         /// Rank of the sender.
         from: u32,
         /// The port.
         port: u16,
-        /// Bytes of the message.
+        /// Length of the message, bytes.
         bytes: u64,
-        /// Bytes that there was room for.
+        /// Longest message that there was room for, bytes.
         room: u64,
     },
-    /// Of the endpoint: the receiver refused a message of ours, because it has
-    /// closed the port or its endpoint, or the message was too long for it.
+    /// For the endpoint: the receiver refused a message of ours, because it has closed the port
+    /// or its endpoint, or the message was too long for it.
     Refused {
         /// Rank of the receiver.
         to: u32,
@@ -81,63 +80,61 @@ pub enum Event {
         /// Number of the message, as the send returned it.
         number: MessageNo,
     },
-    /// Of the endpoint and of every bound port: a peer has died. What it had
-    /// not acknowledged was delivered at most once.
+    /// For the endpoint and every bound port: a peer has died. What it had not acknowledged was
+    /// delivered at most once.
     PeerDead {
         /// Its rank.
         rank: u32,
         /// Why.
         why: Death,
-        /// Matched messages of its that were offered here or had begun to arrive in this
+        /// Number of its matched messages that were offered here or had begun to arrive in this
         /// space, and are lost.
         lost: u64,
     },
-    /// Of the endpoint and of every bound port: a peer that had died was started
-    /// again, is in the job and can be sent to. Nothing of its life before
-    /// comes any more.
+    /// For the endpoint and every bound port: a peer that had died was started again, is in the
+    /// job and can be sent to. Nothing of its earlier life arrives any more.
     PeerBack {
         /// Its rank.
         rank: u32,
     },
-    /// Of the endpoint and of every bound port: a peer has introduced itself, or one that
-    /// was dead is back. It can be sent to. Only outside of a job.
+    /// For the endpoint and every bound port: a peer has introduced itself, or a dead one is
+    /// back. Sends to it are possible. Only outside of a job.
     PeerCome {
         /// Its number.
         rank: u32,
     },
-    /// Of the endpoint: a peer has been silent for long; it is still tried.
+    /// For the endpoint: a peer has not answered for long; retries continue.
     PeerSilent {
         /// Its rank.
         rank: u32,
-        /// What the kernel refuses here, where that is why.
+        /// Error of this host's kernel, if that is the reason.
         failure: Option<Failure>,
     },
 }
 
 impl Event {
-    /// A peer has died; what is lost with it is counted until handlers are told.
+    /// Makes [`Event::PeerDead`]; `lost` is counted when its handlers run.
     pub(crate) const fn dead(rank: u32, why: Death) -> Self {
         Self::PeerDead { rank, why, lost: 0 }
     }
 }
 
-/// How a message is to be sent beside where and what. The default is a request
-/// in flow 0 without argument words.
+/// Options of a send. The default is a request in flow 0 without argument words.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SendOptions<'a> {
-    /// Flow: messages of one flow keep order. One whose messages nobody takes delays no
-    /// other. Default 0.
+    /// Flow: messages of one flow keep their order. A flow whose messages are not taken delays
+    /// no other. Default 0.
     pub flow: u16,
-    /// Default request.
+    /// Request or reply. Default request.
     pub priority: Priority,
     /// At most [`crate::ARGS_MAX`] words beside the payload.
     pub args: &'a [u64],
-    /// How the end of the operation is told, of a send that begins one.
+    /// How completion is reported, for a send that begins an operation.
     pub notify: Notify,
 }
 
 impl SendOptions<'_> {
-    /// The default. As a constant it lies ready in memory.
+    /// The default, as a constant ready in memory.
     pub const PLAIN: Self = Self {
         flow: 0,
         priority: Priority::Request,
@@ -145,7 +142,7 @@ impl SendOptions<'_> {
         notify: Notify::NONE,
     };
 
-    /// The same with the flow that it travels in, of this space.
+    /// Returns the options with `flow` mapped to the flow on the wire of this space.
     ///
     /// # Errors
     /// [`Misuse::BadFlow`].
@@ -157,7 +154,7 @@ impl SendOptions<'_> {
         }
     }
 
-    /// The flow of such a message to a rank.
+    /// Returns the flow to a rank that these options name.
     pub(crate) const fn flow_to(&self, rank: u32) -> FlowOf {
         FlowOf {
             rank,

@@ -1,13 +1,13 @@
-//! What names ports, flows and messages that have arrived.
+//! Names of ports, flows and messages that have arrived.
 
 use portolan_wire::{MessageNo, Priority};
 
 use super::SpaceId;
 
-/// Ports from this number on are the engine's own.
+/// First of the ports that are reserved for the engine.
 pub const PORTS_RESERVED: u16 = 0xff00;
 
-/// Which memory a waiting message is charged to.
+/// Budget that a waiting message is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Charge {
     Unexpected,
@@ -19,12 +19,12 @@ pub enum Charge {
 pub struct PortId {
     /// The space.
     pub space: SpaceId,
-    /// Its number there.
+    /// Number within the space.
     pub number: u16,
 }
 
 impl PortId {
-    /// Whether the program may name it.
+    /// Whether the program may use the port.
     pub const fn is_programs(self) -> bool {
         self.number < PORTS_RESERVED
     }
@@ -42,24 +42,24 @@ impl PortId {
     }
 }
 
-/// What names a message.
+/// Origin, destination and number of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
     /// Rank of the sender.
     pub from: u32,
-    /// The port that it is for.
+    /// Destination port.
     pub port: u16,
-    /// Its flow.
+    /// Flow of the message.
     pub flow: u16,
     /// Request or reply.
     pub priority: Priority,
-    /// Its number within sender, priority and flow.
+    /// Sequence number within sender, priority and flow.
     pub number: MessageNo,
-    /// It came from its sender, not by way of others.
+    /// Received from the sender itself, not by way of others.
     pub direct: bool,
 }
 
-/// A flow towards or from a rank, of one priority: what is sent in it keeps its order.
+/// A flow to or from a rank, of one priority: its messages keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowOf {
     pub rank: u32,
@@ -68,7 +68,7 @@ pub struct FlowOf {
 }
 
 impl Meta {
-    /// The port that it is for.
+    /// Returns the destination port.
     #[inline(always)]
     pub const fn port_id(&self) -> PortId {
         PortId {
@@ -77,13 +77,13 @@ impl Meta {
         }
     }
 
-    /// The space that it is for.
+    /// Returns the destination space.
     #[inline(always)]
     pub const fn space(&self) -> SpaceId {
         SpaceId::of_flow(self.flow)
     }
 
-    /// The flow that it came in.
+    /// Returns the flow that the message arrived in.
     #[inline(always)]
     pub const fn flow_of(&self) -> FlowOf {
         FlowOf {

@@ -2,15 +2,15 @@
 
 use portolan_exchange::Push;
 
-/// Random bits that nobody else may guess. Each is a draw of its own, for one use: what others
-/// see of one use tells them nothing of another.
+/// Secret random bits. Each field is drawn on its own, for one use: what others see of one use
+/// reveals nothing of another.
 #[derive(Clone, Copy, Default)]
 pub struct Secrets {
-    /// Nonces of the handshake and connection numbers come from it.
+    /// Source of the handshake's nonces and of connection numbers.
     pub protocol: [u8; 32],
-    /// Keys the hash of the tags that peers choose.
+    /// Key of the hash over tags, which peers choose.
     pub tags: [u64; 2],
-    /// Keys and salts of regions come from it.
+    /// Source of the keys and salts of regions.
     pub regions: [u8; 32],
 }
 
@@ -20,38 +20,38 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// Settings, fixed while the engine lives. What each means, and what suits, stands with
-/// the endpoint's own configuration.
+/// Settings, fixed while the engine lives. The endpoint's own configuration documents their
+/// meaning and suitable values.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// This process's rank.
     pub rank: u32,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub size: u32,
-    /// There is no job: peers come and go.
+    /// Outside of a job: peers come and go.
     pub standalone: bool,
-    /// What nobody else may guess.
+    /// Secret random bits.
     pub secrets: Secrets,
     /// Memory for messages to ports that are not bound yet, bytes.
     pub unexpected_bytes: usize,
-    /// What one sender may take of it, bytes.
+    /// Share of `unexpected_bytes` that one sender may take, bytes.
     pub unexpected_share: usize,
     /// Memory for messages that wait for their handler, bytes.
     pub queue_bytes: usize,
-    /// What one sender may take of it, bytes.
+    /// Share of `queue_bytes` that one sender may take, bytes.
     pub queue_share: usize,
     /// Memory for copies of long messages on their way out, bytes.
     pub copy_bytes: usize,
-    /// Memory for answers of handlers that found no credit, bytes.
+    /// Memory for replies of handlers that found no credit, bytes.
     pub reply_bytes: usize,
-    /// Matched messages. Rank, size and secret are set from the above.
+    /// Configuration of matched messages. Rank, size and secrets are set from the above.
     pub exchange: portolan_exchange::Config,
-    /// How matched messages are pushed by shared memory and to ourselves.
+    /// How matched messages are pushed through shared memory and to this rank itself.
     pub push_shm: Push,
-    /// How they are pushed by the network.
+    /// How matched messages are pushed by the network.
     pub push_net: Push,
-    /// Registrations that stay when the program has ended them.
+    /// Maximum number of registrations that stay cached after the program has ended them.
     pub regions_cached: usize,
-    /// Tells people what they would not hear otherwise.
+    /// Prints a diagnostic that is reported nowhere else.
     pub tell: fn(std::fmt::Arguments<'_>),
 }

@@ -1,22 +1,22 @@
-//! Spaces: what each of several interfaces has of its own on an endpoint that they share.
+//! Spaces: what each of several interfaces has of its own on a shared endpoint.
 //!
-//! On the wire a space is a flow. The program's own space has flows 0 to 5, and 6 and 7
-//! for its matched messages; each other space has one, for both. So wildcards, order,
-//! stops and losses keep apart by themselves.
+//! On the wire a space is a flow. The program's own space has flows 0 to 5, and 6 and 7 for its
+//! matched messages; each other space has one, for both. So wildcards, order, stops and losses
+//! are separate without further work.
 
 use super::Misuse;
 
-/// Flows of the program's own space, of each priority.
+/// Number of flows of the program's own space, for each priority.
 pub const FLOWS_MAX: u16 = 6;
 
-/// All flows: with those of matched messages, and one for each space.
+/// Number of all flows: those above, those of matched messages, and one for each other space.
 pub const FLOWS_ALL: u16 = portolan_proto::FLOWS_MAX as u16;
 
 /// Names a space; 0 is the program's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId(u8);
 
-/// Spaces that there can be, the program's own included: each of the others has a flow.
+/// Number of spaces, the program's own included: each of the others has a flow.
 pub const SPACES: usize = 9;
 
 /// The flow of space 1; the others follow.
@@ -24,7 +24,7 @@ pub const FIRST_FLOW: u16 = 8;
 const _: () = assert!(FIRST_FLOW as usize + SPACES - 1 == portolan_proto::FLOWS_MAX);
 
 impl SpaceId {
-    // All that somebody uses are named here.
+    // All spaces in use are named here.
 
     /// The program's own.
     pub const PROGRAM: Self = Self(0);
@@ -32,10 +32,10 @@ impl SpaceId {
     pub const ATOLL: Self = Self(1);
     /// BSPlib's interface.
     pub const BSP: Self = Self(2);
-    /// Free for libraries that others write.
+    /// Free for third-party libraries.
     pub const OTHERS: [Self; 2] = [Self(7), Self(8)];
 
-    /// By its number, 0 to 8.
+    /// Returns the space with this number, 0 to 8.
     ///
     /// # Errors
     /// [`Misuse::NoSuchSpace`].
@@ -47,20 +47,21 @@ impl SpaceId {
         }
     }
 
-    /// Its number.
+    /// Returns the space's number.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0 as u32
     }
 
-    /// Whose flow this is; of one that there is not, a space that is never open.
+    /// Returns the space that owns a flow; for an invalid flow, a space that is never open.
     #[inline(always)]
     pub(crate) const fn of_flow(flow: u16) -> Self {
         let number = flow.saturating_sub(FIRST_FLOW - 1);
         Self(if number < 0xff { number as u8 } else { 0xff })
     }
 
-    /// Its flow of this number; a space but the program's has flow 0 alone.
+    /// Returns the flow on the wire for flow `number` of the space. Spaces other than the
+    /// program's have flow 0 alone.
     ///
     /// # Errors
     /// [`Misuse::BadFlow`].
@@ -73,7 +74,7 @@ impl SpaceId {
         }
     }
 
-    /// The first of its flows.
+    /// Returns the space's first flow.
     pub(crate) const fn first_flow(self) -> u16 {
         match self {
             Self(0) => 0,
@@ -81,13 +82,13 @@ impl SpaceId {
         }
     }
 
-    /// The number that [`SpaceId::flow`] was given.
+    /// Returns the number that [`SpaceId::flow`] was called with.
     #[inline(always)]
     pub(crate) const fn number_of(flow: u16) -> u16 {
         if flow < FIRST_FLOW { flow } else { 0 }
     }
 
-    /// In a set of spaces.
+    /// Returns the space's bit in a set of spaces.
     #[must_use]
     pub const fn bit(self) -> u16 {
         1 << self.0
@@ -97,7 +98,7 @@ impl SpaceId {
         self.0 as usize
     }
 
-    /// Keeps apart what the spaces draw from the same random bits.
+    /// Returns a value that keeps apart what spaces derive from the same random bits.
     pub(crate) const fn salt(self) -> u64 {
         (self.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
