@@ -1,5 +1,5 @@
-//! The state of an endpoint but for its links, and what is done with all of it. What
-//! happens to a message that arrives is in `arrive`, how handlers run in `handlers`.
+//! The state of an endpoint without its links. `arrive` handles messages that arrive,
+//! `handlers` runs handlers.
 
 mod arrive;
 mod aside;
@@ -44,7 +44,7 @@ pub struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// As handlers see it.
+    /// Returns the message as handlers see it.
     #[inline(always)]
     pub(crate) const fn message(&self) -> Message<'a> {
         let meta = &self.meta;
@@ -66,118 +66,115 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// What became of it.
+/// What became of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Took {
-    /// All of it.
+    /// Taken; no further parts name it.
     Whole,
-    /// Further parts are to name this (never 0).
+    /// Begun; further parts name this cookie (never 0).
     Part(u64),
-    /// Offer it again when `resume` is set.
+    /// Not taken: offer it again when `resume` is set.
     NotNow,
-    /// Its sender is to be told.
+    /// Refused: its sender must be told.
     Refused,
 }
 
-/// What an endpoint has found of another, beyond messages.
+/// What an endpoint has found about another, for the driver to settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// One of this host seems to be gone, and why: see [`crate::Engine::gone`].
+    /// A rank of this host seems to be gone, and why: see [`crate::Engine::gone`].
     Suspect(u32, Death),
-    /// One was given up and may live: whoever started us is to know.
+    /// A rank was given up but may be alive, and why: the launcher must learn of it.
     GivenUp(u32, Death),
-    /// Something is to be sent to one of this host with which no memory is shared yet: see
+    /// A send found a rank of this host with which no memory is shared yet: see
     /// [`crate::Engine::meet`].
     Wanted(u32),
-    /// One has introduced itself, and waits to be let in: see [`crate::Engine::let_in`].
+    /// A peer has introduced itself, and waits to be admitted: see [`crate::Engine::let_in`].
     Come(u32),
-    /// Nothing of one comes any more: see [`crate::Engine::has_departed`].
+    /// Nothing more arrives from a peer: see [`crate::Engine::has_departed`].
     Departed(u32),
-    /// Numbers may be given back that were kept for a while: see
-    /// [`crate::Engine::keep_places`].
+    /// Numbers of departed peers may be released: see [`crate::Engine::keep_places`].
     Due,
 }
 
-/// The state of an endpoint but for its links.
+/// The state of an endpoint without its links.
 pub struct Core {
     /// This process's rank.
     pub rank: u32,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub size: u32,
-    /// Handlers that want the program's thread may run now.
+    /// Handlers bound to the program's thread may run now.
     pub run: bool,
-    /// There is something for the slow half of a pass.
+    /// The slow half of a pass has work.
     pub(crate) attention: bool,
-    /// Something was left with its lane.
+    /// A message was left with its lane.
     pub starved: bool,
     pub(crate) resume: bool,
-    /// A reply has found no memory here, or has to wait behind what is kept. Then that goes on
-    /// though the outbox is full: two who keep each other's requests would wait for each other
-    /// for ever.
+    /// A reply has found no memory here, or waits behind kept messages. Then kept messages run
+    /// even if the outbox is full: two ranks that keep each other's requests would deadlock.
     pub(crate) reply_waits: bool,
     /// Messages wait for a port's placing function, which the helper thread may not call.
     pub unasked: bool,
     /// Close has begun: nothing new is sent.
     pub closing: bool,
-    /// It has, or whoever had the program's own space is done with it.
+    /// Close has begun, or the program's own space was closed.
     pub(crate) own_is_over: bool,
-    /// Close has gone on for so long that nothing is answered any more.
+    /// Close has lasted so long that nothing is answered any more.
     pub leaving: bool,
-    /// What ports are bound to, and hold.
+    /// Bindings of ports, and the messages that they hold.
     pub ports: Ports,
-    /// The way to each rank.
+    /// Lane to each rank.
     pub lanes: Lanes,
-    /// What was done so far.
+    /// Counters since the endpoint was opened.
     pub counters: Counters,
-    /// Messages of one-sided accesses that have arrived.
+    /// Number of messages of one-sided accesses that have arrived.
     pub(crate) accesses: u64,
-    /// Where a timeline is recorded, if one is.
+    /// Recorder of the timeline, if there is one.
     pub trace: Option<Box<dyn Tracer>>,
-    /// Who sent messages to ports that are not bound yet.
+    /// Senders of messages to ports that are not bound yet.
     pub unbound: Unbound,
-    /// What spaces are opened with.
+    /// Settings with which spaces are opened.
     pub(crate) settings: Settings,
     /// The program's own space.
     pub own: Space,
-    /// Those that are open beside it.
+    /// The other open spaces.
     pub(crate) others: Others,
     pub(crate) incoming: Incomings,
-    /// Messages that could not be taken when they came.
+    /// Messages that could not be taken on arrival.
     pub(crate) aside: Aside,
-    /// How often senders were told to stop a flow, and to go on.
+    /// Number of requests to senders to stop a flow, and to go on.
     pub told: [u64; 2],
-    /// Parts of long messages that have come by the network.
+    /// Number of parts of long messages received by the network.
     pub long_parts: u64,
     pub(crate) ops: Ops,
     /// Ports with messages whose handlers can run.
     pub ready: VecDeque<PortId>,
     pub(crate) outbox: Outbox,
     pub(crate) barriers: Barriers,
-    /// What error handlers are to be told, and of which space.
+    /// Events for error handlers, each with its space.
     pub events: VecDeque<(SpaceId, Event)>,
-    /// What whoever runs the engine is to settle.
+    /// Findings for the driver to settle.
     pub findings: Vec<Finding>,
-    /// Tells people what they would not hear otherwise.
+    /// Prints a diagnostic that is reported nowhere else.
     pub(crate) tell: fn(std::fmt::Arguments<'_>),
-    /// What a handler panicked with: goes on when the call ends.
+    /// Payload of a handler's panic; resumed when the call ends.
     pub panic: Option<Box<dyn Any + Send>>,
     /// Number of the next message to ourselves.
     pub(crate) self_number: MessageNo,
-    /// Vectors to put messages together in, kept for the next.
+    /// Vectors to assemble messages in, kept for reuse.
     pub(crate) spare: Vec<Vec<u8>>,
 }
 
-/// Whether a message that arrives in parts is an exchange's, which gives no lower
-/// numbers.
+/// Whether a cookie is one of an exchange, which uses no numbers below 2^32.
 const fn is_matched(cookie: u64) -> bool {
     cookie >> 32 != 0
 }
 
-/// Vectors kept, at most.
+/// Maximum length of [`Core::spare`].
 const SPARE_MAX: usize = 4;
 
 impl Core {
-    /// With lanes to all ranks.
+    /// Makes the state, with lanes to all ranks.
     #[must_use]
     pub fn new(settings: &Settings, lanes: Lanes) -> Self {
         Self {
@@ -218,44 +215,44 @@ impl Core {
         }
     }
 
-    /// Whether there is no job: peers come and go.
+    /// Whether the endpoint is outside of a job: peers come and go.
     #[inline]
     pub const fn standalone(&self) -> bool {
         self.settings.standalone
     }
 
-    /// What waits to be sent, and what to be taken, for people to read.
+    /// Returns what waits to be sent and what waits to be taken, for debug output.
     #[must_use]
     pub fn waiting(&self) -> [&dyn std::fmt::Debug; 2] {
         [&self.outbox, &self.aside]
     }
 
-    /// A receiver has copied a message of ours.
+    /// Ends the operation of a message that its receiver has copied.
     pub(crate) fn finish_op(&mut self, id: SourceId) {
         self.ops.finish(id, Outcome::Done);
     }
 
-    /// The protocol is done with a long message's memory.
+    /// Ends the operation of a long message whose memory the protocol no longer reads.
     pub(crate) fn released(&mut self, id: SourceId, outcome: Outcome) {
         let to = self.ops.get_mut(id).map(|entry| entry.to);
         let why = to.and_then(|to| self.lanes.dead(to));
-        // Of a death it tells next, with the reason: that ends the operation.
+        // Else the protocol reports the death next, with its reason: that ends the operation.
         if outcome == Outcome::Done || why.is_some() {
             self.ops.finish(id, outcome);
         }
     }
 
-    /// A peer seems to be gone. However many messages find that, it is settled once.
+    /// Reports that a peer seems to be gone: once, however many messages find that.
     #[cold]
     pub(crate) fn suspect(&mut self, rank: u32, why: Death) {
         if self.suspected(rank).is_none() {
-            // Calls to it fail before its death is told.
+            // Calls to the peer fail before its death is reported.
             log::info!("rank {}: rank {rank} seems gone: {why}", self.rank);
             self.findings.push(Finding::Suspect(rank, why));
         }
     }
 
-    /// How a peer seems to be gone.
+    /// Returns how a peer seems to be gone.
     pub(crate) fn suspected(&self, rank: u32) -> Option<Death> {
         self.findings.iter().find_map(|it| match it {
             Finding::Suspect(suspect, why) if *suspect == rank => Some(*why),
@@ -263,15 +260,16 @@ impl Core {
         })
     }
 
-    /// A peer is dead: its messages that are not complete go, ours to it fail.
+    /// Marks a peer dead and tells error handlers: its incomplete messages are dropped, and
+    /// ours to it fail.
     pub(crate) fn mark_dead(&mut self, rank: u32, why: Death) {
         if let Some(left) = self.set_dead(rank, why) {
             self.emit_to_all(Event::dead(rank, why), left);
         }
     }
 
-    /// The same, and no error handler hears of it; gives those spaces that need not. `None`: it
-    /// is dead, or none.
+    /// Marks a peer dead without telling error handlers. Returns the spaces that need not be
+    /// told: a bit for each. `None`: no peer, or dead already.
     pub(crate) fn set_dead(&mut self, rank: u32, why: Death) -> Option<u16> {
         if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
             return None;

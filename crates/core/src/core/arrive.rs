@@ -1,5 +1,5 @@
-//! What happens to a message that arrives: its handler runs, it waits, or it is refused.
-//! Knows nothing of how messages travel.
+//! Handles a message that arrives: its handler runs, it waits, or it is refused. Independent of
+//! how messages travel.
 
 use portolan_wire::Priority;
 
@@ -11,7 +11,7 @@ use crate::values::{Charge, Event, FIRST_FLOW, Meta, PORTS_RESERVED, PortId};
 use crate::waiting::{Dest, Incoming, Offer};
 
 impl Core {
-    /// A first part has arrived. It is set aside where it cannot be taken.
+    /// Handles a first part, which is set aside if it cannot be taken.
     #[inline(always)]
     pub(crate) fn arrive(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
@@ -23,7 +23,7 @@ impl Core {
         }
     }
 
-    /// The same of an offer to copy a message; `None` if it was set aside.
+    /// Handles an offer to copy a message; `None` if it was set aside.
     pub(crate) fn arrive_offer(
         &mut self,
         on: &mut Onward<'_>,
@@ -40,7 +40,7 @@ impl Core {
         left.then_some(Took::NotNow)
     }
 
-    /// A first part is offered.
+    /// Offers a first part to its exchange or its port.
     #[inline(always)]
     pub(crate) fn arrive_now(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         if a.meta.port >= MATCHED {
@@ -49,7 +49,7 @@ impl Core {
         self.arrive_at_port(on, a)
     }
 
-    /// The same of one that is no exchange's.
+    /// Offers a first part to its port: a message of no exchange.
     #[inline(always)]
     pub(crate) fn arrive_at_port(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         if a.meta.flow < FIRST_FLOW {
@@ -59,13 +59,14 @@ impl Core {
         }
     }
 
-    /// For another space than the program's, whose messages need not know of this.
+    /// For spaces other than the program's, out of line, so that the program's messages are not
+    /// slowed.
     #[inline(never)]
     fn arrive_in_other(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         self.arrive_in::<false>(on, a)
     }
 
-    /// The port that a message is for; `OWN`: which is known to be the program's own.
+    /// Returns the port that a message is for; `OWN`: it is known to be the program's own.
     #[inline(always)]
     pub(super) fn slot<const OWN: bool>(&mut self, meta: &Meta) -> Option<&mut Slot> {
         if OWN {
@@ -99,7 +100,7 @@ impl Core {
         if a.meta.port >= PORTS_RESERVED {
             return self.arrive_internal(on, a);
         }
-        // Answers may be needed: take no requests while they pile up.
+        // Requests may need answers: take none while answers pile up.
         let crowded = self.outbox.is_full(space) && a.meta.priority == Priority::Request;
         if self.leaving || crowded {
             return self.not_now();
@@ -147,13 +148,13 @@ impl Core {
         Took::NotNow
     }
 
-    /// Memory has become free, or a port was bound: what was not taken may be now.
+    /// Notes that memory has become free, or a port was bound: what was not taken may be now.
     pub(crate) const fn note_freed(&mut self) {
         self.resume = true;
         self.attention |= self.starved || self.aside.is_any();
     }
 
-    /// A message that is longer than there can be room for.
+    /// Reports a message that is longer than its room.
     pub(super) fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
         let event = Event::TooLong {
             from: meta.from,
@@ -164,7 +165,7 @@ impl Core {
         self.emit(meta.space(), event);
     }
 
-    /// Keeps a message in the endpoint's memory, or begins to.
+    /// Keeps a message, or its first part, in the endpoint's memory.
     pub(crate) fn keep(&mut self, a: &Arrival<'_>, charge: Charge) -> Took {
         let budget = self.budget(a.meta.space(), charge);
         let Some(charged) = budget.charge(a.meta.from, a.total) else {
@@ -210,7 +211,7 @@ impl Core {
         Took::Whole
     }
 
-    /// Queues a whole message for its port.
+    /// Queues a whole message for its port; `first`: before the others.
     pub(crate) fn hold(&mut self, held: HeldMessage, first: bool) {
         let port = held.meta.port_id();
         let slot = self.ports.get_or_make(port);
@@ -223,7 +224,7 @@ impl Core {
         self.list(port);
     }
 
-    /// Lists a port whose handler has work, if it is so.
+    /// Lists a port as ready, if its handler has work.
     pub(crate) fn list(&mut self, port: PortId) {
         let slot = self.ports.get_or_make(port);
         if !slot.listed && slot.state != PortState::Unbound && slot.may_hand_over() {
@@ -253,8 +254,8 @@ impl Core {
         }))
     }
 
-    /// A further part of `len` bytes, which `fill` writes; gives what that
-    /// gives, if there is such a message.
+    /// Places a further part of `len` bytes, written by `fill`. Returns what `fill` returns;
+    /// `None` if there is no such message.
     #[inline]
     pub(crate) fn place<R>(
         &mut self,
@@ -278,7 +279,7 @@ impl Core {
         }
     }
 
-    /// Of the `total` bytes of an arriving message, those that there is room for.
+    /// Returns how many of an arriving message's `total` bytes there is room for.
     pub(crate) fn wanted(&mut self, cookie: u64, total: u64) -> u64 {
         if is_matched(cookie) {
             return total;
@@ -287,12 +288,12 @@ impl Core {
         room.map_or(total, |room| total.min(room.len() as u64))
     }
 
-    /// Counts what the program may answer: acknowledgements wait for that.
+    /// Returns a count of what the program may answer: acknowledgements wait for its answers.
     pub(crate) const fn answerable(&self) -> u64 {
         self.counters.received + self.accesses
     }
 
-    /// All bytes of a message are where they belong.
+    /// Completes a message: all its bytes are in place.
     pub(crate) fn finish(&mut self, on: &mut Onward<'_>, cookie: u64) {
         if is_matched(cookie) {
             return self.part_arrived(on, cookie);
@@ -355,12 +356,12 @@ impl Core {
                     self.hold(held, false);
                 }
             }
-            // Dealt with above.
+            // Handled by `finish_aside`.
             Dest::Aside(_) | Dest::Passed(_) => {}
         }
     }
 
-    /// Gives a kept message's memory back.
+    /// Releases a kept message's memory.
     pub(crate) fn release(&mut self, held: HeldMessage) {
         if held.charged > 0 {
             let budget = self.budget(held.meta.space(), held.charge);

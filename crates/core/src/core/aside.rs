@@ -1,4 +1,4 @@
-//! How messages are set aside that cannot be taken when they come, and taken later.
+//! Setting aside messages that cannot be taken on arrival, and taking them later.
 
 use super::collective::BROADCAST;
 use super::{Arrival, Core, Took};
@@ -8,12 +8,12 @@ use crate::out::Out;
 use crate::values::{Death, FLOWS_ALL, Meta};
 use crate::waiting::{Dest, Incoming, Offer, Parts};
 
-/// No message begins beyond so many bytes of a flow: it stays with its lane, and holds up
-/// what comes behind it. Only what is sent in spite of a stop meets this.
+/// Bytes set aside of a flow at which no further message begins: it stays with its lane, and
+/// blocks what comes behind it. Only what is sent in spite of a stop meets this.
 const BEGIN_BYTES_MAX: usize = 16 << 20;
 
-/// A sender of which more bytes of a flow come does not do as it is told. More than the
-/// largest ring and inbox hold.
+/// Bytes set aside of a flow above which the sender counts as corrupt: it ignores stops. More
+/// than the largest ring and inbox hold.
 const BYTES_MAX: usize = 144 << 20;
 
 impl Core {
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// A further part of a message that was set aside.
+    /// Places a further part of a message that was set aside.
     #[cold]
     pub(crate) fn place_aside<R>(
         &mut self,
@@ -80,13 +80,14 @@ impl Core {
                 let to = *to;
                 self.place(matched, to, at, len, fill)
             }
-            // It was refused.
+            // The message was refused.
             Dest::Passed(None) => Some(fill(&mut vec![0; len])),
             Dest::Bound(_) | Dest::Own { .. } => None,
         }
     }
 
-    /// All parts of a message have come; true if it was set aside, and this is dealt with.
+    /// Completes a message whose parts have all come, if it was set aside; returns whether it
+    /// was.
     pub(crate) fn finish_aside(&mut self, on: &mut Onward<'_>, cookie: u64) -> bool {
         match self.incoming.get(cookie).map(|it| &mut it.dest) {
             Some(Dest::Aside(parts)) => parts.complete = true,
@@ -102,10 +103,10 @@ impl Core {
         true
     }
 
-    /// Offers again what was set aside; gives how many messages were taken.
+    /// Offers again what was set aside; returns the number of messages taken.
     pub(crate) fn take_aside(&mut self, on: &mut Onward<'_>) -> usize {
         let mut taken = 0;
-        // Each time another flow is first: none has what becomes free to itself.
+        // Each time another flow is first: none takes all memory that becomes free.
         self.aside
             .queues
             .rotate_left(1.min(self.aside.queues.len()));
@@ -127,7 +128,8 @@ impl Core {
         taken
     }
 
-    /// Offers the first message of a flow; gives what it had taken if it is taken now.
+    /// Offers the first message of a flow. If it is taken now, returns the bytes that it had
+    /// occupied.
     fn offer_again(&mut self, on: &mut Onward<'_>, cookie: u64) -> Option<usize> {
         let mut it = self.incoming.lend(cookie)?;
         let bytes = it.bytes();
@@ -177,7 +179,7 @@ impl Core {
         Some(bytes)
     }
 
-    /// Tells senders which flows are to stop, and which to go on.
+    /// Tells senders which flows to stop, and which to go on with.
     pub(crate) fn tell_stops(&mut self, out: &mut Out<'_>) {
         for (of, stop) in self.aside.untold.drain(..) {
             self.told[usize::from(!stop)] += 1;
@@ -193,7 +195,7 @@ impl Core {
         }
     }
 
-    /// Refuses all that is set aside; gives how many messages.
+    /// Refuses all that is set aside; returns the number of messages.
     pub(crate) fn refuse_aside(&mut self, out: &mut Out<'_>) -> usize {
         let cookies = self.aside.take_all();
         for cookie in &cookies {
@@ -218,11 +220,11 @@ impl Core {
         cookies.len()
     }
 
-    /// A rank is back in a new life: drops what it sent in the one before.
+    /// Drops what a rank sent in its earlier life: it is back in a new one.
     pub(crate) fn forget_aside(&mut self, rank: u32) {
         let incoming = &mut self.incoming;
         self.aside.died(rank, |cookie| {
-            // A broadcast is its root's, whoever passed it on.
+            // A broadcast belongs to its root, not to the rank that passed it on.
             let it = incoming.get(cookie)?;
             if it.meta.port == BROADCAST {
                 return Some(it.bytes());
@@ -232,7 +234,7 @@ impl Core {
         });
     }
 
-    /// What names each message that is set aside.
+    /// Returns the metadata of each message that is set aside.
     pub(crate) fn metas_aside(&self) -> impl Iterator<Item = &Meta> {
         let cookies = self.aside.queues.iter().flat_map(|queue| &queue.waiting);
         cookies.filter_map(|cookie| self.incoming.meta(*cookie))

@@ -1,4 +1,4 @@
-//! What ports are bound to, and how that changes.
+//! Binding and closing ports.
 
 use super::Core;
 use super::ports::{Binding, PortState};
@@ -58,7 +58,7 @@ impl Core {
         Ok(())
     }
 
-    /// A port that has paused goes on: what waits there is offered to it again.
+    /// Resumes a paused port: what waits there is offered to it again.
     pub fn resume_port(&mut self, port: PortId) {
         if let Some(slot) = self.ports.get(port) {
             slot.paused = false;
@@ -67,9 +67,8 @@ impl Core {
         }
     }
 
-    /// Gives a port another buffer, or none, from the next message on. The one
-    /// that it had comes back at once, or, if a message is in it, by
-    /// [`Core::take_buffer`] when the handler is through with that.
+    /// Replaces a port's buffer, or removes it, from the next message on. Returns the old one
+    /// or, if it holds a message, leaves it for [`Core::take_buffer`] when the handler is done.
     pub fn set_buffer(&mut self, port: PortId, buffer: Option<Buffer>) -> Option<Buffer> {
         let slot = self.ports.get_or_make(port);
         if slot.busy {
@@ -80,7 +79,8 @@ impl Core {
         old
     }
 
-    /// A buffer that was replaced while a message was in it: with its length.
+    /// Takes a buffer that goes back to the program after a message was written to it, with the
+    /// message's length.
     pub fn take_buffer(&mut self, port: PortId) -> Option<(Buffer, usize)> {
         self.ports.get(port)?.returned.pop_front()
     }

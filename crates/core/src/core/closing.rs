@@ -1,5 +1,5 @@
-//! What an endpoint that closes, or a space of it, still holds: others are told, and take it
-//! before they ask for it.
+//! Handover: an endpoint, or a space, that closes tells others for whom it still holds
+//! messages, and they pull these before a receive asks for them.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,9 @@ use crate::matched::{FLOW_REPLIES, Onward};
 use crate::values::{SPACES, SpaceId};
 
 impl Core {
-    /// This endpoint, or a space of it, closes: what others offer it is not wanted any more,
-    /// and those for whom it holds messages are told, as are those who have `stopped` flows.
+    /// Announces that this endpoint, or a space of it, closes: to ranks for which it holds
+    /// messages, and to those in `stopped`, which have stopped flows of ours. What others offer
+    /// is refused.
     pub(crate) fn say_closing(
         &mut self,
         on: &mut Onward<'_>,
@@ -47,8 +48,8 @@ impl Core {
         }
     }
 
-    /// A rank closes, or spaces of it do, and holds messages in these spaces, a bit for each,
-    /// also in such that are not open here yet. `all`: its endpoint closes.
+    /// Handles the announcement of a rank that closes, or whose spaces do. `spaces`: where it
+    /// holds messages, a bit for each, also if not open here yet. `all`: its endpoint closes.
     pub(super) fn peer_closes(&mut self, on: &mut Onward<'_>, rank: u32, spaces: u64, all: bool) {
         let stranger = self.standalone()
             && on.out.net().is_ok_and(|net| {
@@ -57,7 +58,7 @@ impl Core {
             });
         let each = (0..SPACES).map(SpaceId::at);
         for space in each.filter(|id| spaces & u64::from(id.bit()) != 0) {
-            // A stranger makes us keep nothing for a space that no program has opened.
+            // A stranger does not make us allocate a space that no program has opened.
             if !stranger {
                 on.matched.open(&self.settings, &self.lanes, space);
             }
@@ -74,7 +75,7 @@ impl Core {
     }
 
     /// Whether requests of a rank are left unanswered: this endpoint has been closing for long,
-    /// and one that goes on asking would keep it. A rank that closes too asks no more.
+    /// and a rank that goes on asking would delay that. A rank that closes too asks no more.
     pub(super) fn is_leaving(&self, from: u32) -> bool {
         self.leaving && !self.aside.is_closing(from)
     }

@@ -1,5 +1,5 @@
-//! What the engine says to itself on its reserved ports: refusals of kept
-//! messages, barriers, and broadcasts along a tree.
+//! Messages between engines, on reserved ports: refusals of kept messages, barriers, broadcasts
+//! along a tree, announcements of closing.
 
 use portolan_exchange::Notify;
 use portolan_proto::PeerId;
@@ -17,54 +17,53 @@ use crate::values::{
 };
 use crate::waiting::Unsent;
 
-/// A kept message was refused after all: (priority and flow, number).
+/// A kept message was refused later: (priority and flow, number).
 const REFUSED: u16 = PORTS_RESERVED;
-/// A rank has come to a barrier: (group, round, epoch, 0, turn), or has found
-/// that it cannot end: (group, round, epoch, 1 + the dead rank, turn). Zeros at
-/// the end may be left out.
+/// A rank has reached a barrier: (group, round, epoch, 0, turn), or has found that it cannot
+/// end: (group, round, epoch, 1 + the dead rank, turn). Trailing zeros may be omitted.
 const BARRIER: u16 = PORTS_RESERVED + 1;
 /// A broadcast: see [`Broadcast`].
 pub const BROADCAST: u16 = PORTS_RESERVED + 2;
-/// A rank is done with a space: (its number). It comes behind all that it sent in the
-/// space's flow, and behind its barriers in theirs.
+/// A rank has left a space: (its number). Sent behind all its messages in the space's flow, and
+/// behind its barriers in theirs.
 pub(crate) const LEFT: u16 = PORTS_RESERVED + 3;
 /// A rank closes: (spaces in which it still holds messages, a bit for each; 1 if its whole
 /// endpoint closes, 0 if spaces of it do).
 pub(super) const CLOSING: u16 = PORTS_RESERVED + 4;
 
-/// Who is dead, and why, if anybody is.
+/// The dead rank and its cause of death, if any.
 pub type DeadPeer = Option<(u32, Death)>;
 
 /// What a member does next in a barrier.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Tells this member that it has come to a round, or who is dead.
+    /// Tells this member that we have reached a round, or which rank is dead.
     Say(u32, usize),
-    /// Waits for this one's word of a round.
+    /// Waits for this member's message of a round.
     Await(u32, usize),
 }
 
 /// How far a barrier has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// This member is waited for.
+    /// Waits for this member.
     Awaits(u32),
-    /// It is over; in vain, if somebody is dead.
+    /// The barrier is over; in vain, if a rank is dead.
     Over(DeadPeer),
 }
 
-/// A barrier that this rank has come to. Across hosts by dissemination, ⌈log2 n⌉ rounds: in
-/// round k each member tells the one 2^k places further. On one host the first member
-/// gathers the others and lets them go: the same time where each has a core, and where
-/// they take turns on one, two turns of each instead of one for every round.
+/// A barrier that this rank has reached. Across hosts by dissemination, ⌈log2 n⌉ rounds: in
+/// round k each member tells the one 2^k places further. On one host the first member gathers
+/// the others and releases them. That takes as long if each has a core; if they share one, each
+/// runs twice instead of once for every round.
 #[derive(Debug)]
 pub struct BarrierCall {
     group: Group,
-    /// Our own place in it.
+    /// Index of this rank in the group.
     at: usize,
     epoch: Epoch,
     gathers: bool,
-    /// Steps done.
+    /// Number of steps done.
     done: usize,
     dead: DeadPeer,
     awaits: Option<usize>,
@@ -93,10 +92,10 @@ impl BarrierCall {
         }
     }
 
-    /// Goes on as far as it can. `None`: nothing has changed, or there is no credit.
+    /// Advances as far as possible. `None`: nothing has changed, or there is no credit.
     ///
     /// # Errors
-    /// As a send's.
+    /// Those of a send.
     pub fn poll(
         &mut self,
         core: &mut Core,
@@ -110,7 +109,7 @@ impl BarrierCall {
                         return Ok(None);
                     }
                 }
-                // The rest is told, so that nobody waits in vain.
+                // The remaining members are told, so that none waits in vain.
                 Some(Step::Await(..)) if self.dead.is_some() => {}
                 Some(Step::Await(from, round)) => {
                     match core.barrier_met(&self.group, from, round, self.epoch) {
@@ -127,7 +126,7 @@ impl BarrierCall {
         }
     }
 
-    /// False: there is no credit.
+    /// Sends this rank's message of a round. False: there is no credit.
     fn say(
         &self,
         core: &mut Core,
@@ -152,12 +151,11 @@ impl BarrierCall {
         core.say_barrier(out, self.group.space(), to, &args[..words])
     }
 
-    /// Asks who is waited for for a sign of life. If it is gone and never spoke to us,
-    /// nothing else would tell: a message to it fails when nobody answers. False: there is
-    /// no credit.
+    /// Probes the member that is waited for. If it died before it ever contacted us, only an
+    /// unanswered message shows that. False: there is no credit.
     ///
     /// # Errors
-    /// As a send's.
+    /// Those of a send.
     pub fn knock(&self, core: &mut Core, out: &mut Out<'_>) -> Result<bool, SendError> {
         match self.step() {
             Some(Step::Await(from, _)) => {
@@ -170,11 +168,11 @@ impl BarrierCall {
 }
 
 impl Core {
-    /// Comes to a group's next barrier.
+    /// Enters a group's next barrier.
     ///
     /// # Errors
-    /// [`WaitError::PeerDead`] of a member that has died and is back, if no call has told
-    /// of its death before; [`Misuse::BadRank`] where this rank is no member.
+    /// [`WaitError::PeerDead`] for a member that has died and is back, if no call has reported
+    /// its death; [`Misuse::BadRank`] if this rank is no member.
     pub fn begin_barrier(&mut self, group: &Group) -> Result<BarrierCall, WaitError> {
         let ranks = group.ranks();
         let at = ranks.iter().position(|r| *r == self.rank);
@@ -196,8 +194,8 @@ impl Core {
         })
     }
 
-    /// Tells a member something of a barrier. Nothing is owed to the dead: whoever has
-    /// closed has been there, or its other neighbours tell. False: there is no credit.
+    /// Sends a barrier message to a member. Nothing is owed to a dead one: if it closed, it has
+    /// been here, or its other neighbours tell. False: there is no credit.
     fn say_barrier(
         &mut self,
         out: &mut Out<'_>,
@@ -208,7 +206,7 @@ impl Core {
         if self.is_over(space) {
             return Err(Misuse::Closed.into());
         }
-        // In no flow of the program's: that may be stopped.
+        // Not in a flow of the program: that may be stopped.
         let o = SendOptions {
             flow: FLOW_REQUESTS,
             args,
@@ -223,10 +221,10 @@ impl Core {
 }
 
 impl Core {
-    /// A message on a reserved port.
+    /// Handles a message on a reserved port.
     pub(crate) fn arrive_internal(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         match a.meta.port {
-            // They name ranks of a job.
+            // Both name ranks of a job.
             BROADCAST | BARRIER if self.standalone() => return Took::Refused,
             BROADCAST if !a.is_whole() || self.is_ahead(a.payload) => {
                 return self.keep(a, Charge::Queued);
@@ -268,9 +266,9 @@ impl Core {
         Took::Whole
     }
 
-    /// Whether the message of a barrier's round has come from `from`, or why it
-    /// never will. A member that closed its endpoint after it came here does
-    /// no harm; what it sent before is read before its end is noticed.
+    /// Returns whether `from`'s message of a barrier round has come, or why it never will;
+    /// `None`: not yet. A member that closes after it was here does no harm: what it sent
+    /// before is read before its end is noticed.
     fn barrier_met(
         &mut self,
         group: &Group,
@@ -284,7 +282,7 @@ impl Core {
         }
         let returns = &self.lanes.returns;
         if returns.turn_of(group.ranks()) > epoch.turn {
-            // It died and is back: who came with it does not know of this one.
+            // A member died and is back: its new life does not know of this barrier.
             return Some(Err(returns.latest(group.ranks())?));
         }
         if self.lanes.has_left_barriers(from, group.space()) {
@@ -298,7 +296,7 @@ impl Core {
         Some(Err((rank, self.lanes.dead(rank)?)))
     }
 
-    /// Tells all others that this rank is done with a space.
+    /// Tells all others that this rank has left a space.
     pub(crate) fn say_left(&mut self, out: &mut Out<'_>, space: SpaceId) {
         let flows = [FLOW_REQUESTS, request_flow(space)];
         let flows = if flows[0] == flows[1] {
@@ -315,7 +313,7 @@ impl Core {
         }
     }
 
-    /// Another is done with a space: nothing more of it comes in this flow.
+    /// Handles the message that another rank has left a space: nothing more comes in this flow.
     fn peer_left(&mut self, on: &mut Onward<'_>, rank: u32, flow: u16, space: SpaceId) {
         if flow == FLOW_REQUESTS {
             self.lanes.leave_barriers(rank, space);
@@ -329,8 +327,8 @@ impl Core {
         }
     }
 
-    /// Messages to some ranks, not this one among them, that pass a broadcast on to all of
-    /// them, of which this rank is the root.
+    /// Returns the messages, with their receivers, that pass a broadcast of this rank on to all
+    /// of `ranks`, which must not contain this rank.
     #[must_use]
     pub fn broadcast_to(
         &self,
@@ -355,13 +353,13 @@ impl Core {
         .children()
     }
 
-    /// Whether a broadcast's root knows of a return that nobody has told us of
-    /// yet: it may come from that life, or have to be passed on to it.
+    /// Whether a broadcast's root knows of a return that we have not heard of: the broadcast
+    /// may come from that life, or have to be passed on to it.
     fn is_ahead(&self, bytes: &[u8]) -> bool {
         Broadcast::parse(bytes).is_some_and(|b| b.turn > self.lanes.returns.turn())
     }
 
-    /// How often a rank was started again.
+    /// Returns how often a rank was restarted.
     pub fn restarts(&self, rank: u32) -> Result<u32, Misuse> {
         if rank >= self.size {
             return Err(Misuse::BadRank);
@@ -369,8 +367,8 @@ impl Core {
         Ok(self.lanes.returns.restarts(rank))
     }
 
-    /// A rank that had died is back. What its life before has sent and no
-    /// handler has taken goes: it would be taken for the new one's.
+    /// Handles the return of a dead rank. Messages of its earlier life that no handler has
+    /// taken are dropped: they would be taken for the new one's.
     pub(crate) fn rejoin(&mut self, on: &mut Onward<'_>, it: &Restarted, peer: PeerId) {
         let rank = it.rank;
         log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
@@ -389,14 +387,14 @@ impl Core {
         }
     }
 
-    /// Nothing that a rank has sent until now is handed over any more.
+    /// Drops what a rank has sent until now and was not handed over.
     pub(crate) fn forget_life(&mut self, on: &mut Onward<'_>, rank: u32) {
         let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
         self.findings.retain(|it| !of_it(it));
         self.unbound.forget(|row| row.from == rank);
         self.forget_aside(rank);
         let ports = self.ports.with_held().into_iter();
-        // A broadcast is its root's, whoever passed it on.
+        // A broadcast belongs to its root, not to the rank that passed it on.
         for port in ports.filter(|port| port.is_programs()) {
             let slot = self.ports.get_or_make(port);
             let held = std::mem::take(&mut slot.held);
@@ -406,7 +404,7 @@ impl Core {
                 if let Some(mut filled) = held.in_buffer.take() {
                     filled.bytes = 0;
                     self.ports.get_or_make(port).put_back(filled, false);
-                    // What came behind it was set aside.
+                    // Messages behind it were set aside.
                     self.note_freed();
                 }
                 self.release(held);
@@ -417,7 +415,7 @@ impl Core {
         self.welcome_matched(on, rank);
     }
 
-    /// A long message on a reserved port is complete.
+    /// Handles a long message on a reserved port that is complete.
     pub(crate) fn internal_whole(&mut self, on: &mut Onward<'_>, held: HeldMessage) {
         if self.is_ahead(&held.body) {
             self.hold(held, false);
@@ -455,7 +453,7 @@ impl Core {
         }
         let returns = &self.lanes.returns;
         if b.turn < returns.since(self.rank).max(returns.since(b.root)) {
-            // Meant for our life before, or of one of its root that is over.
+            // Meant for our earlier life, or sent by an earlier life of its root.
             self.forward(&mut on.out, &b);
             return Took::Whole;
         }
@@ -480,7 +478,7 @@ impl Core {
         }
     }
 
-    /// Tells a sender that a message of its, which had been taken, is refused.
+    /// Tells a sender that its message, which had been taken, is refused.
     pub(crate) fn refuse_kept(&mut self, out: &mut Out<'_>, meta: &Meta) {
         if meta.from == self.rank {
             self.refused(meta.from, meta.priority, meta.flow, meta.number);
@@ -499,7 +497,7 @@ impl Core {
         );
     }
 
-    /// Sends a message of the engine's own, now or as soon as there is credit.
+    /// Sends a message of the engine, now or as soon as there is credit.
     #[expect(clippy::too_many_arguments, reason = "the fields of a message")]
     pub(super) fn say(
         &mut self,
@@ -531,7 +529,7 @@ impl Core {
         }
     }
 
-    /// Refuses every message that waits for a handler; gives how many.
+    /// Refuses every message that waits for a handler; returns their number.
     pub fn refuse_all(&mut self, out: &mut Out<'_>) -> usize {
         let mut n = self.refuse_aside(out);
         for port in self.ports.with_held() {

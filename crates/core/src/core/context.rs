@@ -37,11 +37,11 @@ impl<'a> Context<'a> {
         self.core.rank
     }
 
-    /// Ranks in the job.
+    /// Returns the number of ranks in the job.
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
-        // Outside of a job there is but this process.
+        // Outside of a job there is only this process.
         if self.core.standalone() {
             1
         } else {
@@ -49,7 +49,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// As `restarts` of the endpoint.
+    /// Returns how often a rank was restarted, as `restarts` of the endpoint.
     ///
     /// # Errors
     /// [`Misuse::BadRank`].
@@ -57,13 +57,12 @@ impl<'a> Context<'a> {
         self.core.restarts(rank)
     }
 
-    /// Answers the sender at the port that its message came to, with reply
-    /// priority and in its flow. Where no credit is left the answer is kept
-    /// and leaves later, so that it is not lost.
+    /// Answers the sender at the port that its message came to, with reply priority and in its
+    /// flow. Without credit the answer is kept and sent later.
     ///
     /// # Errors
-    /// [`SendError::PeerDead`]; [`SendError::NoCredit`] when a single handler
-    /// has said more than the memory for such answers holds.
+    /// [`SendError::PeerDead`]; [`SendError::NoCredit`] when a single handler has sent more
+    /// than the memory for such answers holds.
     #[inline]
     pub fn reply(&mut self, args: &[u64], payload: &[u8]) -> Result<(), SendError> {
         let port = self.port;
@@ -86,7 +85,7 @@ impl<'a> Context<'a> {
             .send_or_keep(&mut self.on.out, self.from, port, &options, payload)
     }
 
-    /// The space that the handler is in.
+    /// Returns the space that the handler is in.
     #[inline(always)]
     const fn space(&self) -> SpaceId {
         SpaceId::of_flow(self.flow)
@@ -151,14 +150,14 @@ impl<'a> Context<'a> {
         self.core.bind(self.port(port), binding)
     }
 
-    /// Gives a port another buffer, or none, from the next message on; gives
-    /// the old one back, unless the present message is in it: that one comes
-    /// by `take_buffer` of the endpoint when the handler has returned.
+    /// Replaces a port's buffer, or removes it, from the next message on. Returns the old one.
+    /// If that holds the present message, `take_buffer` of the endpoint returns it after the
+    /// handler.
     pub fn set_buffer(&mut self, port: u16, buffer: Option<Buffer>) -> Option<Buffer> {
         self.core.set_buffer(self.port(port), buffer)
     }
 
-    /// As `resume_port` of the endpoint.
+    /// Resumes a paused port, as `resume_port` of the endpoint.
     pub fn resume_port(&mut self, port: u16) {
         self.core.resume_port(self.port(port));
     }

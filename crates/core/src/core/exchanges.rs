@@ -1,4 +1,4 @@
-//! What the exchanges are told, and want to be done; `tasks` does it.
+//! Passes news to the exchanges, and executes their tasks by `tasks`.
 
 use portolan_exchange::{self as exchange, Did, Incoming, Kind, Stream, Took};
 
@@ -8,8 +8,7 @@ use crate::values::{SPACES, SpaceId};
 use crate::waiting::News;
 
 impl Core {
-    /// Does what a space's exchange wants to be done after it was told something; gives
-    /// how much found room.
+    /// Executes the tasks of a space's exchange; returns the number that found room.
     #[inline]
     pub(crate) fn work(&mut self, on: &mut Onward<'_>, space: SpaceId) -> usize {
         match on.matched.part(space) {
@@ -55,7 +54,7 @@ impl Core {
         }
     }
 
-    /// A message of another rank's exchange.
+    /// Handles a message of another rank's exchange.
     #[inline]
     pub(crate) fn arrive_matched(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> CoreTook {
         let Some((kind, space)) = arrives(&a.meta) else {
@@ -74,7 +73,7 @@ impl Core {
                 Stream::Requests | Stream::Replies => self.not_now(),
             };
         };
-        // Before a space opens, messages of those that close are taken, and no accesses.
+        // Before a space opens, messages of closing peers are taken, but no accesses.
         if kind.is_one_sided() && !self.is_open(space) {
             return self.not_now();
         }
@@ -100,7 +99,7 @@ impl Core {
         took
     }
 
-    /// All of a part has arrived.
+    /// Completes a message of several parts, all of which have arrived.
     pub(crate) fn part_arrived(&mut self, on: &mut Onward<'_>, part: u64) {
         let (space, part) = Matched::number(part);
         if let Some(it) = on.matched.at(space) {
@@ -109,14 +108,14 @@ impl Core {
         }
     }
 
-    /// Whether the exchanges are to hear of something.
+    /// Whether there is news for the exchanges.
     #[inline(always)]
     pub(crate) const fn has_news(&self) -> bool {
         !self.ops.news.is_empty()
     }
 
-    /// Tells the exchanges what has happened; gives how much. What others than the
-    /// program's then want to be done is done by [`Core::run_matched`].
+    /// Passes news to the exchanges; returns how much. Resulting tasks of spaces other than the
+    /// program's are executed by [`Core::run_matched`].
     pub(crate) fn tell_news(&mut self, matched: &mut Matched) -> usize {
         let told = self.ops.news.len();
         for news in self.ops.news.drain(..) {
@@ -151,8 +150,7 @@ impl Core {
         told
     }
 
-    /// Tells the exchanges of what has happened, and tries again what found no room.
-    /// Gives how much moved.
+    /// Passes news to the exchanges, and retries what found no room. Returns how much moved.
     pub(crate) fn run_matched(&mut self, on: &mut Onward<'_>) -> usize {
         let told = self.tell_news(on.matched);
         let mut moved = told;
@@ -170,7 +168,7 @@ impl Core {
         moved
     }
 
-    /// Memory is shared with a rank from now on: what was begun for the network goes that way.
+    /// Switches a rank to shared memory, also for what was begun for the network.
     pub(crate) fn meet_matched(on: &mut Onward<'_>, rank: u32) {
         for space in (0..SPACES).map(SpaceId::at) {
             if let Some(part) = on.matched.part(space) {
@@ -179,7 +177,7 @@ impl Core {
         }
     }
 
-    /// A rank that had died is back, and reached by the network.
+    /// Tells the exchanges that a dead rank is back, and reached by the network.
     pub(crate) fn welcome_matched(&mut self, on: &mut Onward<'_>, rank: u32) {
         self.run_matched(on);
         for space in (0..SPACES).map(SpaceId::at) {

@@ -1,5 +1,4 @@
-//! Running the program's handlers: for messages that arrive, for those that were
-//! kept, and for what went wrong.
+//! Running the program's handlers: for messages that arrive, for kept messages, and for errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,7 +12,7 @@ use crate::out::Out;
 use crate::values::{Event, Failure, Message, Meta, PortId, SpaceId};
 
 impl Core {
-    /// Whether a message that was kept may meet its handler.
+    /// Whether a kept message may be handed to its handler.
     pub(super) fn may_run(&mut self, port: PortId) -> bool {
         let run = self.run && (!self.outbox.is_full(port.space) || self.reply_waits);
         let slot = self.ports.get_or_make(port);
@@ -62,7 +61,7 @@ impl Core {
         }
         self.release(held);
         if self.ports.get_or_make(port).placing.is_some() {
-            // What came behind it was set aside.
+            // Messages behind it were set aside.
             self.note_freed();
         }
         self.list(port);
@@ -141,8 +140,7 @@ impl Core {
             flow,
             ..a.message()
         };
-        // A panic must not leave the tables half changed: it goes on at the
-        // end of the call.
+        // A panic must not leave the tables half changed: it is resumed at the end of the call.
         let ended = catch_unwind(AssertUnwindSafe(|| {
             handler(&mut Context::new(self, on, meta), &message);
         }));
@@ -157,7 +155,7 @@ impl Core {
         self.keep_panic(ended);
     }
 
-    /// Keeps what a handler panicked with; of several, what the first did.
+    /// Keeps a handler's panic; of several, the first.
     #[inline(always)]
     fn keep_panic(&mut self, ended: std::thread::Result<()>) {
         if let Err(panic) = ended {
@@ -165,7 +163,7 @@ impl Core {
         }
     }
 
-    /// Runs handlers of messages that were kept; gives how many.
+    /// Runs handlers of kept messages; returns the number of messages.
     pub(crate) fn run_ready(&mut self, on: &mut Onward<'_>) -> usize {
         let mut ran = 0;
         for _ in 0..self.ready.len() {
@@ -195,13 +193,13 @@ impl Core {
         ran
     }
 
-    /// Runs error handlers.
+    /// Runs error handlers for pending events.
     pub(crate) fn run_events(&mut self, on: &mut Onward<'_>) {
         while let Some((space, mut event)) = self.events.pop_front() {
             if let Event::PeerDead { rank, lost, .. } = &mut event
                 && let Some(part) = on.matched.part(space)
             {
-                // By now the exchange has heard of it.
+                // By now the exchange has processed the death.
                 *lost = part.exchange.lost_of(*rank);
             }
             let of_port = match event {
@@ -236,7 +234,8 @@ impl Core {
         }
     }
 
-    /// A program that does not listen would seem to hang.
+    /// Prints that a peer is silent, if no error handler is called: the program would seem to
+    /// hang.
     fn tell_silence(&self, space: SpaceId, rank: u32, failure: Option<Failure>) {
         let mut others = self.others.iter().flatten();
         if space != SpaceId::PROGRAM || others.any(|it| it.error_handler.is_some()) {
@@ -272,7 +271,7 @@ impl Core {
         true
     }
 
-    /// Names no message: for handlers that run without one.
+    /// Returns metadata without a message, for handlers that run without one.
     pub(crate) const fn own_meta(&self, port: PortId) -> Meta {
         Meta {
             from: self.rank,

@@ -1,4 +1,4 @@
-//! How long messages are copied that lie in their sender's memory.
+//! Copies long messages out of their sender's memory.
 
 use super::{Arrival, Core, Took};
 use crate::matched::Onward;
@@ -7,16 +7,16 @@ use crate::out::frame::{DONE, control};
 use crate::values::Death;
 use crate::waiting::Offer;
 
-/// Bytes that are copied at once out of a sender's memory.
+/// Bytes copied at once out of a sender's memory.
 const PIECE: u64 = 1 << 20;
 
 impl Offer {
-    /// Tells the peer that nobody wants the message.
+    /// Tells the sender that the message is refused.
     pub fn refuse(&self, out: &mut Out<'_>) {
         (out.near()).send_control(self.from, control(DONE, 1, self.id));
     }
 
-    /// The core has said what is to become of it: copies the message, and tells the peer.
+    /// Acts on the core's answer: copies the message if it was taken, and tells the sender.
     pub fn answer(&self, core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>, took: Took) {
         let Self { from, remote, id } = *self;
         let cookie = match took {
@@ -25,7 +25,7 @@ impl Offer {
             Took::Whole => return on.out.near().send_control(from, control(DONE, 0, id)),
             Took::Part(cookie) => cookie,
         };
-        // In pieces: where the bytes go to several places, or nowhere, each is put together
+        // In pieces: bytes that go to several places, or nowhere, are assembled in a buffer
         // first.
         let wanted = core.wanted(cookie, a.total);
         let mut at = 0;
@@ -45,7 +45,7 @@ impl Offer {
             on.out.near().send_control(from, control(DONE, 0, id));
             core.finish(on, cookie);
         } else {
-            // It closed or died, or lent us memory that it does not have.
+            // The sender closed or died, or lent us memory that it does not have.
             core.suspect(a.meta.from, Death::Ended);
         }
     }

@@ -1,4 +1,4 @@
-//! Ports that say of each message where it goes, before any of it is written.
+//! Ports with a function that decides where each message goes, before any of it is written.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,7 +11,7 @@ use crate::values::{Buffer, Charge};
 use crate::waiting::{Dest, Filled};
 
 impl Core {
-    /// A message, or its first part, has come for such a port.
+    /// Handles a message, or its first part, for such a port.
     pub(super) fn arrive_placing(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         let run = self.run;
         let slot = self.ports.get_or_make(a.meta.port_id());
@@ -60,8 +60,8 @@ impl Core {
         }
     }
 
-    /// Copies a whole message to memory, as far as there is room, and runs the handler. What
-    /// is not `placed` is the port's buffer.
+    /// Copies a whole message to `buffer`, as far as there is room, and runs the handler.
+    /// `placed`: the buffer is not the port's own.
     pub(super) fn run_in(
         &mut self,
         on: &mut Onward<'_>,
@@ -85,7 +85,7 @@ impl Core {
         slot.put_back(filled, seen);
     }
 
-    /// Begins a message of several parts there, likewise.
+    /// Begins a message of several parts in `buffer`; `placed` as above.
     pub(super) fn begin_in(&mut self, a: &Arrival<'_>, mut buffer: Buffer, placed: bool) -> Took {
         write_cut(&mut buffer, a.payload);
         let filled = Filled {
@@ -99,15 +99,14 @@ impl Core {
     }
 }
 
-/// Writes as many bytes as there is room for; gives how many.
+/// Writes as many bytes as there is room for; returns their number.
 fn write_cut(buffer: &mut Buffer, payload: &[u8]) -> usize {
     let bytes = buffer.len().min(payload.len());
     buffer.as_mut_slice()[..bytes].copy_from_slice(&payload[..bytes]);
     bytes
 }
 
-/// A part of `len` bytes at `at`, which `fill` writes, of a message for which there is less
-/// room.
+/// Places a part of `len` bytes at `at`, written by `fill`, of a message that exceeds its room.
 #[cold]
 pub(super) fn place_cut<R>(
     room: &mut [u8],

@@ -11,33 +11,33 @@ pub type Handler = Box<dyn FnMut(&mut Context<'_>, &Message<'_>) + Send>;
 /// Called when something went wrong.
 pub type ErrorHandler = Box<dyn FnMut(&mut Context<'_>, &Event) + Send>;
 
-/// Says where a message's payload goes, before any of it is written.
+/// Decides where a message's payload goes, before any of it is written.
 pub type Placing = Box<dyn FnMut(&Message<'_>) -> Placement + Send>;
 
 /// Where a message's payload goes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Placement {
-    /// To this memory; what does not fit there is cut off and thrown away. The handler sees
-    /// it there. Then the memory comes back by `take_buffer`: at once if the port has no
-    /// handler, with length 0 if the sender has died; memory that is lent does not where a
-    /// handler has seen it.
+    /// Into this memory; what does not fit is truncated. The handler sees the payload there.
+    /// Then the memory comes back by `take_buffer`: at once if the port has no handler, with
+    /// length 0 if the sender has died. Lent memory that a handler has seen does not come back.
     Into(Buffer),
-    /// Nowhere: the handler sees it where it arrived. A long one is put together in memory
-    /// of the endpoint.
+    /// Not copied: the handler sees the payload where it arrived. A long one is assembled in
+    /// memory of the endpoint.
     Here,
-    /// It cannot be taken yet. The port pauses until it is resumed: this message and all
-    /// that come for the port wait, in their order. Other flows go on.
+    /// Not yet: the port pauses until it is resumed. This message and all later ones for the
+    /// port wait, in order. Other flows go on.
     Later,
 }
 
-/// What a port is bound to; everything may be left out.
+/// What a port is bound to; every part is optional.
 #[derive(Default)]
 pub struct Binding {
-    /// Where messages are written. Without one the handler sees a message
-    /// where it arrived; a long one is put together in memory of the endpoint.
+    /// Where messages are written. Without one the handler sees a message where it arrived; a
+    /// long one is assembled in memory of the endpoint.
     pub buffer: Option<Buffer>,
-    /// Asked about each message instead; the buffer is not used. See [`Binding::placing`].
+    /// Called for each message to choose its memory; then the buffer is not used. See
+    /// [`Binding::placing`].
     pub placing: Option<Placing>,
     /// Called once for each message, one at a time, within the program's own
     /// calls. Without one, messages are only written to the buffer and counted.
@@ -51,7 +51,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// A handler and no buffer.
+    /// Makes a binding with a handler and no buffer.
     pub fn to(handler: impl FnMut(&mut Context<'_>, &Message<'_>) + Send + 'static) -> Self {
         Self {
             handler: Some(Box::new(handler)),
@@ -59,7 +59,7 @@ impl Binding {
         }
     }
 
-    /// The same with a buffer.
+    /// Adds a buffer.
     #[must_use]
     pub fn with_buffer(self, buffer: impl Into<Buffer>) -> Self {
         Self {
@@ -68,11 +68,10 @@ impl Binding {
         }
     }
 
-    /// The same with a function that says where each message goes. It sees sender, argument
-    /// words and [`Message::total`]; as payload the bytes that have come so far, which may be
-    /// none. It is called within the same calls as the handler, and once for each message;
-    /// again only where it said [`Placement::Later`], or where memory of the endpoint was
-    /// wanted and there was none.
+    /// Adds a function that decides where each message goes. It sees sender, argument words,
+    /// [`Message::total`] and, as payload, the bytes that have arrived, perhaps none. Called
+    /// within the same calls as the handler, once for each message; again only after it
+    /// returned [`Placement::Later`], or if the endpoint had no memory that was wanted.
     #[must_use]
     pub fn placing(self, f: impl FnMut(&Message<'_>) -> Placement + Send + 'static) -> Self {
         Self {
@@ -81,7 +80,7 @@ impl Binding {
         }
     }
 
-    /// The same with an error handler.
+    /// Adds an error handler.
     #[must_use]
     pub fn on_error(self, f: impl FnMut(&mut Context<'_>, &Event) + Send + 'static) -> Self {
         Self {
@@ -90,7 +89,7 @@ impl Binding {
         }
     }
 
-    /// The same, with handlers that the helper thread may run.
+    /// Lets the helper thread run the handlers too.
     #[must_use]
     pub fn any_thread(self) -> Self {
         Self {
@@ -113,7 +112,7 @@ impl std::fmt::Debug for Binding {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortState {
-    /// Never bound: messages wait for that.
+    /// Never bound: messages wait until it is.
     #[default]
     Unbound,
     Bound,
@@ -127,9 +126,9 @@ pub struct HeldMessage {
     pub meta: Meta,
     pub args: Vec<u8>,
     pub body: Vec<u8>,
-    /// Where it lies, if not in `body`.
+    /// Buffer that holds it, if not `body`.
     pub in_buffer: Option<Filled>,
-    /// A placing function has said where it goes.
+    /// A placing function has decided where it goes.
     pub placed: bool,
     pub charge: Charge,
     pub charged: usize,
@@ -137,40 +136,41 @@ pub struct HeldMessage {
 
 #[derive(Default)]
 pub struct Slot {
-    /// A whole message may run its handler at once, where it lies.
+    /// A whole message may run its handler at once, in place.
     pub fast: bool,
     pub state: PortState,
-    /// The buffer is with a message that is arriving or waits for its handler.
+    /// The buffer holds a message that is arriving or waits for its handler.
     pub busy: bool,
     /// In the list of ports with work.
     pub listed: bool,
     pub any_thread: bool,
-    /// Nothing is taken until it is resumed.
+    /// Nothing is taken until the port is resumed.
     pub paused: bool,
-    /// Counts bindings.
+    /// Counts bindings and closings.
     pub generation: u32,
     pub placing: Option<Placing>,
     pub handler: Option<Handler>,
     pub error_handler: Option<ErrorHandler>,
     pub buffer: Option<Buffer>,
-    /// Set while the buffer is out: what is to be bound in its place.
+    /// Set while the buffer is out: what takes its place.
     pub replacement: Option<Option<Buffer>>,
     pub held: VecDeque<HeldMessage>,
-    /// Buffers that were replaced after a message had been written to them.
+    /// Buffers that go back to the program after a message was written to them, with its
+    /// length.
     pub returned: VecDeque<(Buffer, usize)>,
     /// Messages delivered since the port was bound.
     pub arrived: u64,
 }
 
 impl Slot {
-    /// Counts a message; gives the binding that it is of.
+    /// Counts a message; returns the generation of its binding.
     #[inline(always)]
     pub const fn note_arrival(&mut self) -> u32 {
         self.arrived += 1;
         self.generation
     }
 
-    /// Whether the message that waits first may be handed over, as far as the port says.
+    /// Whether the port allows its first waiting message to be handed over.
     pub fn may_hand_over(&self) -> bool {
         let first = self.held.front();
         !self.paused && first.is_some_and(|held| !self.busy || held.in_buffer.is_some())
@@ -185,12 +185,12 @@ impl Slot {
             && !self.busy;
     }
 
-    /// Takes back the buffer of a message that is done with. `seen`: a handler
-    /// saw it there; then whoever lent it knows where it is.
+    /// Takes back the buffer of a message that is done. `seen`: a handler saw it there; then a
+    /// lent buffer is not returned to the program, which knows where it is.
     pub fn put_back(&mut self, filled: Filled, seen: bool) {
         let Filled { buffer, bytes, .. } = filled;
         let to_tell = !(seen && buffer.is_lent());
-        // If it was bound anew meanwhile, `busy` belongs to the new binding.
+        // If the port was bound anew meanwhile, `busy` belongs to the new binding.
         if filled.placed || self.generation != filled.generation {
             if to_tell {
                 self.returned.push_back((buffer, bytes));
@@ -212,18 +212,18 @@ impl Slot {
 }
 
 const PAGE: usize = 64;
-/// See [`PortId::index`].
+/// First index of a port in another space: see [`PortId::index`].
 const FIRST_OF_OTHERS: usize = 65_536;
 
 const PAGES: usize = 65_536 / PAGE;
 
 type Page = Option<Box<[Slot; PAGE]>>;
 
-/// The table. A page of 64 ports exists once one of them was used.
+/// The table of ports. A page of 64 exists once one of them was used.
 pub struct Ports {
-    /// Of the program's own space.
+    /// Pages of the program's own space.
     own: Box<[Page; PAGES]>,
-    /// Of the others, one after the other, as far as they were used.
+    /// Pages of the other spaces, in order, up to the last that was used.
     others: Vec<Page>,
 }
 
@@ -245,7 +245,7 @@ impl Ports {
         Some(&mut page[at % PAGE])
     }
 
-    /// One of the program's own.
+    /// Returns a port of the program's own space.
     #[inline(always)]
     pub fn own(&mut self, number: u16) -> Option<&mut Slot> {
         let number = usize::from(number);
@@ -281,25 +281,25 @@ impl Ports {
         found
     }
 
-    /// Every bound port that has an error handler.
+    /// Returns every bound port that has an error handler.
     pub fn with_error_handler(&self) -> Vec<PortId> {
         self.of_which(|slot| slot.state == PortState::Bound && slot.error_handler.is_some())
     }
 
-    /// Every port of a space that was used, but for the engine's own.
+    /// Returns every used port of a space, except the engine's own.
     pub fn of_space(&self, space: SpaceId) -> Vec<PortId> {
         let mut used = self.of_which(|slot| slot.generation > 0 || !slot.held.is_empty());
         used.retain(|port| port.space == space && port.is_programs());
         used
     }
 
-    /// Every port that holds messages.
+    /// Returns every port that holds messages.
     pub fn with_held(&self) -> Vec<PortId> {
         self.of_which(|slot| !slot.held.is_empty())
     }
 }
 
-/// Memory that arriving messages may take, as a whole and for each sender.
+/// Limit on the memory that arriving messages may take, in total and for each sender.
 pub struct Budget {
     limit: usize,
     share: usize,
@@ -307,7 +307,7 @@ pub struct Budget {
     by_sender: Vec<usize>,
 }
 
-/// Counted for each waiting message beside its bytes.
+/// Charged for each waiting message beside its bytes.
 const OVERHEAD: usize = size_of::<HeldMessage>();
 
 impl Budget {
@@ -320,15 +320,15 @@ impl Budget {
         }
     }
 
-    /// There are more senders from now on.
+    /// Adds senders, up to this number.
     pub fn grow(&mut self, senders: usize) {
         self.by_sender.resize(senders.max(self.by_sender.len()), 0);
     }
 
-    /// What a message without bytes is charged.
+    /// Charge for a message without bytes.
     pub const EMPTY: usize = OVERHEAD;
 
-    /// Takes memory for a message, if there is any; gives what was charged.
+    /// Charges a message, if there is room; returns the bytes charged.
     pub fn charge(&mut self, from: u32, bytes: u64) -> Option<usize> {
         let bytes = usize::try_from(bytes).ok()?.checked_add(OVERHEAD)?;
         let mine = &mut self.by_sender[from as usize];
@@ -341,7 +341,7 @@ impl Budget {
         Some(bytes)
     }
 
-    /// Bytes that each sender's messages take.
+    /// Returns the bytes charged to each sender.
     pub fn by_sender(&self) -> &[usize] {
         &self.by_sender
     }
@@ -351,7 +351,7 @@ impl Budget {
         self.by_sender[from as usize] -= charged;
     }
 
-    /// Whether a message of that length could ever be charged.
+    /// Whether a message of this length could ever be charged.
     pub fn could_ever(&self, bytes: u64) -> bool {
         bytes.saturating_add(OVERHEAD as u64) <= self.share as u64
     }

@@ -1,4 +1,4 @@
-//! The way out: which lane, copied or lent, now or not.
+//! Sending: by which lane, copied or lent, now or later.
 
 use portolan_exchange::{BYTES_MAX, OpId, Source as ExchangeSource};
 use portolan_proto as proto;
@@ -20,8 +20,8 @@ use crate::waiting::{Entry, Teller, Unsent};
 const SHORT: usize = 256;
 
 impl Core {
-    /// Sends, with a copy, if there is credit. Here and below a flow is what
-    /// [`SpaceId::flow`] gives.
+    /// Sends a copy if there is credit. Here and below a flow is one on the wire, as returned
+    /// by [`SpaceId::flow`].
     #[inline]
     pub fn send(
         &mut self,
@@ -38,7 +38,7 @@ impl Core {
         Ok(number)
     }
 
-    /// Whether the program may send so at all.
+    /// Checks whether the program may send to this port and flow.
     #[inline(always)]
     fn admits(&self, port: u16, flow: u16) -> Result<(), SendError> {
         if port >= PORTS_RESERVED {
@@ -50,7 +50,7 @@ impl Core {
         Ok(())
     }
 
-    /// A message of the program's may leave from now on.
+    /// Notes that a message of the program may leave from now on.
     #[inline(always)]
     fn note_begun(&mut self) {
         if let Some(trace) = &mut self.trace {
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    /// A message of the program's was accepted.
+    /// Notes that a message of the program was accepted.
     #[inline(always)]
     fn note_sent(
         &mut self,
@@ -74,7 +74,7 @@ impl Core {
         }
     }
 
-    /// Counts a message of the program's.
+    /// Counts a message sent by the program.
     #[inline(always)]
     pub(crate) fn count_sent(&mut self, flow: u16, bytes: u64) {
         self.counters.sent += 1;
@@ -117,7 +117,7 @@ impl Core {
                 }
             }
             None => Err(Misuse::BadRank.into()),
-            // `send_copy` refuses what shared memory and the network would.
+            // For shared memory and the network, `send_copy` checks this.
             Some(_) if payload.len() as u64 > BYTES_MAX => Err(SendError::TooLong),
             Some(Lane::Myself) => self.send_self(port, o, payload),
             Some(Lane::Unmet(_) | Lane::Meeting(_)) => Err(self.must_meet(rank)),
@@ -125,8 +125,8 @@ impl Core {
         }
     }
 
-    /// Nothing is sent to a rank of this host before it is known whether memory is shared
-    /// with it.
+    /// Asks for memory to be shared with a rank of this host: until that is decided, nothing is
+    /// sent.
     #[cold]
     fn must_meet(&mut self, rank: u32) -> SendError {
         if self.lanes.wants_to_meet(rank) {
@@ -192,14 +192,14 @@ impl Core {
             ShmFailure::NoPeer => Misuse::BadRank.into(),
             ShmFailure::Gone(state) => {
                 let why = why(state);
-                // What it still said is read first; then it is marked dead.
+                // What the peer still sent is read first; then it is marked dead.
                 self.suspect(rank, why);
                 SendError::PeerDead { rank, why }
             }
         }
     }
 
-    /// Puts a long message on its way; gives the source back if it cannot.
+    /// Begins to send a long message; returns the source if that fails.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call site for each kind of send"
@@ -259,9 +259,9 @@ impl Core {
         }
     }
 
-    /// Begins to send a message from memory that is its operation's until it ends: when the
-    /// receiver has all of it, or, with [`Release::Copied`], when it is no longer read. Of a
-    /// message that is copied at once that is so at once.
+    /// Begins to send a message from memory that the operation keeps until it ends: when the
+    /// receiver has the whole message or, with [`Release::Copied`], when the memory is no
+    /// longer read. A message that is copied at once ends at once.
     ///
     /// # Errors
     /// [`SendError`], with the memory; nothing was queued.
@@ -313,7 +313,7 @@ impl Core {
         Ok((id, number))
     }
 
-    /// Whether a message may be posted: queue and counter must be there.
+    /// Checks whether a message may be posted: queue and counter must exist.
     fn may_post(
         &self,
         matched: &mut Matched,
@@ -325,7 +325,7 @@ impl Core {
         Ok(matched.check_notify(port.space, o.notify)?)
     }
 
-    /// Whether a message may be taken that does not leave at once.
+    /// Checks whether a message may be accepted that is not sent at once.
     fn may_wait(&self, port: u16, o: &SendOptions<'_>, bytes: u64) -> Result<(), SendError> {
         self.admits(port, o.flow)?;
         if o.args.len() > ARGS_MAX {
@@ -343,11 +343,11 @@ impl Core {
         bytes <= SHORT || bytes <= self.inline_max(out, rank, args)
     }
 
-    /// Longest payload that is.
+    /// Returns the longest payload that is copied at once, bytes.
     fn inline_max(&self, out: &mut Out<'_>, rank: u32, args: usize) -> usize {
         match self.lanes.get(rank) {
             Some(Lane::Net(peer)) => out.net().map_or(0, |net| net.inline_max(peer, args)),
-            // Above that the receiver had better copy while we do.
+            // Above that it is faster if the receiver copies while we do.
             Some(Lane::Shm(_)) => {
                 let max = out.shm().map_or(0, |shm| shm.tx.inline_max(args));
                 max.min(STREAMED_MIN)
@@ -356,8 +356,8 @@ impl Core {
         }
     }
 
-    /// A message to ourselves waits for the next pass: its handler never runs
-    /// within the send.
+    /// Sends a message to this rank. It waits for the next pass: its handler never runs within
+    /// the send.
     fn send_self(
         &mut self,
         port: u16,
@@ -392,7 +392,7 @@ impl Core {
         if took == Took::NotNow {
             let unbound = charge == Some(Charge::Unexpected);
             let budget = self.budget(meta.space(), Charge::Queued);
-            // Not even once the port is bound.
+            // Would not fit even once the port is bound.
             if unbound && !budget.could_ever(a.total) {
                 return Err(SendError::TooLong);
             }
@@ -405,7 +405,7 @@ impl Core {
         Ok(number)
     }
 
-    /// Sends, or keeps the message for later where there is no credit.
+    /// Sends a message, or keeps it for later if there is no credit.
     pub(crate) fn send_or_keep(
         &mut self,
         out: &mut Out<'_>,
@@ -434,7 +434,7 @@ impl Core {
         self.outbox.push(unsent).map_err(|_| SendError::NoCredit)
     }
 
-    /// Sends what was kept, as far as there is credit; gives how many.
+    /// Sends kept messages, as far as there is credit; returns their number.
     pub(crate) fn run_outbox(&mut self, out: &mut Out<'_>) -> usize {
         let mut blocked: Vec<FlowOf> = Vec::new();
         let mut sent = 0;
@@ -456,7 +456,7 @@ impl Core {
                     }
                     sent += 1;
                 }
-                // To the dead nothing is owed.
+                // Nothing is owed to a dead peer.
                 Err(_) => sent += 1,
             }
         }
@@ -466,8 +466,9 @@ impl Core {
         sent
     }
 
-    /// Sends a message that was kept. Of a long one no copy is made: what it was counted
-    /// as in the outbox goes with it, for others may wait until that is empty.
+    /// Sends a kept message. A long one is not copied again: its charge moves from the outbox
+    /// to the memory for copies, even beyond the limit, since others may wait until the outbox
+    /// is empty.
     fn send_kept(&mut self, out: &mut Out<'_>, it: &mut Unsent) -> Result<MessageNo, SendError> {
         let (rank, port, bytes) = (it.rank, it.port, it.payload.len());
         if self.is_inline(out, rank, it.args.len(), bytes) {
@@ -487,12 +488,12 @@ impl Core {
         }
     }
 
-    /// A message of ours was refused.
+    /// Handles the refusal of a message of ours.
     pub(crate) fn refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
         self.counters.refused += 1;
         self.count_other(flow, |traffic| traffic.refused += 1);
         if (FLOWS_MAX..FIRST_FLOW).contains(&flow) {
-            // Of the engine's own: what it was about ends by a death.
+            // One of the engine's own messages: the operation behind it ends by a death.
             log::debug!("rank {}: rank {to} refused a message", self.rank);
             return;
         }
@@ -501,7 +502,7 @@ impl Core {
         }
     }
 
-    /// Tells the program that a message of its was refused.
+    /// Reports to the program that its message was refused.
     pub fn tell_refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
         let event = Event::Refused {
             to,
@@ -513,7 +514,7 @@ impl Core {
     }
 }
 
-/// A copy of bytes, if there is memory for it.
+/// Copies bytes, if there is memory for that.
 fn copy_of(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).ok()?;

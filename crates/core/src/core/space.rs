@@ -1,43 +1,42 @@
-//! The spaces that are open: what each of several interfaces has of its own on an
-//! endpoint that they share.
+//! The open spaces: what each of several interfaces has of its own on a shared endpoint.
 
 use super::Core;
 use super::ports::{Budget, ErrorHandler};
 use crate::matched::Onward;
 use crate::values::{Charge, Counters, Event, FIRST_FLOW, Misuse, SPACES, Settings, SpaceId};
 
-/// Messages of one space.
+/// Message counters of one space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Accepted for sending.
+    /// Messages accepted for sending.
     pub sent: u64,
-    /// Payload bytes in them.
+    /// Payload bytes in messages accepted for sending.
     pub bytes_sent: u64,
-    /// Handed to a handler or written to a buffer, or matched.
+    /// Messages handed to a handler, written to a buffer, or matched.
     pub received: u64,
-    /// Payload bytes in them.
+    /// Payload bytes in messages received.
     pub bytes_received: u64,
-    /// Messages of ours that were refused.
+    /// Sent messages that were refused.
     pub refused: u64,
 }
 
-/// What a space has that is open. Its ports are in the table of all, its matched messages
-/// in [`crate::Matched`].
+/// State of an open space. Its ports are in the common table, its matched messages in
+/// [`crate::Matched`].
 pub struct Space {
     /// Memory for messages to ports that are not bound yet.
     pub unexpected: Budget,
     /// Memory for messages that wait for their handler.
     pub queued: Budget,
-    /// Called where no port's own is.
+    /// Called for events that no port's own handler takes.
     pub error_handler: Option<ErrorHandler>,
-    /// Messages so far; those of the program's own space are in [`crate::Counters`] alone,
-    /// with all others.
+    /// Message counters. The program's own space is counted in [`crate::Counters`] alone, with
+    /// all others.
     pub traffic: Traffic,
-    /// Whoever opened it is done with it: what comes to its ports is refused.
+    /// The space was closed: what comes to its ports is refused.
     pub closed: bool,
-    /// After that: nothing of its is under way.
+    /// After that: nothing of it is in flight.
     pub left: bool,
-    /// Somebody has it. Only the program's own is there before.
+    /// An interface has opened it. Only the program's own space exists before.
     pub taken: bool,
 }
 
@@ -55,13 +54,13 @@ impl Space {
         }
     }
 
-    /// There are more ranks from now on.
+    /// Adds ranks, up to this number.
     fn grow(&mut self, size: usize) {
         self.unexpected.grow(size);
         self.queued.grow(size);
     }
 
-    /// Whether memory of it holds what a rank has sent.
+    /// Whether the space's memory holds messages of a rank.
     fn holds_of(&self, rank: u32) -> bool {
         let of = |budget: &Budget| budget.by_sender().get(rank as usize) > Some(&0);
         of(&self.unexpected) || of(&self.queued)
@@ -75,11 +74,11 @@ impl Space {
     }
 }
 
-/// Those but the program's.
+/// All spaces but the program's own.
 pub type Others = [Option<Box<Space>>; SPACES - 1];
 
 impl Core {
-    /// An open space.
+    /// Returns a space, if it is open.
     pub fn space(&mut self, id: SpaceId) -> Option<&mut Space> {
         match id.index().checked_sub(1) {
             None => Some(&mut self.own),
@@ -94,7 +93,7 @@ impl Core {
         }
     }
 
-    /// There are so many ranks from now on.
+    /// Raises the number of ranks to `size`.
     pub(crate) fn grow(&mut self, size: u32) {
         self.size = size;
         self.settings.size = size;
@@ -104,7 +103,7 @@ impl Core {
         }
     }
 
-    /// Whether something that a rank has sent waits for the program.
+    /// Whether a message of a rank waits for the program.
     pub(crate) fn holds_of(&self, rank: u32) -> bool {
         let others = self.others.iter().flatten().map(|it| &**it);
         std::iter::once(&self.own)
@@ -118,7 +117,7 @@ impl Core {
         self.look_at(id).is_some()
     }
 
-    /// Whether whoever opened a space is done with it.
+    /// Whether a space was closed.
     pub(crate) fn is_closed(&self, id: SpaceId) -> bool {
         self.look_at(id).is_some_and(|space| space.closed)
     }
@@ -148,7 +147,7 @@ impl Core {
         }
     }
 
-    /// The memory that a message is charged to.
+    /// Returns the memory that a message is charged to.
     pub(crate) fn budget(&mut self, space: SpaceId, charge: Charge) -> &mut Budget {
         let others = &mut self.others;
         let place = space.index().checked_sub(1);
@@ -171,12 +170,12 @@ impl Core {
         }
     }
 
-    /// Messages that a space has received.
+    /// Returns the number of messages that a space has received.
     pub fn received(&mut self, id: SpaceId) -> u64 {
         self.counters_of(id).received
     }
 
-    /// The counters, with those of messages of one space.
+    /// Returns the counters, with the message counts of one space.
     pub fn counters_of(&mut self, id: SpaceId) -> Counters {
         let mut c = self.counters;
         if id != SpaceId::PROGRAM {
@@ -205,7 +204,7 @@ impl Core {
         }
     }
 
-    /// Close has begun.
+    /// Begins to close the endpoint.
     pub fn begin_close(&mut self) {
         (self.closing, self.own_is_over) = (true, true);
     }
@@ -218,16 +217,16 @@ impl Core {
         }
     }
 
-    /// Whoever opened a space is done with it: all its ports are closed, also those that
-    /// it never bound. Others are told, behind all that it has sent. What it still sends
-    /// goes on until [`crate::Engine::space_has_left`] says that nothing of it does.
+    /// Closes a space: closes all its ports, also those that were never bound, and tells
+    /// others, behind all that it has sent. Sends in progress go on until
+    /// [`crate::Engine::space_has_left`] says that none is left.
     pub(crate) fn close_space(&mut self, on: &mut Onward<'_>, id: SpaceId) {
         self.refuse_space(id);
         if let Some(space) = self.space(id) {
             space.error_handler = None;
         }
         for port in self.ports.of_space(id) {
-            // Its number is one that a program may name.
+            // Cannot fail: `of_space` returns only ports that a program may use.
             let _ = self.close_port(&mut on.out, port);
         }
         for meta in self.incoming.let_go(id) {
@@ -242,24 +241,24 @@ impl Core {
         self.say_left(&mut on.out, id);
     }
 
-    /// Whether a space is closed, and nothing of its is under way: nobody waits in it.
+    /// Whether a space is closed with nothing in flight: no call waits in it.
     pub fn has_left(&self, id: SpaceId) -> bool {
         self.look_at(id).is_some_and(|space| space.left)
     }
 
-    /// Nothing of a space is under way any more, or it is not waited for.
+    /// Notes that nothing of a space is in flight any more, or that it is not waited for.
     pub fn set_left(&mut self, id: SpaceId) {
         if let Some(space) = self.space(id) {
             space.left = true;
         }
     }
 
-    /// Whether nothing that a space has sent waits, or is read from its memory.
+    /// Whether no message of a space waits to be sent, or is read from its memory.
     pub(crate) fn has_sent_all(&self, id: SpaceId) -> bool {
         !self.outbox.is_of(id) && !self.ops.is_of(id)
     }
 
-    /// Whether another space is in use.
+    /// Whether a space other than `id` is in use.
     pub fn is_shared(&self, id: SpaceId) -> bool {
         let in_use = |space: SpaceId| self.is_open(space) && !self.is_closed(space);
         let own_in_use = self.own.taken && !self.own.closed;
@@ -269,13 +268,14 @@ impl Core {
             || (id != SpaceId::PROGRAM && own_in_use)
     }
 
-    /// Puts an event before a space's error handlers, at the end of this pass.
+    /// Queues an event for a space's error handlers, which run at the end of this pass.
     pub fn emit(&mut self, space: SpaceId, event: Event) {
         self.events.push_back((space, event));
         self.attention = true;
     }
 
-    /// The same, before those of all spaces that are open, but for some: a bit for each.
+    /// Queues an event for the error handlers of all open spaces but those in `except`: a bit
+    /// for each.
     pub(crate) fn emit_to_all(&mut self, event: Event, except: u16) {
         for space in (0..SPACES).map(SpaceId::at) {
             if self.is_open(space) && except & space.bit() == 0 {

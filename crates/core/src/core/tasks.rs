@@ -1,4 +1,4 @@
-//! What the exchange wants to be done: messages, signals, copies.
+//! Tasks of an exchange: messages, signals, copies.
 
 use std::io::IoSlice;
 
@@ -20,13 +20,13 @@ use crate::waiting::Teller;
 const fn failed(e: SendError) -> Did {
     match e {
         SendError::NoCredit => Did::NoRoom,
-        // The rest cannot be; whoever waits for it learns of the death.
+        // Else the peer is dead: callers that wait for it learn that. The rest cannot occur.
         _ => Did::Dead,
     }
 }
 
 impl Core {
-    /// `scratch`: for pieces that are put together to leave in one packet.
+    /// Executes a task. `scratch`: for pieces that are assembled to leave in one packet.
     pub(super) fn act(
         &mut self,
         published: &mut Published,
@@ -46,7 +46,7 @@ impl Core {
                 Did::Done
             }
             Task::Publish(to, key, Range { of, at, bytes }) => {
-                // Who closes has withdrawn all there was.
+                // An endpoint that closes has withdrawn all its regions.
                 let near = matches!(self.lanes.get(to), Some(Lane::Shm(_)));
                 let memory = of
                     .slice(at, bytes as usize)
@@ -94,15 +94,15 @@ impl Core {
         }
     }
 
-    /// Where a send's memory lies, if the process of this host that it goes to may copy
-    /// it from there.
+    /// Returns where a send's memory lies, if the receiver is on this host and may copy from
+    /// there.
     fn locate(&self, out: &mut Out<'_>, to: u32, source: &Gather) -> Option<Located> {
         let (Some(Lane::Shm(index)), Ok(shm)) = (self.lanes.get(to), out.shm()) else {
             return None;
         };
         let shares = source.waits();
         if shares && !shm.outlet.can_copy(index) {
-            // Two cores share the work by the ring.
+            // Only the ring lets both cores copy: we cannot write to the receiver's memory.
             return None;
         }
         let address = source.part(0, source.len() as usize)?.as_ptr() as u64;
@@ -110,8 +110,8 @@ impl Core {
         may.then_some(Located { address, shares })
     }
 
-    /// Sends a message: its payload is copied where it leaves in one packet or frame,
-    /// else read as there is room.
+    /// Sends a message. A payload that leaves in one packet or frame is copied, a longer one is
+    /// read as there is room.
     #[inline]
     fn send_matched(
         &mut self,
@@ -174,12 +174,12 @@ impl Core {
         }
     }
 
-    /// Tells our program that bytes of a put are visible.
+    /// Queues a signal for the program: bytes of a put are visible.
     fn signal(&mut self, space: SpaceId, from: u32, signal: &Signal, bytes: u64) -> Did {
         let mut args = [0; 16];
         args[..8].copy_from_slice(&signal.word.to_le_bytes());
         args[8..].copy_from_slice(&bytes.to_le_bytes());
-        // The exchange knows which ports there are.
+        // The exchange has checked the port, so it fits 16 bits.
         let port = PortId {
             space,
             number: signal.port as u16,
@@ -199,8 +199,8 @@ impl Core {
         }
     }
 
-    /// Accesses a region of a process of this host. One that has barred us from its regions
-    /// is asked by a message, and answers what it thinks of us then.
+    /// Accesses a region of a process of this host. A process that has barred us from its
+    /// regions is asked by a message, and decides when it handles that.
     fn reach<'a>(
         &mut self,
         out: &mut Out<'a>,
@@ -235,9 +235,9 @@ impl Core {
             OneSidedError::Forbidden => Did::Refused(OpError::Forbidden),
             OneSidedError::Denied(_) => Did::Refused(OpError::NotPermitted),
             OneSidedError::OutOfBounds(_) => Did::Refused(OpError::OutOfBounds),
-            // The lane tells how it ended.
+            // The lane reports how the process ended.
             OneSidedError::Gone(_) => self.has_gone(rank),
-            // The target can do what the kernel does not do for us.
+            // The target can do what the kernel refuses us.
             OneSidedError::NoPeer
             | OneSidedError::NotOpen
             | OneSidedError::Elsewhere
@@ -258,7 +258,7 @@ impl Core {
         bytes: u64,
     ) -> Did {
         let (Some(Lane::Shm(index)), Ok(shm)) = (self.lanes.get(from), out.shm()) else {
-            // What another host says of its memory is of no use here.
+            // An address in another host's memory is of no use here.
             return Did::NotPossible;
         };
         let mut next = address;
@@ -266,7 +266,7 @@ impl Core {
             match shm.copy_from(index, next, piece) {
                 Ok(()) => next += piece.len() as u64,
                 Err(CopyError::NotPermitted) => return Did::NotPossible,
-                // It closed or died, or lent us memory that it does not have.
+                // The peer closed or died, or lent us memory that it does not have.
                 Err(_) => return self.has_gone(from),
             }
         }

@@ -1,16 +1,16 @@
-//! What is told at the end of messages that nobody ever took.
+//! Reports, at the end, messages that were never taken.
 
 use super::Core;
 use super::collective::LEFT;
 use super::ports::PortState;
 use crate::values::{Meta, SpaceId};
 
-/// Entries that are told one by one at the end.
+/// Entries that are reported one by one at the end.
 const TOLD_MAX: usize = 8;
 
 impl Core {
-    /// What waits at ports that were never bound, and for spaces that were never opened, a
-    /// sentence for each sender and port, or space.
+    /// Returns a sentence for each sender and port, or space, of messages that wait at ports
+    /// that were never bound, or for spaces that were never opened.
     pub fn never_bound(&mut self) -> Vec<String> {
         let mut found: Vec<(SpaceId, Option<u16>, u32)> = Vec::new();
         for port in self.ports.with_held() {
