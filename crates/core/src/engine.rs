@@ -1,5 +1,5 @@
-//! The engine: an endpoint's state with both its lanes, and one pass of progress over all
-//! of it. Whoever runs it says when, sleeps in between, and settles what it finds.
+//! The engine: an endpoint's state with both its lanes, and one pass of progress over all of
+//! it. The driver decides when, sleeps in between, and settles what it finds.
 
 mod begin;
 mod peers;
@@ -23,22 +23,22 @@ use crate::values::{Death, Misuse, PORTS_RESERVED, SendError, SendOptions, Space
 
 /// An endpoint's state, its lanes and its clock.
 pub struct Engine<N, C> {
-    /// All but the lanes and the exchange.
+    /// State without the lanes and the exchanges.
     pub core: Core,
     /// Matched messages and one-sided accesses.
     pub matched: Matched,
-    /// The lane by the network.
+    /// The network lane.
     pub net: Option<NetLane<N>>,
-    /// The lane by shared memory.
+    /// The shared memory lane.
     pub shm: Option<ShmLane>,
     throttle: PollThrottle,
-    /// Numbers whose holders are gone, in the order in which they went, and when, ns.
+    /// Numbers of departed peers, oldest first, each with the time of departure, ns.
     departed: VecDeque<(u32, u64)>,
     clock: C,
 }
 
 impl<N: Network, C: Clock> Engine<N, C> {
-    /// Of these parts.
+    /// Makes an engine of these parts.
     pub const fn new(
         core: Core,
         matched: Matched,
@@ -57,14 +57,14 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// The two halves that a handler needs.
+    /// Returns the two halves that a handler needs: the core and the sending halves.
     #[inline(always)]
     pub fn split(&mut self) -> (&mut Core, Out<'_>) {
         let (core, on) = self.parts();
         (core, on.out)
     }
 
-    /// The same, with the exchange.
+    /// Returns the core, and the exchanges with the sending halves.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&mut Core, Onward<'_>) {
         let out = Out {
@@ -76,7 +76,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         (&mut self.core, Onward { matched, out })
     }
 
-    /// One pass. Returns how much was moved: 0 when nothing waited.
+    /// Makes one pass. Returns how much was moved: 0 when nothing waited.
     #[inline]
     pub fn pass(&mut self) -> usize {
         let mut moved = 0;
@@ -108,7 +108,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         moved
     }
 
-    /// What is rare: kept messages, answers that found no credit, errors.
+    /// Handles what is rare: kept messages, answers that found no credit, errors.
     #[cold]
     fn slow(&mut self) -> usize {
         let mut moved = 0;
@@ -147,7 +147,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             || !core.ready.is_empty()
             || core.unasked
             || ((core.starved || core.aside.is_any()) && core.resume);
-        // What the handlers have said leaves now.
+        // What the handlers have sent leaves now.
         if let Some(net) = &mut self.net
             && net.is_dirty()
         {
@@ -166,8 +166,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if space == SpaceId::PROGRAM {
             return Ok(());
         }
-        // That a rank has died is told to those that are open; here it is said behind all that
-        // the rank had sent.
+        // Deaths are reported to spaces that are open. In this one they are reported below,
+        // behind all that the dead had sent.
         self.core.tell_news(&mut self.matched);
         let Core {
             settings, lanes, ..
@@ -188,7 +188,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok(())
     }
 
-    /// Whoever opened a space is done with it: see [`Core::close_space`].
+    /// Closes a space: see [`Core::close_space`].
     pub fn close_space(&mut self, space: SpaceId) {
         self.touch_any();
         let (core, mut on) = self.parts();
@@ -196,18 +196,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.flush();
     }
 
-    /// Somebody was away or asleep: the next passes look at all.
+    /// Makes the next passes poll all lanes, after a pause or a sleep.
     pub fn look_at_all(&mut self) {
         self.throttle.reset();
     }
 
-    /// The next thing that was found of another rank.
+    /// Returns the next finding about another rank.
     pub fn next_finding(&mut self) -> Option<Finding> {
         let findings = &mut self.core.findings;
         (!findings.is_empty()).then(|| findings.remove(0))
     }
 
-    /// Why nothing more of a rank comes in a space, also where the next pass settles that.
+    /// Returns why nothing more of a rank arrives in a space, also if only the next pass
+    /// settles that.
     pub fn death(&self, rank: u32, space: SpaceId) -> Option<Death> {
         let found = match (self.core.lanes.get(rank)?, &self.shm) {
             (Lane::Shm(index), Some(shm)) => {
@@ -218,7 +219,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         found.or_else(|| self.core.lanes.ended(rank, space))
     }
 
-    /// A rank is gone: what it still said is read, then it is marked dead.
+    /// Handles the end of a rank: what it still sent is read, then it is marked dead.
     pub fn gone(&mut self, rank: u32, why: Death) {
         let Self {
             core,
@@ -232,8 +233,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
             && why.is_end()
             && !core.standalone()
         {
-            // Also where its lane had ended before: it may have been killed in
-            // the middle of a copy.
+            // Also if its lane had ended before: the process may have been killed in the middle
+            // of a copy.
             shm.mark_dead(rank);
         }
         let mut why = why;
@@ -244,8 +245,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             }
             (Some(Lane::Shm(index)), net, Some(shm)) => {
                 why = shm.why(index, why);
-                // Bounded: others may go on sending, and what they have sent may
-                // lie before it.
+                // Bounded: others may go on sending, and their messages may lie before its own.
                 for _ in 0..1024 {
                     let moved = shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock);
                     if moved == 0 && !shm.link.has_unread(index) {
@@ -263,7 +263,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.core.mark_dead(rank, why);
     }
 
-    /// A rank that was declared dead is there again.
+    /// Handles the return of a rank that was marked dead.
     pub fn back(&mut self, it: &Restarted) {
         let Some(net) = &mut self.net else { return };
         let Some(peer) = net.peer_returned(&mut self.core, it, &self.clock) else {
@@ -273,22 +273,22 @@ impl<N: Network, C: Clock> Engine<N, C> {
         core.rejoin(&mut on, it, peer);
     }
 
-    /// Told from outside that a rank is there, though silent.
+    /// Resets a rank's silence timer: it is known to be alive, though silent.
     pub fn reset_silence_timer(&mut self, rank: u32) {
         if let (Some(peer), Some(net)) = (self.core.lanes.peer(rank), &mut self.net) {
             net.reset_silence_timer(peer, self.clock.now());
         }
     }
 
-    /// When a rank was last heard by the network, if it has active state.
+    /// Returns when a rank was last heard by the network, ns, if it has active state.
     pub fn heard_at(&mut self, rank: u32) -> Option<u64> {
         let peer = self.core.lanes.peer(rank)?;
         self.net.as_mut()?.heard_at(peer)
     }
 
-    /// The shortest way out: a message that fits a frame of shared memory.
-    /// `None`: go the usual way, which also says what else is wrong. `OWN`: the flow is
-    /// known to be the program's own.
+    /// Sends a message that fits a frame of shared memory, by the shortest path. `None`: take
+    /// the usual path, which also reports errors. `OWN`: the flow is known to be the program's
+    /// own.
     #[inline(always)]
     pub fn send_now<const OWN: bool>(
         &mut self,
@@ -336,7 +336,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Sends if there is credit, and lets it leave.
+    /// Sends if there is credit. The message leaves at once, unless it waits to share a packet.
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued.
@@ -356,7 +356,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         sent
     }
 
-    /// Lets `act` send what it wants, which then leaves.
+    /// Runs `act`, which may send; what it sent then leaves.
     pub fn take_part<R>(&mut self, act: impl FnOnce(&mut Core, &mut Out<'_>) -> R) -> R {
         self.touch_any();
         let (core, mut out) = self.split();
@@ -365,7 +365,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         result
     }
 
-    /// Reads the clock, before something is sent by the network to a rank.
+    /// Reads the clock, before a send to a rank that is reached by the network.
     #[inline]
     pub fn touch(&mut self, rank: u32) {
         if self.core.lanes.peer(rank).is_some() {
@@ -381,7 +381,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Lets what was queued by a call leave.
+    /// Transmits what a call has queued.
     #[inline]
     pub fn flush(&mut self) {
         if let Some(net) = &mut self.net
@@ -394,7 +394,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// The same, unless it is short and waits for more of its kind.
+    /// Transmits what a call has queued, unless it is short and waits for more of its kind.
     #[inline]
     pub fn flush_or_gather(&mut self) {
         if !self.gathers() || self.matched.own.exchange.has_unready() {
@@ -402,24 +402,25 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Whether something waits for a pass, so that what follows it can share its packet.
+    /// Whether a message waits for a pass, so that those behind it can share its packet.
     #[inline(always)]
     pub fn gathers(&self) -> bool {
         self.net.as_ref().is_some_and(NetLane::gathers)
     }
 
-    /// Requests have left.
+    /// Prepares memory of requests that have left.
     #[cold]
     fn make_ready(&mut self) {
         self.matched.own.make_ready();
     }
 
-    /// When the engine must be looked at again, ns; 0 for at once.
+    /// Returns when the next pass is due, ns; 0 for at once.
     pub fn next_timeout(&mut self) -> Option<u64> {
         self.net.as_mut().and_then(NetLane::next_timeout)
     }
 
-    /// This endpoint closes, or a space of it: others are told for whom something is held.
+    /// Announces to those for whom messages are held that this endpoint, or a space of it,
+    /// closes.
     pub fn say_closing(&mut self, of: Option<SpaceId>) {
         self.touch_any();
         let net = self.net.as_mut().filter(|_| of.is_none());
@@ -429,8 +430,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.flush();
     }
 
-    /// Whether a message is held that was accepted and of whose end nobody would hear, in a
-    /// space or in any.
+    /// Whether an accepted message is held, in a space or in any, whose end would not be
+    /// reported.
     pub fn holds_any(&mut self, of: Option<SpaceId>) -> bool {
         match of {
             None => self.matched.all_mut().any(|part| part.exchange.holds_any()),
@@ -438,12 +439,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// How many operations have ended so far, in all spaces.
+    /// Returns the number of operations that have ended so far, in all spaces.
     pub fn ends(&self) -> u64 {
         self.matched.all().map(|part| part.exchange.ends()).sum()
     }
 
-    /// Whether nothing of ours is under way.
+    /// Whether nothing of ours is in flight or pending.
     pub fn idle(&mut self) -> bool {
         self.core.ops.is_empty()
             && !self.holds_any(None)
@@ -453,7 +454,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             && self.net.as_mut().is_none_or(NetLane::idle)
     }
 
-    /// Whether nothing of ours waits for a call to leave.
+    /// Whether all of ours has left: nothing waits for a further call.
     pub fn has_left(&mut self) -> bool {
         self.core.outbox.is_empty()
             && !self.matched.has_backlog()
@@ -461,7 +462,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             && self.net.as_mut().is_none_or(NetLane::has_left)
     }
 
-    /// Whether something of ours waits for room, and no descriptor tells when there is.
+    /// Whether something of ours waits for room, which no descriptor signals.
     pub fn waits_for_room(&self) -> bool {
         !self.core.outbox.is_empty()
             || self.matched.has_backlog()
@@ -470,7 +471,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Tells all peers that nothing more comes.
     pub fn close_lanes(&mut self) {
-        // Its drop tells the peers; what they have not read yet stays there.
+        // Dropping it tells the peers; what they have not read yet stays there.
         self.shm = None;
         if let Some(net) = &mut self.net {
             net.close(self.clock.now());
@@ -478,14 +479,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Ends what is still under way.
+    /// Ends what is still in flight.
     pub fn end(&mut self) {
-        // An acknowledgement that waits for something to ride on: the peer's
-        // own close may wait for it.
+        // Sends delayed acknowledgements: the peer's own close may wait for them.
         if let Some(net) = &mut self.net {
             net.transmit(&mut self.core, true, &self.clock);
         }
-        // What has ended well has.
+        // Operations that have ended well are reported as such.
         self.core.tell_news(&mut self.matched);
         self.core.ops.end_all();
         self.matched.end_all();

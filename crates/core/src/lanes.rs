@@ -9,7 +9,7 @@ use portolan_proto::PeerId;
 pub use self::returns::{Restarted, Returns};
 use crate::values::{Death, SpaceId};
 
-/// The way to a rank.
+/// How a rank is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// The rank is this process.
@@ -18,28 +18,27 @@ pub enum Lane {
     Shm(u16),
     /// The network.
     Net(PeerId),
-    /// It is on this host, and whether memory is shared with it shows when something is
-    /// first sent to it.
+    /// On this host: whether memory is shared is decided at the first send.
     Unmet(PeerId),
-    /// That is being found out.
+    /// On this host: whether memory is shared is being decided.
     Meeting(PeerId),
-    /// None any more.
+    /// No longer reachable.
     Dead(Death),
 }
 
-/// How many peers each lane leads to.
+/// Number of peers by lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaneCount {
     /// By shared memory.
     pub shm: u32,
     /// By the network.
     pub net: u32,
-    /// To nobody any more.
+    /// Dead peers.
     pub dead: u32,
 }
 
 impl LaneCount {
-    /// Counts a lane, or one that is no more.
+    /// Adds `by` to the count of a lane.
     const fn add(&mut self, lane: Lane, by: i32) {
         let count = match lane {
             Lane::Shm(_) => &mut self.shm,
@@ -51,43 +50,43 @@ impl LaneCount {
     }
 }
 
-/// Spaces that a rank is done with: a bit for each.
+/// Spaces that a rank has left: a bit for each.
 #[derive(Clone, Copy, Debug, Default)]
 struct Left {
-    /// No message of its exchange comes any more.
+    /// Spaces whose exchange sends nothing more.
     messages: u16,
-    /// It comes to no barrier any more.
+    /// Spaces whose barriers it does not reach any more.
     barriers: u16,
 }
 
-/// All of them, by rank.
+/// The lanes of all ranks.
 pub struct Lanes {
     lanes: Vec<Lane>,
-    /// Of each rank, which of `reasons`.
+    /// Index into `reasons`, for each rank.
     why: Vec<u32>,
     reasons: Vec<Box<str>>,
-    /// Whose memory we share, dead or alive.
+    /// Ranks that shared memory with us from the start, dead or alive.
     near: Vec<bool>,
-    /// Peers come and go: that ends no wait that does not name one.
+    /// Peers come and go: their deaths end no wait that does not name one.
     standalone: bool,
     alive: u32,
     /// Name of the network's link.
     network: &'static str,
-    /// How many peers each lane leads to.
+    /// Number of peers by lane.
     pub count: LaneCount,
     /// Deaths, and in which spaces no wait has reported them yet: a bit for each.
     unreported: Vec<(u32, Death, u16)>,
-    /// Those that are open.
+    /// Open spaces: a bit for each.
     spaces: u16,
-    /// Ranks that live and are done with some spaces.
+    /// Live ranks that have left some spaces.
     left: HashMap<u32, Left>,
     /// Ranks that have died and may have come back.
     pub returns: Returns,
 }
 
 impl Lanes {
-    /// None yet, with memory for those of so many ranks; `network` is the name of
-    /// the network's link.
+    /// Makes an empty table with memory for the lanes of `ranks` ranks; `network` is the name
+    /// of the network's link.
     pub fn with_capacity(ranks: usize, network: &'static str) -> Self {
         Self {
             standalone: false,
@@ -105,26 +104,26 @@ impl Lanes {
         }
     }
 
-    /// Peers come and go from now on.
+    /// Notes that peers come and go from now on.
     pub const fn set_standalone(&mut self) {
         self.standalone = true;
     }
 
-    /// There are so many ranks from now on; the new ones are nobody's yet.
+    /// Raises the number of ranks; the new ones are unassigned.
     pub(crate) fn grow(&mut self, ranks: u32, reason: &str) {
         while (self.lanes.len() as u32) < ranks {
             self.push(Lane::Dead(Death::Nobody), reason);
         }
     }
 
-    /// Whose number was somebody else's, or who was dead, has a lane again.
+    /// Assigns a lane to a number that was dead or unassigned.
     pub(crate) fn renew(&mut self, rank: u32, lane: Lane, reason: &str) {
         self.change(rank, lane, reason);
         self.near[rank as usize] = false;
         self.alive += 1;
     }
 
-    /// One that lives has another lane from now on.
+    /// Replaces the lane of a rank.
     pub(crate) fn change(&mut self, rank: u32, lane: Lane, reason: &str) {
         let was = std::mem::replace(&mut self.lanes[rank as usize], lane);
         self.count.add(was, -1);
@@ -132,8 +131,7 @@ impl Lanes {
         self.why[rank as usize] = self.number_of(reason);
     }
 
-    /// Something is to be sent to a rank of this host; true where nobody has asked for that
-    /// before.
+    /// Notes that a send found a rank of this host; returns true the first time.
     pub(crate) fn wants_to_meet(&mut self, rank: u32) -> bool {
         match self.lanes.get_mut(rank as usize) {
             Some(lane @ &mut Lane::Unmet(peer)) => {
@@ -144,15 +142,15 @@ impl Lanes {
         }
     }
 
-    /// Who has a number is dead, and nobody looks for it by that any more.
+    /// Marks the number of a dead rank as unassigned.
     pub(crate) fn set_removed(&mut self, rank: u32) {
         if let Some(lane @ Lane::Dead(_)) = self.lanes.get_mut(rank as usize) {
             *lane = Lane::Dead(Death::Nobody);
         }
     }
 
-    /// Adds that of the next rank. Many share a reason, and mostly with the
-    /// one before: it is kept once.
+    /// Adds the lane of the next rank. Many share a reason, mostly with the previous one: it is
+    /// kept once.
     pub fn push(&mut self, lane: Lane, reason: &str) {
         let why = self.number_of(reason);
         self.why.push(why);
@@ -171,13 +169,13 @@ impl Lanes {
         number as u32
     }
 
-    /// The way to a rank.
+    /// Returns the lane of a rank.
     #[inline(always)]
     pub fn get(&self, rank: u32) -> Option<Lane> {
         self.lanes.get(rank as usize).copied()
     }
 
-    /// The protocol's name of a rank that is reached by the network.
+    /// Returns the protocol's number of a rank that is reached by the network.
     #[inline(always)]
     pub fn peer(&self, rank: u32) -> Option<PeerId> {
         match self.get(rank) {
@@ -186,15 +184,14 @@ impl Lanes {
         }
     }
 
-    /// Whether all these ranks shared memory from the start. Each of them
-    /// finds the same.
+    /// Whether all these ranks shared memory from the start. Each of them gets the same result.
     pub fn all_near(&self, ranks: &[u32]) -> bool {
         ranks
             .iter()
             .all(|rank| self.near.get(*rank as usize) == Some(&true))
     }
 
-    /// Gives the spaces that it had left before: there nobody need be told.
+    /// Marks a rank dead. Returns the spaces that it had left before: those need no report.
     pub(crate) fn set_dead(&mut self, rank: u32, why: Death) -> u16 {
         let lane = &mut self.lanes[rank as usize];
         self.count.add(*lane, -1);
@@ -209,7 +206,8 @@ impl Lanes {
         left
     }
 
-    /// A rank's exchange of a space says nothing more. False: that is known, or it is dead.
+    /// Notes that a rank's exchange of a space sends nothing more. False: that is known, or it
+    /// is dead.
     pub(crate) fn leave(&mut self, rank: u32, space: SpaceId) -> bool {
         let bit = space.bit();
         if self.dead(rank).is_some() || self.has_left(rank, bit) {
@@ -226,33 +224,33 @@ impl Lanes {
         (self.left.get(&rank)).is_some_and(|left| left.messages & spaces != 0)
     }
 
-    /// A rank comes to no barrier of a space any more.
+    /// Notes that a rank reaches no barrier of a space any more.
     pub(crate) fn leave_barriers(&mut self, rank: u32, space: SpaceId) {
         if self.dead(rank).is_none() {
             self.left.entry(rank).or_default().barriers |= space.bit();
         }
     }
 
-    /// Whether that has been said.
+    /// Whether a rank has announced that it reaches no barrier of a space any more.
     pub(crate) fn has_left_barriers(&self, rank: u32, space: SpaceId) -> bool {
         (self.left.get(&rank)).is_some_and(|left| left.barriers & space.bit() != 0)
     }
 
-    /// A rank that was dead is back in another life, and reached by the network.
+    /// Notes that a dead rank is back in another life, and reached by the network.
     pub(crate) fn set_back(&mut self, it: &Restarted, peer: PeerId) {
         self.renew(it.rank, Lane::Net(peer), &it.reason);
         self.returns.back(it.rank, it.restarts, it.since);
         self.forget_settled();
     }
 
-    /// A call has told of all deaths until now.
+    /// Notes that a call has reported all deaths until now.
     pub fn tell_all(&mut self) {
         self.returns.tell_all();
         self.forget_settled();
     }
 
-    /// No wait ends for a death that a call has told of when the rank is back: who goes on
-    /// with it would take that for another death.
+    /// Drops reported deaths of ranks that are back: a wait that ends for one would seem to
+    /// report another death.
     fn forget_settled(&mut self) {
         let (lanes, returns) = (&self.lanes, &self.returns);
         self.unreported.retain(|(rank, ..)| {
@@ -260,20 +258,19 @@ impl Lanes {
         });
     }
 
-    /// Waits in a space are told of deaths from now on, and of those that others were not
-    /// told of yet.
+    /// Reports deaths to waits in a space from now on, also those not yet reported to others.
     pub(crate) fn tell_space(&mut self, space: SpaceId) {
         self.spaces |= space.bit();
         for (rank, _, untold) in &mut self.unreported {
-            // Not of those that live and left another space.
+            // Not live ranks that left another space.
             if matches!(self.lanes[*rank as usize], Lane::Dead(_)) {
                 *untold |= space.bit();
             }
         }
     }
 
-    /// A death that ends waits in a space: one that was no orderly close, or that of the
-    /// last other rank.
+    /// Returns a death that ends waits in a space: one that was no orderly close, or that of
+    /// the last other rank.
     pub fn next_report(&mut self, space: SpaceId) -> Option<(u32, Death)> {
         let bit = space.bit();
         let left = self.left.keys().filter(|rank| self.has_left(**rank, bit));
@@ -298,13 +295,13 @@ impl Lanes {
         !self.unreported.is_empty()
     }
 
-    /// Why nothing more of a rank comes in a space, if that is so.
+    /// Returns why nothing more of a rank arrives in a space, if that is so.
     pub fn ended(&self, rank: u32, space: SpaceId) -> Option<Death> {
         let left = self.has_left(rank, space.bit());
         self.dead(rank).or(left.then_some(Death::Closed))
     }
 
-    /// Why a rank is dead, if it is.
+    /// Returns why a rank is dead, if it is.
     pub fn dead(&self, rank: u32) -> Option<Death> {
         match self.get(rank)? {
             Lane::Dead(why) => Some(why),
@@ -312,7 +309,7 @@ impl Lanes {
         }
     }
 
-    /// Name of the link and the reason for it.
+    /// Returns the name of the link, and the reason for it.
     pub fn describe(&self, rank: u32) -> Option<(&'static str, &str)> {
         let name = match self.get(rank)? {
             Lane::Myself => "self",
@@ -336,8 +333,8 @@ mod tests {
 
     #[test]
     fn a_peer_fits_the_bytes_that_are_promised() {
-        // Its lane, which reason, whether it is near; its rank by number as a
-        // peer; what is kept of it, by budget; keys where no secret joins all.
+        // Lane, reason, whether it is near; rank by peer number; charges in two budgets; keys
+        // without a job secret.
         let engine = size_of::<Lane>() + size_of::<u32>() + size_of::<bool>();
         let engine = engine + size_of::<u32>() + 2 * size_of::<usize>() + size_of::<Pair>();
         let never = engine + size_of::<Peer>();
@@ -362,7 +359,7 @@ mod tests {
             mode: portolan_proto::congestion::Mode::Lan,
             reason: "again".into(),
         };
-        // A barrier tells before the return or after it.
+        // A barrier reports before the return or after it.
         for before in [true, false] {
             let mut lanes = Lanes::with_capacity(3, "udp");
             for peer in 0..3 {
@@ -378,7 +375,7 @@ mod tests {
                 lanes.set_back(&it, PeerId(1));
                 lanes.tell_all();
             }
-            // Of one that is not back waits still tell.
+            // Waits still report a death if the rank is not back.
             assert_eq!(
                 lanes.next_report(SpaceId::PROGRAM),
                 Some((2, Death::HostLost))

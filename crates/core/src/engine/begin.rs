@@ -1,4 +1,4 @@
-//! How operations on matched messages and on others' memory begin.
+//! Beginning operations on matched messages and on others' memory.
 
 use portolan_exchange::{
     CounterId, Kind, MessageId, Notify, OpId, QueueId, Selector, SendOptions as TaggedOptions,
@@ -17,8 +17,8 @@ use crate::shm::ShmLane;
 use crate::values::{Death, Misuse, PortId, SendError, SendOptions, SpaceId};
 
 impl<N: Network, C: Clock> Engine<N, C> {
-    /// Sends a short message whole, by shared memory and at once. False: go
-    /// the usual way, which also says what is wrong.
+    /// Sends a short message whole, by shared memory and at once. False: take the usual path,
+    /// which also reports errors.
     #[inline(always)]
     pub fn push_now(
         &mut self,
@@ -65,7 +65,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Begins a send.
+    /// Begins to send a matched message.
     pub fn post_tagged(
         &mut self,
         space: SpaceId,
@@ -74,7 +74,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         o: &TaggedOptions,
         from: Gather,
     ) -> Result<OpId, (SendError, Gather)> {
-        // Of a closed endpoint that is told first.
+        // `Closed` is reported before a bad queue.
         if !self.core.is_over(space)
             && let Err(m) = self.check_notify(space, o.notify)
         {
@@ -134,8 +134,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         })
     }
 
-    /// Begins a receive that the caller waits for, where that is the only one.
-    /// Gives the memory back where it is not, or cannot be begun.
+    /// Begins a receive that the caller waits for, if it is the only one. Returns the memory if
+    /// it is not, or cannot be begun.
     #[inline(always)]
     pub fn post_inline(
         &mut self,
@@ -171,7 +171,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok(self.tell(space, |x| x.post_receive(selector, into, notify)))
     }
 
-    /// Likewise one of many messages, whose ends come in a queue.
+    /// Posts a receive of many messages, whose completions go to a queue.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -221,7 +221,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         count.map(drop).ok_or(Misuse::NoSuchCounter)
     }
 
-    /// The queue and the counter that are named must be there.
+    /// Checks that the named queue and counter exist.
     ///
     /// # Errors
     /// As [`crate::Matched::check_notify`].
@@ -239,19 +239,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
         claimed.then_some(()).ok_or(Misuse::NoSuchMessage)
     }
 
-    /// The exchange of an open space.
+    /// Returns the exchange of an open space.
     #[inline(always)]
     pub fn exchange(&mut self, space: SpaceId) -> &mut Exchange {
         &mut self.matched.of(space).exchange
     }
 
-    /// Tells the exchange of a space something, and lets what it sends leave.
+    /// Runs `act` on the exchange of a space, and transmits what it sends.
     pub fn with_exchange<R>(&mut self, space: SpaceId, act: impl FnOnce(&mut Exchange) -> R) -> R {
         self.touch_any();
         self.tell(space, act)
     }
 
-    /// The same, where the clock was read if that is needed.
+    /// Runs `act` likewise, after the clock was read if that is needed.
     #[inline]
     fn tell<R>(&mut self, space: SpaceId, act: impl FnOnce(&mut Exchange) -> R) -> R {
         let (core, mut on) = self.parts();

@@ -1,8 +1,8 @@
 //! Peers of an endpoint outside of a job, which come and go.
 //!
-//! The protocol gives a peer its number, and this endpoint is number 0: a peer's rank is its
-//! number in the protocol, and one more. A number is given back when nothing of its last
-//! holder can arrive any more, and nothing of that waits for the program.
+//! The protocol assigns a peer its number, and this endpoint is rank 0: a peer's rank is its
+//! number in the protocol plus one. A number is released when nothing of its last holder can
+//! arrive any more, and nothing of it waits for the program.
 
 use std::os::fd::OwnedFd;
 
@@ -18,35 +18,35 @@ use crate::lanes::Lane;
 use crate::out::NewPeer;
 use crate::values::{Death, Event, Misuse};
 
-/// A peer that has closed is answered for so long, should it say so again, ns: several times
-/// what it waits before it does.
+/// How long a peer that has closed is still answered if it repeats that, ns: several times its
+/// own retry interval.
 const LINGER_NS: u64 = 200_000_000;
 
-/// Strangers that are to go at once where there is no place left, at most.
+/// Maximum number of strangers that are evicted at once when the table is full.
 const EVICTED: usize = 4;
 
-/// Why peers are reached as they are.
+/// Reasons for the lane to a peer.
 const ADDED: &str = "added by its address";
 const CAME: &str = "it introduced itself";
 
-/// A rank's number in the protocol.
+/// Returns a rank's number in the protocol.
 const fn peer_of(rank: u32) -> PeerId {
     PeerId(rank - 1)
 }
 
-/// Why memory is not shared with one of this host.
+/// Why memory is not shared with a peer of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNear {
-    /// There is no place for it now.
+    /// There is no room for it now.
     NotNow,
-    /// It goes by the network.
+    /// The peer is reached by the network.
     Never,
 }
 
 impl<N: Network, C: Clock> Engine<N, C> {
-    /// Adds a peer that has a public key, or finds it: gives its number. One that is dead
-    /// begins anew, unless it has closed and something of it is still to be received. `near`:
-    /// it is on this host, and shares memory. `None`: there is no room for it.
+    /// Adds a peer that has a public key, or finds it; returns its number. A dead peer begins
+    /// anew, unless it has closed and something of it is still to be received. `near`: it is on
+    /// this host, and shares memory. `None`: there is no room for it.
     pub fn add_peer(&mut self, it: &NewPeer, near: bool) -> Option<u32> {
         if let Some(rank) = self.closed_with_messages(it.id) {
             self.departed.retain(|(other, _)| *other != rank);
@@ -76,8 +76,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Some(rank)
     }
 
-    /// A peer that has closed, of which something is still to be received. Its key does not come
-    /// again.
+    /// Returns a peer that has closed, with messages still to be received. Its key does not
+    /// come again.
     fn closed_with_messages(&mut self, id: EndpointId) -> Option<u32> {
         let known = self.net.as_mut()?.tables().view().peer_of(id);
         let departed: Vec<u32> = self.departed.iter().map(|(rank, _)| *rank).collect();
@@ -89,8 +89,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         })
     }
 
-    /// Whether the program has ever added whoever has a number. It stays so until the number
-    /// is given back.
+    /// Sets whether the program has ever added the holder of a number. That stays until the
+    /// number is released.
     fn set_known(&mut self, rank: u32, known: bool) {
         for part in self.matched.all_mut() {
             part.exchange.set_known(rank, known);
@@ -100,7 +100,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// One of this host learns whether it may reach into our memory itself.
+    /// Tells a peer of this host whether it may access our memory directly.
     fn tell_reach(&mut self, rank: u32, index: u16) {
         let may = self.matched.own.exchange.may_reach(rank);
         if let Some(shm) = &mut self.shm {
@@ -108,15 +108,15 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// One of this host wants to share memory: gives its number, if it may send, and whether
-    /// it had none. One that nobody has added has introduced itself by that, once it is
-    /// [met](Engine::meet).
+    /// Admits a peer of this host that wants to share memory: returns its number, if it may
+    /// send, and whether it had none. A peer that was not added has thereby introduced itself,
+    /// once it is [met](Engine::meet).
     ///
     /// # Errors
     /// [`NotNear`].
     pub fn let_near(&mut self, it: &NewPeer) -> Result<(u32, bool), NotNear> {
         if let Some((rank, Lane::Shm(_))) = self.lane_of(it.id) {
-            // It has removed us, though we have not read that.
+            // The peer has removed us, though we have not read that.
             self.gone(rank, Death::Removed);
         }
         let Some(net) = &mut self.net else {
@@ -135,7 +135,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             }
             return Ok((rank, false));
         }
-        // Those that had to go for it may have to hear that first.
+        // Strangers that were evicted for it may have to be told first.
         let rank = self.record_peer(it).ok_or(NotNear::NotNow)?;
         if let Some(net) = &mut self.net {
             net.tables().view().set_stranger(peer_of(rank));
@@ -144,7 +144,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok((rank, true))
     }
 
-    /// One that had no number and wanted to share memory was met, or has gone again.
+    /// Settles a peer that had no number and wanted to share memory: it was met, or has gone
+    /// again.
     pub fn settle_near(&mut self, rank: u32, met: bool) {
         if met {
             self.core.emit_to_all(Event::PeerCome { rank }, 0);
@@ -154,8 +155,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.lose_near(rank, Death::Nobody);
     }
 
-    /// A number by which a rank of this host may write to us from now on. `None`: it shares
-    /// no memory with us, or there is no number left.
+    /// Reserves an index by which a rank of this host may write to us from now on. `None`: it
+    /// shares no memory with us, or there is no index left.
     pub fn expect_near(&mut self, rank: u32) -> Option<u16> {
         match self.core.lanes.get(rank) {
             Some(Lane::Unmet(_) | Lane::Meeting(_)) => {}
@@ -167,15 +168,15 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Some(index)
     }
 
-    /// It does not after all.
+    /// Frees an index that [`Engine::expect_near`] reserved.
     pub fn forget_near(&mut self, index: u16) {
         if let Some(shm) = &mut self.shm {
             shm.unbegin(index);
         }
     }
 
-    /// The memory of one that was [expected](Engine::expect_near) is mapped: what is its, and
-    /// the descriptor that wakes it. It calls us `us`, and is process `pid`, as
+    /// Maps the memory of a peer that was [expected](Engine::expect_near). `its`: that memory,
+    /// and the descriptor that wakes the peer. `us`: our index there. `pid`: its process, as
     /// [`ShmPort::set_process`](portolan_link::shm::ShmPort::set_process) asks.
     ///
     /// # Errors
@@ -195,20 +196,20 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok(())
     }
 
-    /// It will never know what it is called: nothing comes from it.
+    /// Unmaps a peer that will never learn its index: nothing arrives from it.
     pub fn unmap_near(&mut self, index: u16) {
         if let Some(shm) = &mut self.shm {
             shm.abandon(index);
         }
     }
 
-    /// The number of a peer that lives, and how it is reached.
+    /// Returns the number of a peer, and how it is reached.
     fn lane_of(&mut self, id: EndpointId) -> Option<(u32, Lane)> {
         let rank = self.net.as_mut()?.tables().view().peer_of(id)?.0 + 1;
         Some((rank, self.core.lanes.get(rank)?))
     }
 
-    /// How a peer's key names it.
+    /// Returns a peer's id and life.
     pub fn identity(&mut self, rank: u32) -> Option<(EndpointId, Life)> {
         self.net
             .as_mut()?
@@ -217,7 +218,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             .peer_identity(peer_of(rank))
     }
 
-    /// One of this host cannot be reached.
+    /// Marks a peer of this host dead that cannot be reached.
     pub fn lose_near(&mut self, rank: u32, why: Death) {
         self.core.mark_dead(rank, why);
         if let Some(net) = &mut self.net {
@@ -225,8 +226,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// It has mapped ours, or is about to: all goes by shared memory from now on. One that is
-    /// dead to us by now hears that.
+    /// Switches a peer that has mapped our memory, or is about to, to shared memory. If it is
+    /// dead to us by now, it is told so.
     pub fn meet(&mut self, rank: u32, index: u16) {
         let is_met = matches!(
             self.core.lanes.get(rank),
@@ -244,7 +245,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         core.attention = true;
     }
 
-    /// No memory is shared with a rank of this host, and why not.
+    /// Switches a rank of this host to the network. `why`: why no memory is shared with it.
     pub fn pass_by(&mut self, rank: u32, why: &str) {
         if let Some(Lane::Unmet(peer) | Lane::Meeting(peer)) = self.core.lanes.get(rank) {
             log::info!("rank {}: rank {rank} by the network: {why}", self.core.rank);
@@ -253,7 +254,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// A peer by shared memory has parted, and nothing more is read of it.
+    /// Handles the end of a peer by shared memory, of which nothing more is read.
     pub(super) fn part_near(&mut self, rank: u32, index: u16, why: Death) {
         if let Some(shm) = &mut self.shm {
             shm.part(index);
@@ -263,7 +264,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             view.peer_state(peer_of(rank))
         });
         if why == Death::Removed && state == Some(PeerState::Up) {
-            // It has come again by the network before we have read that.
+            // The peer has come again by the network before we have read that.
             self.core.mark_dead(rank, why);
             self.begin_rank(rank, false, CAME);
             self.core.emit_to_all(Event::PeerCome { rank }, 0);
@@ -282,7 +283,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Some(added?.0 + 1)
     }
 
-    /// Somebody must have this number.
+    /// Checks that a peer has this number.
     fn check_peer(&self, rank: u32) -> Result<(), Misuse> {
         match self.core.lanes.get(rank) {
             Some(Lane::Net(_) | Lane::Unmet(_) | Lane::Meeting(_) | Lane::Shm(_)) => Ok(()),
@@ -291,12 +292,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// The program has no name for a peer any more. The peer hears nothing of that, and what
-    /// goes on with it goes on. From now on it is a stranger: it makes room for others where
-    /// they need it.
+    /// Releases the program's name for a peer, which is not told; operations with it go on.
+    /// From now on it is a stranger: it is evicted if others need its place.
     ///
     /// # Errors
-    /// [`Misuse::BadRank`]: nobody has this number.
+    /// [`Misuse::BadRank`]: no peer has this number.
     pub fn release_peer(&mut self, rank: u32) -> Result<(), Misuse> {
         self.check_peer(rank)?;
         if let Some(net) = &mut self.net {
@@ -308,20 +308,20 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok(())
     }
 
-    /// The program has no more to do with a peer: operations with it end.
+    /// Removes a peer for the program: operations with it end.
     ///
     /// # Errors
-    /// [`Misuse::BadRank`]: nobody has this number.
+    /// [`Misuse::BadRank`]: no peer has this number.
     pub fn remove_peer(&mut self, rank: u32) -> Result<(), Misuse> {
         self.check_peer(rank)?;
         self.part_from(rank);
-        // One that was dead has departed: but its last words may still be repeated.
+        // A dead peer has departed, but may still repeat its last packets.
         self.core.lanes.set_removed(rank);
         self.has_departed(rank);
         Ok(())
     }
 
-    /// A peer is to hear that it was removed. No error handler hears of it.
+    /// Tells a peer that it was removed. Error handlers are not told.
     fn part_from(&mut self, rank: u32) {
         if let (Some(Lane::Shm(index)), Some(shm)) = (self.core.lanes.get(rank), &mut self.shm) {
             shm.part(index);
@@ -330,12 +330,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(net) = &mut self.net {
             net.remove_peer(&mut self.core, now, peer_of(rank), &self.clock);
         }
-        // Now that nothing is read any more from the memory of what was sent to it.
+        // Only now: nothing is read any more from the memory of what was sent to it.
         self.core.set_dead(rank, Death::Nobody);
         self.flush();
     }
 
-    /// A peer has introduced itself: from now on it may send.
+    /// Admits a peer that has introduced itself: from now on it may send.
     pub fn let_in(&mut self, rank: u32, mode: impl FnOnce(NetAddress) -> Mode) {
         let Some(net) = &mut self.net else { return };
         let peer = peer_of(rank);
@@ -354,11 +354,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.flush();
     }
 
-    /// Nothing of a peer comes any more. Its number is free once nothing needs it, unless
-    /// the program has added it, and has yet to remove it.
+    /// Handles that nothing more arrives from a peer. Its number is free once nothing needs it,
+    /// unless the program has added it, and has yet to remove it.
     pub fn has_departed(&mut self, rank: u32) {
         let now = self.clock.now();
-        // It may have said so by the network, before memory was shared with it again.
+        // The peer may have closed by the network before memory was shared with it again.
         if let Some(shm) = &mut self.shm
             && self.core.lanes.dead(rank).is_some()
             && let Some(index) = shm.index_of(rank)
@@ -368,7 +368,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let removed = self.core.lanes.dead(rank) == Some(Death::Nobody);
         if let Some(net) = &mut self.net {
             let (view, peer) = (net.tables().view(), peer_of(rank));
-            // It may have come again at once.
+            // The peer may have come again at once.
             let is_gone = matches!(view.peer_state(peer), PeerState::Dead(_));
             let is_known = self.departed.iter().any(|(other, _)| *other == rank);
             if is_gone && !is_known && (removed || view.is_stranger(peer)) {
@@ -378,7 +378,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.free_departed(now);
     }
 
-    /// Gives back what can be given back.
+    /// Releases numbers of departed peers that nothing needs any more.
     fn free_departed(&mut self, now: u64) {
         for _ in 0..self.departed.len() {
             let Some((rank, since)) = self.departed.pop_front() else {
@@ -396,8 +396,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// The table is full: the first that has gone makes room. Else strangers go: those that
-    /// answer nothing at once, and then the one that was quiet longest, which is told.
+    /// Frees a number when the table is full: that of the first departed peer. Otherwise
+    /// strangers are evicted: at once those that answer nothing, then the one that was quiet
+    /// longest, which is told.
     fn make_number_free(&mut self) {
         let is_free = |it: &Self, at: &usize| {
             let rank = it.departed[*at].0;
@@ -409,7 +410,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             self.free_number(rank);
             return;
         }
-        // Several where there are many, as more will come.
+        // Several if there are many, as more will come.
         let now = self.clock.now();
         let several = (self.core.size as usize / 64).clamp(1, EVICTED);
         for at in 0..several {
@@ -419,10 +420,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 net.peer_died(&mut self.core, peer, Death::Silent, &self.clock);
                 continue;
             }
-            // Of those by the network and those of this host in turns.
+            // By turns one by the network and one of this host.
             let by_network = |it: &mut Self| {
                 let lanes = &it.core.lanes;
-                // A call to one that is being met may be answered yet.
+                // A peer that is being met may still answer the call.
                 let may_go = |peer: PeerId| {
                     matches!(lanes.get(peer.0 + 1), Some(Lane::Net(_) | Lane::Unmet(_)))
                 };
@@ -440,7 +441,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// The one by shared memory that nobody has added and that was quiet longest.
+    /// Returns the stranger by shared memory that was quiet longest.
     fn quietest_near(&mut self) -> Option<u32> {
         let (net, lanes) = (self.net.as_mut()?, &self.core.lanes);
         let view = net.tables().view();
@@ -457,8 +458,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Gives back what can be given back. Strangers are to find places, though they come
-    /// between two passes.
+    /// Releases numbers that nothing needs any more, and keeps some free for strangers that
+    /// come between two passes.
     pub fn keep_places(&mut self) {
         let now = self.clock.now();
         self.free_departed(now);
@@ -469,7 +470,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Somebody has a number from now on.
+    /// Assigns a number to a peer.
     fn begin_rank(&mut self, rank: u32, near: bool, reason: &str) {
         let peer = peer_of(rank);
         self.departed.retain(|(other, _)| *other != rank);

@@ -1,33 +1,32 @@
-//! How often the network is looked at while messages come through shared
-//! memory.
+//! How often the network is polled while messages come through shared memory.
 //!
-//! A look that finds nothing costs up to half a microsecond, several times
-//! what a message through shared memory takes. While such come and the network
-//! is quiet, it is looked at every 10 us.
+//! A poll that finds nothing costs up to half a microsecond, several times what a message
+//! through shared memory takes. While such messages come and the network is quiet, it is polled
+//! every 10 us.
 
 use crate::environment::Clock;
 
-/// Time between two looks, ns.
+/// Interval between two polls, ns.
 const EVERY_NS: u64 = 10_000;
-/// Looks in a row that found nothing, after which the network is quiet.
+/// Polls in a row that found nothing, after which the network is quiet.
 const QUIET: u8 = 16;
 /// Passes without a message through shared memory, after which none is
 /// expected.
 const EMPTY: u8 = 64;
-/// Looks closer together than this say nothing of the counter's rate, ns.
+/// Shortest interval between polls by which the counter's rate is measured, ns.
 const MEASURE_NS: u64 = 1_000;
 
-/// When the network was looked at. Plain data.
+/// When the network was polled. Plain data.
 #[derive(Clone, Copy, Debug)]
 pub struct PollThrottle {
-    /// Looks that found nothing.
+    /// Polls in a row that found nothing.
     quiet: u8,
-    /// Passes that brought nothing through shared memory.
+    /// Passes in a row that brought nothing through shared memory.
     empty: u8,
-    /// The pass before brought something.
+    /// The previous pass brought something.
     moved: bool,
-    /// The last look: on the clock, ns, and on the processor's counter, of which
-    /// so many ticks are the time between two looks.
+    /// The last poll: on the clock, ns, and on the processor's counter; and [`EVERY_NS`] in
+    /// ticks of that counter.
     at_ns: u64,
     at: u64,
     every: u64,
@@ -45,8 +44,7 @@ impl PollThrottle {
         }
     }
 
-    /// Whether the network can wait, now that shared memory has brought
-    /// something or has not.
+    /// Whether polling the network can wait. `moved`: shared memory has brought something.
     #[inline(always)]
     pub fn can_wait(&mut self, moved: bool, clock: &impl Clock) -> bool {
         let again = self.moved;
@@ -59,11 +57,12 @@ impl PollThrottle {
         if self.quiet < QUIET || self.empty >= EMPTY {
             return false;
         }
-        // A message and its answer need not wait for the counter.
+        // A message after an empty pass, and its answer, are not delayed by reading the
+        // counter.
         (moved && !again) || clock.ticks().wrapping_sub(self.at) < self.every
     }
 
-    /// The network was looked at, and had something or had not.
+    /// Notes that the network was polled; `found`: it had something.
     #[inline(always)]
     pub fn looked(&mut self, now_ns: u64, found: bool, clock: &impl Clock) {
         if found {
@@ -86,7 +85,7 @@ impl PollThrottle {
         (self.at_ns, self.at) = (now_ns, now);
     }
 
-    /// Somebody was away or asleep: the next passes look at all.
+    /// Makes the next passes poll the network, after a pause or a sleep.
     pub fn reset(&mut self) {
         self.quiet = 0;
     }
@@ -115,7 +114,7 @@ mod tests {
         let mut throttle = quiet(&clock);
         assert_eq!(throttle.every, 10 << 30);
         assert!((0..10).all(|pass| throttle.can_wait(pass % 3 == 0, &clock)));
-        // Its time has come: at once, or after one pass that brings something.
+        // The interval has passed: polled at once, or after one pass that brings something.
         throttle.at = throttle.at.wrapping_sub(throttle.every);
         assert!(!throttle.can_wait(false, &clock));
         assert!(throttle.can_wait(true, &clock) && !throttle.can_wait(true, &clock));
@@ -145,7 +144,7 @@ mod tests {
             assert!(!throttle.can_wait(true, &clock));
             throttle.looked(look * MEASURE_NS, false, &clock);
         }
-        // How fast the counter runs is not known before the second look.
+        // The counter's rate is not known before the second poll.
         assert!(!throttle.can_wait(false, &clock));
         assert_eq!(throttle.every, 0);
         throttle.looked(100 * MEASURE_NS, false, &clock);

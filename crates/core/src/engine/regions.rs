@@ -1,5 +1,4 @@
-//! Memory that others may access: registered, shown to the processes of this host, taken
-//! back.
+//! Regions: registered, published to the processes of this host, withdrawn.
 
 use portolan_exchange::{Admission, DeregisterRefused, RegionId, RegisterRefused};
 
@@ -9,7 +8,7 @@ use crate::matched::{Extent, Part, Released, Scatter};
 use crate::values::{SPACES, SpaceId};
 
 impl<N: Network, C: Clock> Engine<N, C> {
-    /// Registers memory, and shows it to the others of this host.
+    /// Registers memory, and publishes it to the other processes of this host.
     pub fn register_region(
         &mut self,
         space: SpaceId,
@@ -51,22 +50,22 @@ impl<N: Network, C: Clock> Engine<N, C> {
             }
         };
         if self.matched.of(space).cache.count(id) {
-            // It counts itself how often the program has registered it. Nothing comes
-            // back: this was not the only time.
+            // The cache counts itself how often the program has registered the region. No
+            // memory comes back: this was not the only registration.
             self.exchange(space).deregister(id).ok();
         }
         self.show_region(space, id);
         Ok(id)
     }
 
-    /// Closes a region that is only kept to be found. False: there is none.
+    /// Closes a region that only the cache keeps. False: there is none.
     fn make_place(&mut self, space: SpaceId) -> bool {
         let made = self.matched.of(space).cache.evict();
         self.close_leaving(space);
         made
     }
 
-    /// Shows a region that was registered.
+    /// Publishes a registered region to the other processes of this host.
     pub fn show_region(&mut self, space: SpaceId, id: RegionId) {
         if let Some(shm) = &mut self.shm {
             let (exchange, published) = self.matched.of(space).regions();
@@ -78,8 +77,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Takes a region that stays open out of the table: others reach it by messages from now
-    /// on. False: somebody still copies there; try again.
+    /// Withdraws a region that stays open from the table: others reach it by messages from now
+    /// on. False: a copy is in progress there; try again.
     pub fn hide_region(&mut self, space: SpaceId, id: RegionId) -> bool {
         let Some(shm) = &mut self.shm else {
             return true;
@@ -92,7 +91,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         hidden
     }
 
-    /// Takes one registration back, if nobody accesses the memory.
+    /// Ends one registration, if the memory is not being accessed.
     pub fn deregister_region(
         &mut self,
         space: SpaceId,
@@ -101,13 +100,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let (exchange, published) = self.matched.of(space).regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
         let before = published.terms();
-        // Whoever comes by messages is told as whoever looks in the table is.
+        // Accesses by message get the same answer as those through the table.
         exchange.shut(id);
         let withdrawn = match &mut self.shm {
             _ if !last => true,
             Some(shm) => published.withdraw(&mut shm.link, id),
-            // Closed while somebody was still copying: nobody tells when that
-            // ends, so the memory never comes back.
+            // Closed during a copy: nothing signals when that ends, so the memory never comes
+            // back.
             None => !published.entries.contains_key(&id),
         };
         if !withdrawn {
@@ -121,7 +120,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         ended
     }
 
-    /// Registers lent memory, or finds that it is registered.
+    /// Registers lent memory, or finds its registration in the cache.
     pub fn register_cached(
         &mut self,
         space: SpaceId,
@@ -141,14 +140,14 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok(id)
     }
 
-    /// The program ends a registration, which is perhaps kept.
+    /// Ends a registration of the program; the region may stay in the cache.
     pub fn release_cached(&mut self, space: SpaceId, id: RegionId) -> Released {
         let released = self.matched.of(space).cache.release(id);
         self.close_leaving(space);
         released
     }
 
-    /// Closes what the cache has no place for any more, but where somebody is in it.
+    /// Closes regions that left the cache, except those being accessed.
     fn close_leaving(&mut self, space: SpaceId) {
         if !self.matched.of(space).cache.has_leaving() {
             return;
@@ -161,18 +160,18 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.matched.of(space).cache = cache;
     }
 
-    /// Forgets memory that the cache has found so far.
+    /// Removes memory from the cache.
     pub fn forget_memory(&mut self, space: SpaceId, start: usize, bytes: usize) {
         self.matched.of(space).cache.forget(start, bytes);
     }
 
-    /// Whether nobody is in memory any more that was forgotten.
+    /// Whether memory that was removed from the cache is no longer accessed.
     pub fn has_forgotten(&mut self, space: SpaceId, start: usize, bytes: usize) -> bool {
         self.close_leaving(space);
         !self.matched.of(space).cache.is_leaving(start, bytes)
     }
 
-    /// Nobody may reach into this rank's memory any more, of any space.
+    /// Forbids one-sided access to this rank's memory, in all spaces.
     pub fn forbid_one_sided(&mut self) {
         for part in self.matched.all_mut() {
             part.forbid();
@@ -182,8 +181,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Before the lanes close, or when a space does: who copies now is waited for, who comes
-    /// learns by messages that we close. False: somebody still copies; try again.
+    /// Withdraws regions, before the lanes close or when a space does. Copies in progress are
+    /// waited for; later accesses learn by messages that we close. False: a copy is in
+    /// progress; try again.
     pub fn withdraw_regions(&mut self, of: Option<SpaceId>) -> bool {
         let Some(shm) = &mut self.shm else {
             return true;
@@ -205,15 +205,15 @@ impl<N: Network, C: Clock> Engine<N, C> {
         done
     }
 
-    /// After [`Core::close_space`]: whether nothing of the space is under way any more.
+    /// After [`Engine::close_space`]: whether nothing of the space is in flight any more.
     pub fn space_has_left(&mut self, space: SpaceId) -> bool {
         let withdrawn = self.withdraw_regions(Some(space));
         let left = (self.matched.part(space)).is_none_or(|it| it.exchange.is_left());
         withdrawn && left && self.core.has_sent_all(space)
     }
 
-    /// Whether others may still write to memory that the program has back once we, or the
-    /// space, are closed.
+    /// Whether others may still write to memory that goes back to the program when this
+    /// endpoint, or the space, is closed.
     pub fn publishes_receives(&mut self, of: Option<SpaceId>) -> bool {
         let publishes = |part: &Part| part.published.publishes_receives();
         match of {

@@ -1,30 +1,30 @@
-//! Which members have come to which barrier.
+//! Which members have reached which barrier.
 
 use std::collections::BTreeMap;
 
-/// Rounds of a barrier, at most; a message of this round or beyond says nothing.
+/// Maximum number of rounds of a barrier; a message of this round or beyond has no effect.
 pub const ROUNDS: usize = 32;
 
-/// Which barrier of a group: they count anew when a member has come back.
+/// Identifies a barrier of a group: counted anew when a member has come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch {
-    /// Of the group's members, see [`crate::lanes::Returns`].
+    /// Turn of the group's members, see [`crate::lanes::Returns`].
     pub turn: u32,
-    /// Which of that turn, from 1; wraps.
+    /// Number of the barrier in that turn, from 1; wraps.
     pub count: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Barrier {
     epoch: Epoch,
-    /// Latest count heard of in each round.
+    /// Latest count received in each round.
     arrived: [u32; ROUNDS],
-    /// Why an epoch cannot end: its count, and who is dead.
+    /// Why an epoch cannot end: its count, and the dead rank.
     failed: Option<(u32, u32)>,
 }
 
 impl Barrier {
-    /// Nothing of this turn is known yet.
+    /// Makes the state of a turn of which nothing is known yet.
     const fn of(turn: u32) -> Self {
         Self {
             epoch: Epoch { turn, count: 0 },
@@ -40,7 +40,7 @@ impl Barrier {
 pub struct Barriers(BTreeMap<u64, Barrier>);
 
 impl Barriers {
-    /// What is known of a group's turn; none if that is over.
+    /// Returns the state of a group's turn; `None` if that is over.
     fn get(&mut self, group: u64, turn: u32) -> Option<&mut Barrier> {
         let b = self.0.entry(group).or_insert_with(|| Barrier::of(turn));
         if b.epoch.turn < turn {

@@ -4,12 +4,12 @@ use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use crate::values::Meta;
 
-/// A broadcast as it travels: this header, argument words, the ranks below
-/// this one in the tree, the bytes.
+/// A broadcast as it travels: this header, argument words, the ranks below this one in the
+/// tree, the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Broadcast<'a> {
     pub root: u32,
-    /// Returns that the root knew of: it is meant for those lives.
+    /// Number of the last return that the root knew of: the broadcast is meant for those lives.
     pub turn: u32,
     pub port: u16,
     pub flow: u16,
@@ -23,8 +23,8 @@ pub struct Broadcast<'a> {
 
 const HEADER: usize = 24;
 
-/// Bytes before the payload of a broadcast with so many argument words that passes through a
-/// tree of so many ranks, at most.
+/// Returns the maximum number of bytes before the payload of a broadcast, for `args` argument
+/// words and a tree of `ranks` ranks.
 #[must_use]
 pub const fn broadcast_head_bytes(args: usize, ranks: usize) -> usize {
     HEADER + 8 * args + 4 * ranks
@@ -75,7 +75,7 @@ impl<'a> Broadcast<'a> {
         b
     }
 
-    /// The messages to this rank's children in the binomial tree.
+    /// Returns the messages to this rank's children in the binomial tree.
     pub fn children(&self) -> Vec<(u32, Vec<u8>)> {
         let mut all = Vec::new();
         let mut rest = self.ranks;

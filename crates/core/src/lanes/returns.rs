@@ -1,5 +1,5 @@
-//! Ranks that have died and may have come back: how often each was started
-//! again, and of whose death the program knows.
+//! Ranks that have died and may have come back: how often each was restarted, and of which
+//! deaths the program knows.
 
 use std::collections::BTreeMap;
 
@@ -8,52 +8,52 @@ use portolan_wire::Address;
 
 use crate::values::Death;
 
-/// A rank that was started again, and where it is now.
+/// A rank that was restarted, and where it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restarted {
-    /// Its number, as before.
+    /// The rank, as before.
     pub rank: u32,
     /// Its new address.
     pub address: Address,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u32,
-    /// Which return in the job this one is, from 1. All ranks must be told of
-    /// the same ones in the same order.
+    /// Number of this return in the job, from 1. All ranks must be told of the same returns in
+    /// the same order.
     pub since: u32,
-    /// How to share the network on the way to it.
+    /// Congestion mode of the path to it.
     pub mode: Mode,
-    /// Why it is reached the way it is, for people to read.
+    /// Why it is reached by its lane, for people to read.
     pub reason: std::borrow::Cow<'static, str>,
 }
 
-/// What is known of a rank that has died or was started again.
+/// What is known of a rank that has died or was restarted.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     restarts: u32,
     since: u32,
-    /// It came back after this endpoint was opened.
+    /// Came back after this endpoint was opened.
     back: bool,
     /// Number of its last death here, 0 for none, and the reason.
     death: u64,
     why: Death,
 }
 
-/// All of them. Returns are counted through the whole job, in one order for
-/// all ranks: the *turn* of some ranks is the number of the last return among
-/// them, and whoever knows of the same returns finds the same.
+/// All such ranks. Returns are counted through the whole job, in one order for all ranks. The
+/// *turn* of some ranks is the number of the last return among them: ranks that know of the
+/// same returns compute the same.
 #[derive(Debug, Default)]
 pub struct Returns {
     known: BTreeMap<u32, Known>,
     /// Number of the last return.
     turn: u32,
-    /// Number of the last death, and of the last that a call has told of.
+    /// Number of the last death, and of the last that a call has reported.
     deaths: u64,
     told: u64,
 }
 
 impl Returns {
-    /// What the job's table says: how often a rank was started again, and the
-    /// number of its last return.
+    /// Takes from the job's table how often a rank was restarted, and the number of its last
+    /// return.
     pub fn found(&mut self, rank: u32, restarts: u32, since: u32) {
         if restarts > 0 {
             let known = self.get(rank);
@@ -79,23 +79,23 @@ impl Returns {
         (known.death, known.why) = (death, why);
     }
 
-    /// A rank is back.
+    /// Notes that a rank is back.
     pub fn back(&mut self, rank: u32, restarts: u32, since: u32) {
         self.found(rank, restarts, since);
         self.get(rank).back = true;
     }
 
-    /// How often a rank was started again.
+    /// Returns how often a rank was restarted.
     pub fn restarts(&self, rank: u32) -> u32 {
         self.known.get(&rank).map_or(0, |known| known.restarts)
     }
 
-    /// The number of a rank's last return.
+    /// Returns the number of a rank's last return.
     pub fn since(&self, rank: u32) -> u32 {
         self.known.get(&rank).map_or(0, |known| known.since)
     }
 
-    /// The turn of the whole job.
+    /// Returns the turn of the whole job.
     pub const fn turn(&self) -> u32 {
         self.turn
     }
@@ -105,21 +105,21 @@ impl Returns {
         known.filter(|(rank, _)| ranks.contains(rank))
     }
 
-    /// The turn of some ranks.
+    /// Returns the turn of some ranks.
     pub fn turn_of(&self, ranks: &[u32]) -> u32 {
         let turns = self.among(ranks).map(|(_, known)| known.since);
         turns.max().unwrap_or(0)
     }
 
-    /// Which of some ranks came back last, and why it had died.
+    /// Returns which of some ranks came back last, and why it had died.
     pub fn latest(&self, ranks: &[u32]) -> Option<(u32, Death)> {
         let back = self.among(ranks).filter(|(_, known)| known.back);
         let (rank, known) = back.max_by_key(|(_, known)| known.since)?;
         Some((rank, known.why))
     }
 
-    /// One of some ranks that has died and is back, before any call has told
-    /// of its death.
+    /// Returns one of some ranks that has died and is back, before any call has reported its
+    /// death.
     pub fn untold(&self, ranks: &[u32]) -> Option<(u32, Death)> {
         let (rank, known) = self
             .among(ranks)
@@ -127,18 +127,18 @@ impl Returns {
         Some((rank, known.why))
     }
 
-    /// Whether a call has told of a rank's last death.
+    /// Whether a call has reported a rank's last death.
     pub fn was_told(&self, rank: u32) -> bool {
         let known = self.known.get(&rank);
         known.is_some_and(|known| known.death <= self.told)
     }
 
-    /// A call has told of all deaths until now.
+    /// Notes that a call has reported all deaths until now.
     pub const fn tell_all(&mut self) {
         self.told = self.deaths;
     }
 
-    /// A call has told of the death of a rank, and of those before it.
+    /// Notes that a call has reported the death of a rank, and those before it.
     pub fn tell_of(&mut self, rank: u32) {
         let death = self.known.get(&rank).map_or(0, |known| known.death);
         self.told = self.told.max(death);
@@ -156,7 +156,7 @@ mod tests {
             old.died(rank, Death::HostLost);
             old.back(rank, 1, since);
         }
-        // One that came later reads it in the table.
+        // A rank that starts later reads it in the table.
         for (rank, since) in [(1, 2), (2, 1)] {
             new.found(rank, 1, since);
         }

@@ -1,18 +1,17 @@
-//! Messages that could not be taken when they came. They are set aside, each flow of a
-//! sender in its order, and what comes in other flows is taken meanwhile. Where more than
-//! a little gathers, the sender is told to stop that flow, and to go on once all of it
-//! was taken.
+//! Messages that could not be taken on arrival. They are set aside, each flow of a sender in
+//! its order, and other flows are taken meanwhile. If more than a little gathers, the sender is
+//! told to stop that flow, and to go on once all of it was taken.
 //!
-//! What is set aside is not charged to any budget. It is bounded all the same: what a
-//! sender has under way when it hears of the stop is bounded by its credit, or by the
-//! rings of shared memory. A sender that does not stop is judged corrupt.
+//! What is set aside is not charged to any budget, but is bounded: what a sender has in flight
+//! when the stop reaches it is bounded by its credit, or by the rings of shared memory. A
+//! sender that does not stop counts as corrupt.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::values::FlowOf;
 
-/// From so many messages on, or bytes, the sender is told to stop. A shortage that ends
-/// soon costs no word.
+/// Messages, or bytes, set aside of a flow from which the sender is told to stop. A shortage
+/// that ends soon costs no message.
 const STOP_MESSAGES: usize = 32;
 const STOP_BYTES: usize = 32 << 10;
 
@@ -31,16 +30,16 @@ pub struct Queue {
 #[derive(Debug, Default)]
 pub struct Aside {
     pub queues: VecDeque<Queue>,
-    /// Flows of which there is anything, whoever sends it: a bit each, by priority.
+    /// Flows of which any sender's messages are set aside: a bit each, by priority.
     flows: [u32; 2],
-    /// Flows whose sender is to hear that it is to stop, or to go on.
+    /// Flows whose sender must be told to stop (true), or to go on.
     pub untold: Vec<(FlowOf, bool)>,
-    /// Senders that close, and how many bytes of a flow they may have set aside before they
-    /// are told to stop it: what they still hold is lost with them.
+    /// Closing senders, and the number of bytes of a flow that may be set aside before they are
+    /// told to stop it: what they still hold is lost with them.
     closing: HashMap<u32, usize>,
 }
 
-/// One that is shared by all flows beyond those there can be.
+/// Returns the bit of a flow; flows beyond the maximum share bits.
 const fn bit(flow: u16) -> u32 {
     1 << (flow % 32)
 }
@@ -55,7 +54,7 @@ impl Aside {
         self.queues.iter_mut().find(|queue| queue.of == of)
     }
 
-    /// Whether what comes in a flow has to go behind others.
+    /// Whether messages that come in a flow must queue behind others.
     #[inline(always)]
     pub fn has(&self, of: FlowOf) -> bool {
         self.flows[of.priority.index()] & bit(of.flow) != 0 && self.finds(of)
@@ -65,7 +64,8 @@ impl Aside {
         self.queues.iter().any(|queue| queue.of == of)
     }
 
-    /// Counts bytes of a flow that is in the list; gives how many there are now.
+    /// Counts bytes of a flow that is in the list; returns its total. Has the sender stopped if
+    /// that is too much.
     pub fn grow(&mut self, of: FlowOf, bytes: usize) -> usize {
         let (messages, most) = match self.closing.get(&of.rank) {
             Some(room) => (usize::MAX, STOP_BYTES.max(*room)),
@@ -82,8 +82,8 @@ impl Aside {
         total
     }
 
-    /// A sender closes: it may go on in the flows that it was told to stop, while there is
-    /// `room` of so many bytes.
+    /// Notes that a sender closes: it may go on in stopped flows of which fewer than `room`
+    /// bytes are set aside.
     pub fn note_closing(&mut self, rank: u32, room: usize) {
         self.closing.insert(rank, room);
         let stopped = |queue: &&mut Queue| queue.of.rank == rank && queue.stopped;
@@ -117,8 +117,8 @@ impl Aside {
         self.grow(of, bytes);
     }
 
-    /// A sender has died: `left` tells how many bytes a message takes, if it can still be
-    /// taken.
+    /// Drops messages of a sender that has died. `left` returns the bytes of a message that can
+    /// still be taken, else `None`.
     pub fn died(&mut self, rank: u32, mut left: impl FnMut(u64) -> Option<usize>) {
         for queue in self.queues.iter_mut().filter(|queue| queue.of.rank == rank) {
             queue.bytes = 0;
@@ -127,7 +127,7 @@ impl Aside {
                 queue.bytes += bytes.unwrap_or_default();
                 bytes.is_some()
             });
-            // Whoever comes in its place knows nothing of it.
+            // A later holder of the number knows nothing of it.
             queue.stopped = false;
         }
         self.untold.retain(|(of, _)| of.rank != rank);

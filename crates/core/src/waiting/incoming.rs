@@ -2,35 +2,35 @@
 
 use crate::values::{Buffer, Charge, Meta, SpaceId};
 
-/// Memory with a message in it.
+/// A buffer with a message in it.
 #[derive(Debug)]
 pub struct Filled {
     pub buffer: Buffer,
-    /// Bytes of the message there; 0 if it never came whole.
+    /// Bytes of the message there; 0 if it never arrived whole.
     pub bytes: usize,
-    /// Bytes that the message has.
+    /// Length of the message, bytes.
     pub total: u64,
-    /// The binding that it came to.
+    /// Generation of the binding that the message came to.
     pub generation: u32,
-    /// It was placed there: it is not the port's buffer.
+    /// Chosen by a placing function: not the port's buffer.
     pub placed: bool,
 }
 
-/// Where the bytes go.
+/// Destination of the bytes.
 #[derive(Debug)]
 pub enum Dest {
-    /// To the buffer of the port, or to memory where this message alone was placed.
+    /// The buffer of the port, or memory where this message alone was placed.
     Bound(Filled),
-    /// To memory of the endpoint.
+    /// Memory of the endpoint.
     Own {
         body: Vec<u8>,
         charge: Charge,
         charged: usize,
     },
-    /// Nowhere yet: it could not be taken.
+    /// None yet: the message could not be taken.
     Aside(Parts),
-    /// It was set aside and has been taken since: further parts go to this cookie. `None`:
-    /// it was refused, and its bytes are thrown away.
+    /// Set aside, and taken since: further parts go to this cookie. `None`: refused, and
+    /// further parts are discarded.
     Passed(Option<u64>),
 }
 
@@ -39,25 +39,25 @@ pub enum Dest {
 pub struct Offer {
     /// Index of the peer.
     pub from: u16,
-    /// Where in its memory the message lies.
+    /// Address of the message in the peer's memory.
     pub remote: u64,
-    /// What the peer calls its operation.
+    /// The peer's number of its operation.
     pub id: u64,
 }
 
-/// What has come of a message that is set aside.
+/// Parts that have arrived of a message that is set aside.
 #[derive(Debug)]
 pub struct Parts {
     pub first: Vec<u8>,
-    /// The others, and where they belong.
+    /// Further parts, each with its offset.
     pub rest: Vec<(u64, Vec<u8>)>,
     /// No part is missing.
     pub complete: bool,
-    /// It lies in its sender's memory.
+    /// Set if the message lies in its sender's memory.
     pub offer: Option<Offer>,
 }
 
-/// A message of which parts are missing.
+/// A message with parts missing, or set aside.
 #[derive(Debug)]
 pub struct Incoming {
     pub meta: Meta,
@@ -67,7 +67,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Memory that it takes while it is set aside, bytes.
+    /// Returns the memory that the message takes while it is set aside, bytes.
     pub fn bytes(&self) -> usize {
         let of_parts = match &self.dest {
             Dest::Aside(parts) => {
@@ -79,7 +79,7 @@ impl Incoming {
         size_of::<Self>() + self.args.len() + of_parts
     }
 
-    /// Room for the message, if it has any: for less than all of it where it is cut.
+    /// Returns the room for the message, if any; less than all of it if it is truncated.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.dest {
             Dest::Bound(filled) => Some(filled.buffer.as_mut_slice()),
@@ -89,7 +89,7 @@ impl Incoming {
     }
 }
 
-/// All of them, by cookie.
+/// Incoming messages, by cookie.
 #[derive(Default)]
 pub struct Incomings {
     slots: Vec<Option<Incoming>>,
@@ -97,7 +97,7 @@ pub struct Incomings {
 }
 
 impl Incomings {
-    /// Gives the cookie, never 0.
+    /// Adds a message; returns its cookie, never 0.
     pub fn insert(&mut self, incoming: Incoming) -> u64 {
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -120,7 +120,7 @@ impl Incomings {
         Some(incoming)
     }
 
-    /// Lends one out, whose cookie stays in use until it is given back or freed.
+    /// Lends a message out, whose cookie stays in use until it is given back or freed.
     pub fn lend(&mut self, cookie: u64) -> Option<Incoming> {
         self.slots.get_mut(cookie.checked_sub(1)? as usize)?.take()
     }
@@ -129,13 +129,13 @@ impl Incomings {
         self.slots[cookie as usize - 1] = Some(incoming);
     }
 
-    /// Frees the cookie of one that is lent out.
+    /// Frees the cookie of a message that is lent out.
     pub fn free(&mut self, cookie: u64) {
         self.free.push(cookie as usize - 1);
     }
 
-    /// Messages of a space that arrive in memory of its program's go nowhere from now on:
-    /// what names them.
+    /// Discards, from now on, messages of a space that arrive in the program's memory; returns
+    /// their metadata.
     pub fn let_go(&mut self, space: SpaceId) -> Vec<Meta> {
         let mut gone = Vec::new();
         for it in self.slots.iter_mut().flatten() {
@@ -147,14 +147,13 @@ impl Incomings {
         gone
     }
 
-    /// What names a message.
+    /// Returns the metadata of a message.
     pub fn meta(&self, cookie: u64) -> Option<&Meta> {
         let slot = self.slots.get(cookie.checked_sub(1)? as usize)?;
         slot.as_ref().map(|it| &it.meta)
     }
 
-    /// Takes out all that come from a rank that has died, but for what has come whole and
-    /// only waits.
+    /// Takes out all messages of a dead rank, except those that are whole and only wait.
     pub fn drop_from(&mut self, rank: u32) -> Vec<Incoming> {
         let waits = |dest: &Dest| match dest {
             Dest::Aside(parts) => parts.complete && parts.offer.is_none(),

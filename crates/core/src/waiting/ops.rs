@@ -1,4 +1,4 @@
-//! Long messages on their way, whose memory is lent until they are done.
+//! Long messages in flight, whose memory is lent until they are done.
 
 use std::collections::{HashMap, hash_map};
 
@@ -8,16 +8,16 @@ use portolan_wire::{MessageNo, Priority};
 
 use crate::values::{FlowOf, PortId, Source, SpaceId};
 
-/// Who is told how it ended.
+/// Where the end of a message is reported.
 pub enum Teller {
     Nobody,
     /// The program, by the operation of a message to a port.
     Message(SpaceId, OpId),
-    /// The send of a matched message that it reads from.
+    /// The exchange, for a send of a matched message whose memory is read.
     Matched(SpaceId, OpId),
 }
 
-/// One of them.
+/// A long message in flight.
 pub struct Entry {
     pub source: Source,
     pub to: u32,
@@ -25,7 +25,7 @@ pub struct Entry {
     pub flow: u16,
     pub number: MessageNo,
     pub teller: Teller,
-    /// Bytes of it that are charged to the memory for copies.
+    /// Bytes that are charged to the memory for copies.
     pub charged: usize,
     pub refused: bool,
 }
@@ -40,7 +40,7 @@ impl Entry {
     }
 }
 
-/// What has happened that an exchange is to hear of.
+/// News for an exchange.
 #[derive(Clone, Copy, Debug)]
 pub enum News {
     /// A read of the memory of a space's operation has ended.
@@ -53,15 +53,15 @@ pub enum News {
     Port(PortId, bool),
 }
 
-/// All of them, by source number.
+/// Long messages in flight, by source number.
 pub struct Ops {
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// Bytes of copies, in all and of each flow that has any.
+    /// Bytes of copies, in total and of each flow that has any.
     copied: usize,
     copied_of: HashMap<FlowOf, usize>,
     copied_max: usize,
-    /// What the exchange has yet to hear.
+    /// News that was not passed to the exchanges yet.
     pub news: Vec<News>,
 }
 
@@ -85,12 +85,12 @@ impl Ops {
         }
     }
 
-    /// Takes memory for a copy of so many bytes in a flow. No flow takes more than it leaves
-    /// to others, for it may be stopped.
+    /// Charges a copy of `bytes` in a flow, if it fits. No flow takes more than it leaves to
+    /// others, for it may be stopped.
     pub(crate) fn charge(&mut self, of: FlowOf, bytes: usize) -> bool {
         let own = self.copied_of.get(&of).copied().unwrap_or_default();
         let free = self.copied_max.saturating_sub(self.copied);
-        // One message may be longer than all the memory.
+        // A single message may be longer than all the memory.
         let alone = own == 0 && bytes > self.copied_max && free > 0;
         let fits = alone || own.saturating_add(bytes) <= free;
         if fits {
@@ -99,7 +99,7 @@ impl Ops {
         fits
     }
 
-    /// The same, whatever there is.
+    /// Charges a copy, even beyond the limit.
     pub(crate) fn charge_beyond(&mut self, of: FlowOf, bytes: usize) {
         self.copied += bytes;
         *self.copied_of.entry(of).or_default() += bytes;
@@ -128,7 +128,7 @@ impl Ops {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// Forgets an operation that was never begun; gives it back.
+    /// Removes an entry, releases its charge, and returns it.
     pub(crate) fn remove(&mut self, id: SourceId) -> Option<Entry> {
         let entry = self.slots.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0 as u32);
@@ -138,7 +138,7 @@ impl Ops {
         Some(entry)
     }
 
-    /// The link is done with the memory.
+    /// Ends a message whose memory the link no longer reads.
     pub(crate) fn finish(&mut self, id: SourceId, outcome: Outcome) {
         let Some(entry) = self.remove(id) else { return };
         let result = match outcome {
@@ -155,7 +155,7 @@ impl Ops {
         }
     }
 
-    /// Ends what goes to a dead rank. The protocol has given back what it had.
+    /// Ends messages to a dead rank. The protocol has released those that it had.
     pub(crate) fn peer_died(&mut self, rank: u32) {
         for at in 0..self.slots.len() {
             if self.slots[at].as_ref().is_some_and(|e| e.to == rank) {
@@ -164,14 +164,14 @@ impl Ops {
         }
     }
 
-    /// The endpoint is closed: nothing is sent any more. The exchanges end the operations.
+    /// Drops all messages: the endpoint is closed. The exchanges end the operations.
     pub(crate) fn end_all(&mut self) {
         for at in 0..self.slots.len() {
             self.remove(SourceId(at as u64));
         }
     }
 
-    /// Marks a message refused; false if it is not under way.
+    /// Marks a message refused; false if it is not in flight, or its end is not reported.
     pub(crate) fn refuse(
         &mut self,
         to: u32,
@@ -192,7 +192,7 @@ impl Ops {
         }
     }
 
-    /// Whether there are some of a space.
+    /// Whether messages of a space are in flight.
     pub(crate) fn is_of(&self, space: SpaceId) -> bool {
         let all = self.slots.iter().flatten();
         all.map(|it| SpaceId::of_flow(it.flow))

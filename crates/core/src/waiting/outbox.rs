@@ -1,5 +1,5 @@
-//! Messages that a handler or the engine itself has to send and that found no
-//! credit. Bounded: while it is full no requests are taken.
+//! Messages of handlers, or of the engine itself, that found no credit. Bounded: while it is
+//! full, no requests are taken.
 
 use std::collections::VecDeque;
 
@@ -45,13 +45,14 @@ impl Unsent {
 #[derive(Debug)]
 pub struct Outbox {
     queue: VecDeque<Unsent>,
-    /// What waits of each space.
+    /// Bytes that wait, for each space.
     bytes: [usize; SPACES],
-    /// What may, of each.
+    /// Maximum number of bytes that wait, for each space.
     limit: usize,
-    /// Spaces that are above half of that; the rest is for what running handlers still say.
+    /// Spaces above half of that: a bit for each. The rest is for handlers that are running.
     full: u16,
-    /// What a handler that runs may fill its to: `limit`, but for [`Outbox::make_room`].
+    /// Bytes up to which a running handler may fill its space: `limit`, except after
+    /// [`Outbox::make_room`].
     allowed: usize,
 }
 
@@ -66,12 +67,12 @@ impl Outbox {
         }
     }
 
-    /// Requests of a space are to wait.
+    /// Whether requests of a space must wait.
     pub const fn is_full(&self, space: SpaceId) -> bool {
         self.full >> space.index() & 1 != 0
     }
 
-    /// Those of any space.
+    /// Whether requests of any space must wait.
     #[inline(always)]
     pub const fn is_any_full(&self) -> bool {
         self.full != 0
@@ -89,17 +90,17 @@ impl Outbox {
         self.queue.is_empty()
     }
 
-    /// Whether something of a space waits.
+    /// Whether a message of a space waits.
     pub fn is_of(&self, space: SpaceId) -> bool {
         self.bytes[space.index()] > 0
     }
 
-    /// Whether something of this flow waits: later messages go behind it.
+    /// Whether a message of this flow waits: later ones go behind it.
     pub fn has(&self, of: FlowOf) -> bool {
         !self.queue.is_empty() && self.queue.iter().any(|o| o.flow_of() == of)
     }
 
-    /// A handler that runs though it is full finds as much room as any other.
+    /// Lets a handler that runs although the outbox is full find as much room as any other.
     pub fn make_room(&mut self, space: SpaceId) {
         self.allowed = self.limit.max(self.bytes[space.index()] + self.limit / 2);
     }
@@ -115,14 +116,14 @@ impl Outbox {
         Ok(())
     }
 
-    /// Queues a message of the engine's own, which are few for each arrived
-    /// message, beyond the limit too.
+    /// Queues a message beyond the limit too: one of the engine's own, which are few for each
+    /// arrived message, or one that waited before.
     pub fn force(&mut self, it: Unsent) {
         self.count(&it);
         self.queue.push_back(it);
     }
 
-    /// Takes all out, to be tried; what fails comes back by [`Outbox::force`].
+    /// Takes all out, to be retried; what fails comes back by [`Outbox::force`].
     pub fn take(&mut self) -> VecDeque<Unsent> {
         (self.bytes, self.full) = ([0; SPACES], 0);
         self.allowed = self.limit;

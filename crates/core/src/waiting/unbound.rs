@@ -1,9 +1,8 @@
-//! Messages that came to ports that nobody has bound yet: who sent how many
-//! where.
+//! Messages to ports that are not bound yet: number by sender and port.
 
 use crate::values::PortId;
 
-/// Entries that whoever watches the process can see.
+/// Number of entries, which are visible from outside the process.
 const ROWS: usize = 16;
 
 /// The messages of one sender to one port.
@@ -15,7 +14,7 @@ pub struct Row {
     pub space: u16,
     /// The sender.
     pub from: u32,
-    /// 0: the entry is free.
+    /// Number of messages; 0: the entry is free.
     pub messages: u64,
 }
 
@@ -34,15 +33,15 @@ impl Row {
     }
 }
 
-/// The first that came, for whoever watches; all are counted at the end.
+/// The first senders and ports, for observers; all messages are counted at the end.
 #[derive(Debug, Default)]
 pub struct Unbound {
-    /// Where it lies stays the same when the endpoint is moved.
+    /// Boxed: the address stays the same when the endpoint is moved.
     pub rows: Box<[Row; ROWS]>,
 }
 
 impl Unbound {
-    /// A message was kept.
+    /// Counts a kept message.
     pub(crate) fn note(&mut self, port: PortId, from: u32) {
         let of = |row: &&mut Row| row.messages > 0 && row.is_at(port) && row.from == from;
         if let Some(row) = self.rows.iter_mut().find(of) {
@@ -52,7 +51,7 @@ impl Unbound {
         }
     }
 
-    /// Messages wait no more.
+    /// Frees the entries for which `gone` returns true.
     pub(crate) fn forget(&mut self, gone: impl Fn(&Row) -> bool) {
         for row in self.rows.iter_mut().filter(|row| gone(row)) {
             *row = Row::default();
