@@ -34,7 +34,7 @@
 //!   [`Exchange::set_lane`] how it is reached, [`Exchange::set_port`] which ports signals may
 //!   name.
 //! - **Tasks.** After each of these calls [`Exchange::poll_task`] is called until it returns
-//!   nothing, and [`Exchange::did`] after each [`Task`]. Tasks that found no room are tried again
+//!   `None`, and [`Exchange::did`] after each [`Task`]. Tasks that found no room are tried again
 //!   after [`Exchange::resume`], as long as [`Exchange::has_backlog`] is true.
 //!   [`Exchange::released`] reports that memory lent to a message is not read any more.
 //! - **Completions.** [`Exchange::is_done`], [`Exchange::take`] and [`Exchange::finish`] report

@@ -209,10 +209,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Closes the exchange: all operations end with [`OpError::Closed`], and messages that arrive
-    /// from now on are dropped. Others may go on reading or writing: [`Exchange::is_left`] reports
-    /// when that has ended. Regions are not found any more; their memory is returned by
-    /// [`Exchange::deregister`] once none of it is lent.
+    /// Closes the exchange: operations end with [`OpError::Closed`], at once or when others no
+    /// longer read or write their memory, and [`Exchange::is_left`] reports that all have.
+    /// Messages that arrive from now on are dropped. Regions are not found any more; their memory
+    /// is returned by [`Exchange::deregister`] once none of it is lent.
     pub fn close(&mut self) {
         self.is_over = true;
         self.raise(|_| true);

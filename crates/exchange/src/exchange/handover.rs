@@ -19,7 +19,8 @@ use crate::values::{
 pub(crate) struct Early {
     /// Bytes that may be pulled ahead at once; `None`: the sender closes.
     ahead: Option<u64>,
-    /// Held to a stranger's share: the program has not added the sender, or it does not close.
+    /// Held to a stranger's share: a sender that the program has not added, or that does not
+    /// close.
     stranger: bool,
     messages: VecDeque<u64>,
     /// Length of `messages` above which received ones are taken out.

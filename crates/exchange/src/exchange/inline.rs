@@ -37,7 +37,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             && self.matcher.posted_len() == 0
             && (self.matcher.unexpected_len() == 0 || self.matcher.peek(selector).is_none());
         let hopeless = selector.source.is_some_and(|source| {
-            // Nothing of a dead sender comes any more.
+            // A dead sender sends nothing more.
             self.peers.get(source).is_none_or(|peer| peer.dead)
         });
         if !alone || hopeless {

@@ -68,7 +68,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(self.begin(from, place, total, RmaOp::Get, memory, notify))
     }
 
-    /// Changes numbers at a place, each atomically among operations of this kind, but not towards
+    /// Changes numbers at a place, each atomically with respect to other atomic operations, not to
     /// accesses by the target's own program. Old values are not returned. The offset is a multiple
     /// of an element's size, or of half that for a complex number.
     ///
@@ -197,7 +197,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(self.begin(to, place, 0, RmaOp::Flush(0), memory, notify))
     }
 
-    /// Has one-sided operations towards a rank that are begun after this executed after those
+    /// Orders one-sided operations towards a rank: those begun later are executed after those
     /// begun before. Does not wait.
     pub fn fence(&mut self, to: u32) {
         if let Some(target) = self.targets.get_mut(&to) {

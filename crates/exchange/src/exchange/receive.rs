@@ -81,7 +81,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             None => {}
         }
         let hopeless = selector.source.is_some_and(|source| {
-            // Nothing of a dead sender comes any more.
+            // A dead sender sends nothing more.
             self.peers.get(source).is_none_or(|peer| peer.dead)
         });
         if hopeless {

@@ -216,9 +216,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Notes that the receiver needs no more of an offered message. An unwanted message ends when
-    /// the receiver does, with the reason for that. If this rank closes, the bytes may have been
-    /// taken before a receive came, which does not end a synchronous send well.
+    /// Handles the receiver's report that it needs no more of an offered message. An unwanted one
+    /// ends when the receiver does, with the reason for that. If this rank closes, the bytes may
+    /// have been taken before a receive came: a synchronous send then ends with
+    /// [`OpError::Closed`].
     pub(crate) fn answered(&mut self, from: u32, id: OpId, wanted: bool) {
         if let Some(send) = self.ops.send(id)
             && send.to == from

@@ -19,7 +19,7 @@
 //! Eager, offer and push are requests, in one flow, so that messages of a pair are matched
 //! in the order of sending. Put, get, atomic and flush are requests too, in the same flow or
 //! one of their own, so that they are executed and flushed in order. Pulls are replies in a
-//! flow of their own, so that none waits behind bytes that the other side has asked for. All
+//! flow of their own, so that none waits behind bytes that the peer has asked for. All
 //! other kinds are replies, in a third.
 //!
 //! An offset counts from the beginning of a region, which is named by its key
@@ -29,7 +29,7 @@
 //! 5 the signal's port, 6 forbidden. A put whose initiator's operation is 0 is answered only
 //! if it is refused.
 
-/// What a message of the exchange is.
+/// Kind of a message between exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Kind {

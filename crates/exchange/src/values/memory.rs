@@ -19,7 +19,7 @@ pub trait Source {
 /// Where a source lies in this process's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Located {
-    /// Address of its first byte; 0: must not be copied from there.
+    /// Address of its first byte; 0: the receiver must not copy it.
     pub address: u64,
     /// The sender waits until the message was received, and can write to the receiver's memory:
     /// both may share the copy.

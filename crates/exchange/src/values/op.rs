@@ -8,7 +8,7 @@ pub struct OpId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueId(pub u32);
 
-/// Stands for no rank.
+/// Rank number that stands for no rank.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// A queue that never exists: completions for it are dropped.
@@ -122,8 +122,7 @@ pub struct Completion {
     pub op: OpId,
     /// What the operation did.
     pub action: Action,
-    /// Rank of the peer. `u32::MAX`: a receive from any source that met no message, or that took
-    /// many.
+    /// Rank of the peer. `u32::MAX`: a receive from any source that met no message, or takes many.
     pub peer: u32,
     /// Tag of the message; for a receive that met none, its own; 0 for one-sided operations.
     pub tag: u64,
