@@ -1,9 +1,8 @@
 //! Matched messages: the exchange, carried by the lanes.
 //!
-//! Its messages come to ports from [`MATCHED`] on, one for each kind, in two
-//! flows of their own: what matching order depends on as requests, the rest as
-//! replies. Pulls of all spaces are replies of one more flow, and have a port for each
-//! space.
+//! Messages of the exchange go to ports from [`MATCHED`] on, one for each kind, in two flows of
+//! their own: those that matching order depends on as requests, the others as replies. Pulls of
+//! all spaces are replies of one more flow, with a port for each space.
 
 mod cache;
 mod memory;
@@ -30,41 +29,42 @@ pub const MATCHED: u16 = PORTS_RESERVED + 0x80;
 const PULLS: u16 = MATCHED + 0x10;
 const _: () = assert!(MATCHED + KINDS <= PULLS && PULLS as usize + SPACES <= u16::MAX as usize);
 pub const FLOW_REQUESTS: u16 = FLOWS_MAX;
-/// Requests and replies number their flows apart, and no other reply has this one.
+/// Flow of pulls. Requests and replies number their flows separately, and no other reply has
+/// this one.
 const FLOW_PULLS: u16 = FLOW_REQUESTS;
 pub(crate) const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
 
-/// Matched messages over memory of the engine's.
+/// The exchange, over the engine's types of memory.
 pub type Exchange = exchange::Exchange<Gather, Scatter>;
 
-/// The exchange of a space, and what others of this host see of its memory.
+/// The exchange of a space, and its regions that are published on this host.
 pub struct Part {
-    /// It.
+    /// The exchange.
     pub exchange: Exchange,
     pub(crate) published: Published,
-    /// Of these, those that stay when the program ends their registration.
+    /// Regions that stay when the program ends their registration.
     pub(crate) cache: Cache,
-    /// For pieces that are put together to leave in one packet.
+    /// Buffer for pieces that are assembled to leave in one packet.
     pub(crate) scratch: Vec<u8>,
 }
 
-/// Those of all spaces that are open.
+/// The exchanges of all spaces that take messages.
 pub struct Matched {
     /// The program's own.
     pub own: Part,
     others: [Option<Box<Part>>; SPACES - 1],
-    /// Whose exchange has the schedule of pulls, which is one for all.
+    /// Space whose exchange has the schedule of pulls, which is one for all.
     has_pulls: SpaceId,
 }
 
-/// Where something that arrives may lead to: the exchanges, and the way out.
+/// What an arrival may lead to: the exchanges, and the sending halves.
 pub struct Onward<'a> {
     pub(crate) matched: &'a mut Matched,
     pub(crate) out: Out<'a>,
 }
 
 impl Onward<'_> {
-    /// The same for a shorter time.
+    /// Reborrows for a shorter time.
     #[inline(always)]
     pub(crate) fn again(&mut self) -> Onward<'_> {
         Onward {
@@ -74,11 +74,11 @@ impl Onward<'_> {
     }
 }
 
-/// A request by shared memory asks for so much at least, bytes: there is no
-/// queue on the way that it could overflow.
+/// Minimum size of a request by shared memory, bytes: there is no queue on the way that it
+/// could overflow.
 const SHM_CHUNK: u64 = 1 << 20;
 
-/// Where the number of a part that is arriving says of which space it is.
+/// Position of the space in the number of an arriving part.
 pub(crate) const SPACE_SHIFT: u32 = 60;
 
 impl Part {
@@ -98,7 +98,7 @@ impl Part {
             rank: config.rank,
             size: config.size,
             number: space.index() as u8,
-            // Strangers may come: a key that the program chose is guessed soon.
+            // Strangers may come, and a key that the program chose is guessed soon.
             demand_salt: config.standalone,
             secret: config.secrets.tags,
             region_secret: config.secrets.regions,
@@ -119,19 +119,19 @@ impl Part {
         }
     }
 
-    /// Nothing more comes of ranks that are dead.
+    /// Tells the exchange which ranks are dead.
     pub(crate) fn mark_dead(&mut self, lanes: &Lanes, size: u32) {
         for rank in (0..size).filter(|rank| lanes.dead(*rank).is_some()) {
             self.exchange.peer_died(rank);
         }
     }
 
-    /// The exchange, and which of its regions others of this host see.
+    /// Returns the exchange, and its published regions.
     pub(crate) const fn regions(&mut self) -> (&mut Exchange, &mut Published) {
         (&mut self.exchange, &mut self.published)
     }
 
-    /// Requests have left: makes memory ready that one of them is about.
+    /// Prepares memory of a request that has left.
     pub(crate) fn make_ready(&mut self) {
         if let Some((memory, at, bytes)) = self.exchange.next_unready() {
             prepare(memory, at, bytes);
@@ -140,7 +140,7 @@ impl Part {
 }
 
 impl Matched {
-    /// For an endpoint with these lanes.
+    /// Makes the exchange of the program's own space, for an endpoint with these lanes.
     #[must_use]
     pub fn new(config: &Settings, lanes: &Lanes) -> Self {
         let mut own = Part::new(config, lanes, SpaceId::PROGRAM);
@@ -152,7 +152,7 @@ impl Matched {
         }
     }
 
-    /// There are so many ranks from now on, the new ones reached by the network.
+    /// Raises the number of ranks; the new ones are reached by the network.
     pub(crate) fn grow(&mut self, size: u32) {
         let others = self.others.iter_mut().flatten().map(|it| &mut **it);
         for part in std::iter::once(&mut self.own).chain(others) {
@@ -171,9 +171,8 @@ impl Matched {
             .any(|it| it.exchange.holds_of(rank))
     }
 
-    /// A space takes messages from now on, if it did not: it is open, or somebody closes who has
-    /// some for it. Ranks that are dead are [marked](Part::mark_dead) when what they had sent
-    /// is taken.
+    /// Makes a space take messages, if it did not: it is opened, or a closing peer has some for
+    /// it. Dead ranks are [marked](Part::mark_dead) when what they had sent is taken.
     pub(crate) fn open(&mut self, config: &Settings, lanes: &Lanes, space: SpaceId) {
         if self.part(space).is_some() {
             return;
@@ -190,8 +189,8 @@ impl Matched {
         }
     }
 
-    /// Makes memory ready that requests are about which have left, of other spaces than
-    /// the program's; true if there is more.
+    /// Prepares memory of requests that have left, in spaces other than the program's; true if
+    /// there is more.
     pub(crate) fn make_others_ready(&mut self) -> bool {
         let mut more = false;
         for part in self.others.iter_mut().flatten() {
@@ -201,7 +200,7 @@ impl Matched {
         more
     }
 
-    /// That of a space, to be looked at.
+    /// Returns the part of a space, to be read.
     #[inline(always)]
     pub fn part(&mut self, space: SpaceId) -> Option<&mut Part> {
         match space.index().checked_sub(1) {
@@ -210,7 +209,7 @@ impl Matched {
         }
     }
 
-    /// That of a space, with the schedule of pulls: it may ask for something.
+    /// Returns the part of a space, with the schedule of pulls: it may request something.
     #[inline(always)]
     pub fn at(&mut self, space: SpaceId) -> Option<&mut Part> {
         if self.has_pulls != space {
@@ -219,7 +218,7 @@ impl Matched {
         self.part(space)
     }
 
-    /// The queue and the counter that are named must be there.
+    /// Checks that the named queue and counter exist.
     ///
     /// # Errors
     /// [`Misuse::NoSuchQueue`], [`Misuse::NoSuchCounter`].
@@ -236,7 +235,7 @@ impl Matched {
         }
     }
 
-    /// The same, of one that is open.
+    /// Returns the part of an open space, with the schedule of pulls.
     #[inline(always)]
     pub fn of(&mut self, space: SpaceId) -> &mut Part {
         if self.has_pulls != space {
@@ -288,19 +287,19 @@ impl Matched {
         }
     }
 
-    /// The space of a part that is arriving, and its number there.
+    /// Returns the space of an arriving part, and its number there.
     pub(crate) const fn number(part: u64) -> (SpaceId, u64) {
         let space = SpaceId::at((part >> SPACE_SHIFT) as usize);
         (space, part & !(u64::MAX << SPACE_SHIFT))
     }
 
-    /// Bytes of the message or access that a part is of, as far as there is room.
+    /// Returns the bytes of the message or access of a part, as far as there is room.
     pub(crate) fn extent(&mut self, part: u64) -> u64 {
         let (space, part) = Self::number(part);
         self.part(space).map_or(0, |it| it.exchange.extent(part))
     }
 
-    /// A further part of a message, of `len` bytes, which `fill` writes.
+    /// Places a further part of a message: `len` bytes, written by `fill`.
     pub(crate) fn place<R>(
         &mut self,
         part: u64,
@@ -327,8 +326,8 @@ impl Matched {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // A process that is stopped in the middle of a copy may go on with it
-        // later: memory that it may write to is not given back.
+        // A process that is stopped in the middle of a copy may resume it later: memory that it
+        // may write to is never freed.
         if self.published.in_use() {
             let nothing = Exchange::new(exchange::Config::default());
             std::mem::forget(std::mem::replace(&mut self.exchange, nothing));
@@ -336,14 +335,14 @@ impl Drop for Part {
     }
 }
 
-/// By what the table of the shared memory lane names a region of a space.
+/// Returns the key of a space's region in the table of the shared memory lane.
 pub(crate) const fn in_table(space: SpaceId, key: &exchange::RemoteKey) -> RegionKey {
     let [key, salt] = key.in_table();
     let key = key ^ space.salt();
     RegionKey { key, salt }
 }
 
-/// The flow of a space's exchange, of what is no reply.
+/// Returns the flow of a space's exchange for requests.
 pub(crate) const fn request_flow(space: SpaceId) -> u16 {
     match space.index() {
         0 => FLOW_REQUESTS,
@@ -351,7 +350,7 @@ pub(crate) const fn request_flow(space: SpaceId) -> u16 {
     }
 }
 
-/// The port that a message of this kind goes to, and what it is sent with, of a space.
+/// Returns the port and the options of a message of this kind, for a space.
 pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> (u16, SendOptions<'_>) {
     let port = MATCHED + kind as u16;
     let (port, flow, priority) = match (kind.stream(), space.index()) {
@@ -369,7 +368,7 @@ pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> (u16, S
     (port, options)
 }
 
-/// What arrives at a port from [`MATCHED`] on: its kind and space.
+/// Returns the kind and the space of a message at a port from [`MATCHED`] on.
 pub(crate) const fn arrives(meta: &Meta) -> Option<(Kind, SpaceId)> {
     if meta.port >= PULLS {
         let of = (meta.port - PULLS) as usize;

@@ -25,54 +25,54 @@ use crate::values::Death;
 /// headers).
 pub const PACKET_MIN: u16 = 1_232;
 
-/// Frames that pass between protocol and link in one burst.
+/// Maximum number of frames that pass between protocol and link in one burst.
 const BURST: usize = 64;
 
-/// A longer pause between passes may be for want of a core, ns: where nobody sleeps it is.
+/// Longer pauses between passes may mean that the thread lacked a core, ns; without a sleep
+/// they do.
 const PAUSE_NS: u64 = 1_000_000;
-/// Pauses between passes that are this part of the silence after which a peer
-/// is dead may matter to it.
+/// Pauses longer than the dead-peer timeout divided by this may affect that timeout.
 const PAUSES: u64 = 64;
 
-/// Passes that move something, without a sleep between them, after which nobody
-/// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
+/// Passes that move something, without a sleep between them, after which no sleep is likely
+/// soon: about 50 us of traffic, as long as a wait spins.
 const CALM_PASSES: u32 = 32;
 
-/// Passes in a row that find nothing, behind one that has brought something to answer,
-/// in which acknowledgements wait for the answer. Libraries of MPI empty a completion
-/// queue before they answer, so at least one such pass comes first; an acknowledgement
-/// of its own costs as much as a message.
+/// Empty passes in a row, behind one that has brought something to answer, in which
+/// acknowledgements wait for the answer. MPI libraries empty a completion queue before they
+/// answer, so at least one such pass comes first; an acknowledgement of its own costs as much
+/// as a message.
 const ANSWER_PASSES: u8 = 2;
 
-/// How often the interfaces are asked what they take, ns: a call or two for each.
+/// Interval at which the interfaces are asked for their packet size, ns: a call or two for
+/// each.
 const SIZES_EVERY_NS: u64 = 500_000_000;
 
 /// The network lane.
 pub struct NetLane<N> {
-    /// What carries its packets.
+    /// Links that carry the packets.
     pub link: N,
     tx: NetTx,
     peers: Peers,
     /// Packets that the link has not taken yet.
     pending: Vec<Transmit>,
-    /// Peers that say that our packets come to them by a detour.
+    /// Peers that report that our packets reach them by a detour.
     mis_steered: Vec<PeerId>,
-    /// Where held chunks are copied while they are taken.
+    /// Buffer for held chunks while they are taken.
     spare: Box<Spare>,
-    /// When the last pass was.
+    /// Time of the last pass, ns.
     passed_at: u64,
-    /// Empty passes in which an answer of the application may still come.
+    /// Number of empty passes in which an answer of the application may still come.
     answer_passes: u8,
     /// The link's descriptor can be waited on.
     armed: bool,
-    /// Passes since then that moved something while nobody slept.
+    /// Passes that moved something since [`Self::arm`].
     busy: u32,
-    /// When the interfaces are asked next what packets they take, ns.
+    /// When the interfaces are asked next for their packet size, ns.
     sizes_at: u64,
-    /// Networks whose interface takes less than every path must.
+    /// Networks whose interface takes less than [`PACKET_MIN`].
     cramped: [bool; proto::PATHS_MAX],
-    /// After a longer pause between passes it is asked whether they came late,
-    /// ns.
+    /// Pause between passes above which the protocol is told that they came late, ns.
     late_ns: u64,
     starvation: Starvation,
 }
@@ -93,7 +93,7 @@ const fn link_address(to: NetAddress) -> LinkAddress {
 }
 
 impl<N: Network> NetLane<N> {
-    /// `silence_ns`: after which `tables` gives up a peer.
+    /// Makes the lane. `silence_ns`: dead-peer timeout of `tables`.
     pub fn new(link: N, tables: ProtoTables, ranks: Vec<u32>, silence_ns: u64, now: u64) -> Self {
         Self {
             link,
@@ -122,8 +122,8 @@ impl<N: Network> NetLane<N> {
         }
     }
 
-    /// One pass: what has arrived, what is due, what is to leave. Gives how
-    /// many packets moved.
+    /// Makes one pass: takes what has arrived, handles what is due, sends what is ready.
+    /// Returns the number of packets moved.
     pub fn pass(
         &mut self,
         core: &mut Core,
@@ -159,7 +159,7 @@ impl<N: Network> NetLane<N> {
                 return;
             };
             if let Some(heard) = rx.heard().filter(|_| has_fast) {
-                // Only the first network has a way past the kernel.
+                // Only the first network has a path past the kernel.
                 if heard.path == 0 {
                     view.note_detour(heard.peer, detour);
                 }
@@ -198,7 +198,8 @@ impl<N: Network> NetLane<N> {
         moved + self.transmit(core, flush_delayed_acks, clock)
     }
 
-    /// No pass was made from `last` to `now`: nobody wanted one, or this thread got no core.
+    /// Tells the protocol that no pass was made from `last` to `now`: none was wanted, or this
+    /// thread got no core.
     #[cold]
     fn after_pause(&mut self, now: u64, last: u64, clock: &dyn Clock) {
         let mut view = self.tx.tables.view();
@@ -210,8 +211,8 @@ impl<N: Network> NetLane<N> {
         }
     }
 
-    /// Whether delayed acknowledgements wait for an answer no longer, after a pass that has
-    /// brought something to answer, or some packet, or nothing.
+    /// Whether delayed acknowledgements wait no longer for an answer. `answerable`: the pass
+    /// has brought something to answer; `any`: some packet.
     #[inline]
     const fn answer_is_late(&mut self, answerable: bool, any: bool) -> bool {
         if answerable {
@@ -239,7 +240,7 @@ impl<N: Network> NetLane<N> {
         self.tx.dirty || !self.pending.is_empty() || self.answer_passes > 0
     }
 
-    /// Lets packets leave that are ready; gives how many.
+    /// Sends packets that are ready; returns their number.
     #[inline]
     pub fn transmit(
         &mut self,
@@ -288,7 +289,7 @@ impl<N: Network> NetLane<N> {
                     break;
                 };
                 if t.connect {
-                    // Before the peer is told.
+                    // Before the peer learns the numbers.
                     link.admit(t.peer.0, view.connection_numbers(t.peer));
                     if t.network == 0 {
                         link.introduce(&link_address(t.to));
@@ -305,7 +306,7 @@ impl<N: Network> NetLane<N> {
                 bytes: view.frame(t),
                 ecn: t.ecn,
             };
-            // One small message on its way out is what latency is made of.
+            // Latency is measured by a single small message.
             let network = pending[0].network;
             let same = pending.iter().take_while(|t| t.network == network);
             let by = same.count();
@@ -345,7 +346,7 @@ impl<N: Network> NetLane<N> {
                 {
                     log::debug!("packets to peer {} may have {max} bytes", t.peer.0);
                     view.packet_too_big(now, t.peer, t.path, t.len, max);
-                    // Its interface may know how much it takes.
+                    // The interface may know how much it takes.
                     *sizes_at = 0;
                 }
                 view.transmitted(t.frame);
@@ -359,7 +360,7 @@ impl<N: Network> NetLane<N> {
                 continue;
             }
             sent += done;
-            // What the frames that are free now allow comes with the next pass.
+            // What the frames that are free now allow is sent in the next pass.
             if (dry && last) || !all {
                 break;
             }
@@ -367,7 +368,7 @@ impl<N: Network> NetLane<N> {
         sent
     }
 
-    /// Interfaces may take other packets than before.
+    /// Asks the interfaces for their packet sizes, which may have changed.
     #[cold]
     fn ask_sizes(&mut self, core: &mut Core) {
         self.sizes_at = self.tx.now + SIZES_EVERY_NS;
@@ -390,7 +391,7 @@ impl<N: Network> NetLane<N> {
         }
     }
 
-    /// A program that hears of silence alone would look for it elsewhere.
+    /// Prints that nothing can be received: reports of silent peers alone would mislead.
     #[cold]
     fn cannot_receive(&mut self, core: &Core, e: LinkError) {
         if let LinkError::Broken(errno) = e
@@ -422,7 +423,7 @@ impl<N: Network> NetLane<N> {
         self.tx.dirty = true;
     }
 
-    /// Told from outside that a peer's process has ended.
+    /// Handles a report that a peer's process has ended.
     pub fn peer_died(&mut self, core: &mut Core, peer: PeerId, how: Death, clock: &dyn Clock) {
         let mut intake = Intake {
             told: how,
@@ -437,13 +438,13 @@ impl<N: Network> NetLane<N> {
         &mut self.tx.tables
     }
 
-    /// There are so many peers, each with the rank after its number.
+    /// Raises the number of peers; each has its number plus one as rank.
     pub(crate) fn grow(&mut self, peers: u32) {
         let known = self.peers.ranks.len() as u32;
         self.peers.ranks.extend(known + 1..=peers);
     }
 
-    /// The program has removed a peer: it is told, and more happens when it knows.
+    /// Removes a peer for the program: it is told, and more happens when it knows.
     pub(crate) fn remove_peer(
         &mut self,
         core: &mut Core,
@@ -461,8 +462,8 @@ impl<N: Network> NetLane<N> {
         intake.hear(&mut self.tx.tables.view());
     }
 
-    /// Told from outside that a rank is back in another life; gives what it is
-    /// known by, if it ever was.
+    /// Handles a report that a rank is back in another life; returns its number as a peer, if
+    /// it has one.
     pub fn peer_returned(
         &mut self,
         core: &mut Core,
@@ -482,18 +483,17 @@ impl<N: Network> NetLane<N> {
         Some(peer)
     }
 
-    /// Told from outside that a peer is there, though silent.
+    /// Resets a peer's silence timer: it is known to be alive, though silent.
     pub fn reset_silence_timer(&mut self, peer: PeerId, now: u64) {
         self.tx.tables.view().reset_silence_timer(now, peer);
     }
 
-    /// When a peer was last heard, if it has active state.
+    /// Returns when a peer was last heard, ns, if it has active state.
     pub fn heard_at(&mut self, peer: PeerId) -> Option<u64> {
         self.tx.tables.view().heard_at(peer)
     }
 
-    /// Somebody will sleep on the link's descriptor; false if that cannot be
-    /// relied on.
+    /// Prepares the link's descriptor for a sleep; false if it cannot be relied on.
     pub fn arm(&mut self) -> bool {
         self.busy = 0;
         if !self.armed {
@@ -508,8 +508,8 @@ impl<N: Network> NetLane<N> {
         self.armed
     }
 
-    /// Packets come while nobody sleeps: after a while the kernel need not look
-    /// for sleepers with each.
+    /// Notes a pass that moved something without a sleep: after several, the kernel need not
+    /// look for sleepers with each packet.
     pub fn calm(&mut self) {
         self.busy += 1;
         if self.busy >= CALM_PASSES {
@@ -518,7 +518,7 @@ impl<N: Network> NetLane<N> {
         }
     }
 
-    /// When the lane must be looked at again, ns of the monotonic clock.
+    /// Returns when the next pass is due, ns of the monotonic clock.
     pub fn next_timeout(&mut self) -> Option<u64> {
         if self.is_owed() {
             return Some(0);
@@ -531,7 +531,7 @@ impl<N: Network> NetLane<N> {
         self.pending.is_empty() && self.tx.tables.view().idle()
     }
 
-    /// Ranks that have stopped flows of ours.
+    /// Returns the ranks that have stopped flows of ours.
     pub fn stopped_by(&mut self) -> Vec<u32> {
         let (view, ranks) = (self.tx.tables.view(), &self.peers.ranks);
         let stopping = view.stopped_by();
@@ -549,8 +549,7 @@ impl<N: Network> NetLane<N> {
         self.tx.tables.view().close(now);
     }
 
-    /// What is read from outside: the protocol's tables, and the rank of each
-    /// peer.
+    /// Returns what is read from outside: the protocol's tables, and the rank of each peer.
     pub fn described(&mut self) -> (Tables<'_>, &[u32]) {
         (self.tx.tables.split().0, &self.peers.ranks)
     }
@@ -560,18 +559,18 @@ impl<N: Network> NetLane<N> {
         self.tx.tables.view().check();
     }
 
-    /// The protocol's counts.
+    /// Returns the protocol's counters.
     pub fn counters(&mut self) -> proto::Counters {
         *self.tx.tables.view().counters()
     }
 
-    /// The sending half alone.
+    /// Returns the sending half.
     #[inline(always)]
     pub const fn sender(&mut self) -> &mut NetTx {
         &mut self.tx
     }
 
-    /// Takes the time, for a send outside of a pass.
+    /// Sets the time for a send outside of a pass, ns.
     pub const fn set_now(&mut self, now: u64) {
         self.tx.now = now;
     }
@@ -582,8 +581,8 @@ impl<N: Network> NetLane<N> {
         self.tx.dirty
     }
 
-    /// Short messages in a row may wait for each other until the next pass: somebody makes
-    /// one soon wherever [`NetLane::gathers`].
+    /// Lets short messages in a row wait for the next pass, which must come soon while
+    /// [`NetLane::gathers`].
     pub const fn gather(&mut self) {
         self.tx.gathering.switch_on();
     }

@@ -10,11 +10,11 @@
 //! | 0x81 | answer | 1: yes or no |
 //! | 0x82 | offer: a long message, to be copied | 7 unused, address 8, operation 8, head chunk without payload |
 //! | 0x83 | done with an offer | 1: refused, 6 unused, operation 8 |
-//! | 0x84 | mark: say this when you have read all before it | 1: said, 6 unused, number 8 |
+//! | 0x84 | mark: return this when you have read all before it | 1: returned, 6 unused, number 8 |
 //! | 0x85 | part: nothing more comes at this priority, and nothing more is taken | 1: the priority |
 //!
-//! Outside of a job, each of two that share memory says *part* when it is done with the other.
-//! The memory is given back when both have.
+//! Outside of a job, each of two peers that share memory sends *part* when it is done with the
+//! other. The memory is released when both have.
 
 mod receive;
 
@@ -29,25 +29,25 @@ use crate::out::frame::{PART, control};
 use crate::out::{NetTx, Out, ShmOut, ShmTx, why};
 use crate::values::{Death, FLOWS_ALL};
 
-/// Frames that one pass takes.
+/// Maximum number of frames that one pass takes.
 const BURST: usize = 64;
 const FLOWS: usize = FLOWS_ALL as usize;
 
-/// The lane.
+/// The shared memory lane.
 #[derive(Debug)]
 pub struct ShmLane {
-    /// The port.
+    /// The port by which it sends and receives.
     pub link: ShmPort,
     /// The sending half's own state.
     pub tx: ShmTx,
     rx: ShmRx,
-    /// Rank of each index, [`NOBODY`] for none, whatever has become of it.
+    /// Rank of each index, dead or alive; [`NOBODY`] for none.
     places: Vec<u32>,
-    /// Outside of a job: who has parted, or is gone, and still has a number.
+    /// Outside of a job: indices of peers that have parted, or are gone, and not yet free.
     leaving: Vec<u16>,
-    /// Where the search for a number that nobody has begins.
+    /// Where the search for a free index begins.
     next: u16,
-    /// The last pass left something where it was.
+    /// The last pass left a frame where it was.
     pub blocked: bool,
 }
 
@@ -55,8 +55,8 @@ pub struct ShmLane {
 const NOBODY: u32 = u32::MAX;
 
 impl ShmLane {
-    /// `ranks`: index and rank of each other. Longer messages than `cached_max` bytes do
-    /// not stay in the caches.
+    /// Makes the lane. `ranks`: index and rank of each other. Messages longer than `cached_max`
+    /// bytes do not stay in the caches.
     pub fn new(link: ShmPort, ranks: &[(u16, u32)], copy_min: usize, cached_max: u64) -> Self {
         let endpoints = link.endpoints() as usize;
         let frame_max = link.frame_bytes_max();
@@ -77,7 +77,8 @@ impl ShmLane {
         }
     }
 
-    /// One pass: what has arrived, what waits for room. Gives how much moved.
+    /// Makes one pass: takes what has arrived, sends what waits for room. Returns how much
+    /// moved.
     #[inline]
     pub fn pass(
         &mut self,
@@ -132,7 +133,7 @@ impl ShmLane {
             moved = match polled {
                 Ok(n) => n,
                 Err(e) => {
-                    // Of an inbox nobody knows whose message it was.
+                    // The sender of a message in an inbox is not known.
                     for index in 0..rx.ranks().len() as u16 {
                         if e.from.is_none_or(|from| from == index) {
                             rx.distrust(core, index);
@@ -152,7 +153,7 @@ impl ShmLane {
         moved
     }
 
-    /// The sending half alone.
+    /// Returns the sending half.
     #[inline(always)]
     pub fn sender(&mut self) -> ShmOut<'_> {
         ShmOut {
@@ -161,14 +162,14 @@ impl ShmLane {
         }
     }
 
-    /// Forgets what was under way with a peer.
+    /// Drops what was in flight with a peer.
     pub fn forget(&mut self, index: u16) {
         self.tx.forget(index);
         self.rx.forget(index);
         self.link.forget_stops(index);
     }
 
-    /// Ranks whose endpoints are gone though nobody has said so.
+    /// Returns the ranks whose endpoints are gone without a report, and why.
     pub fn gone(&self) -> Vec<(u32, Death)> {
         let state = |index: usize| self.link.peer_state(index as u16);
         (self.rx.ranks().iter().enumerate())
@@ -177,7 +178,7 @@ impl ShmLane {
             .collect()
     }
 
-    /// A rank's process has ended, whoever has marked the rank dead before: it holds
+    /// Notes that a rank's process has ended, even if the rank was marked dead before: it holds
     /// nothing of ours any more.
     pub fn mark_dead(&mut self, rank: u32) {
         if let Some(index) = self.places.iter().position(|of| *of == rank) {
@@ -185,8 +186,7 @@ impl ShmLane {
         }
     }
 
-    /// How the peer with this index is gone, of whom this is said: one that has closed may
-    /// have ended since.
+    /// Refines `said`, the reported end of a peer: it may have closed, or removed us, before.
     pub fn why(&self, index: u16, said: Death) -> Death {
         match self.link.peer_state(index) {
             PeerState::Closed if said.is_end() => Death::Closed,
@@ -195,12 +195,12 @@ impl ShmLane {
         }
     }
 
-    /// A peer will not be asked about again.
+    /// Stops checks on a peer.
     pub fn settle(&mut self, index: u16) {
         self.rx.settle(index);
     }
 
-    /// A number that nobody has: not that of one who left lately, if there is another.
+    /// Returns a free index: not one that was released lately, if there is another.
     pub fn free_index(&mut self) -> Option<u16> {
         let is_free = |index: &u16| {
             self.places[usize::from(*index)] == NOBODY && !self.leaving.contains(index)
@@ -217,7 +217,7 @@ impl ShmLane {
         Some(index)
     }
 
-    /// A rank outside of a job has this number, which nobody has.
+    /// Assigns a free index to a rank outside of a job.
     pub fn begin(&mut self, index: u16, rank: u32) {
         let endpoints = self.places.len().max(usize::from(index) + 1);
         self.places.resize(endpoints, NOBODY);
@@ -227,37 +227,38 @@ impl ShmLane {
         self.link.set_awaited(index, true);
     }
 
-    /// What a rank is called here.
+    /// Returns the index of a rank, if memory is shared with it.
     pub fn index_of(&self, rank: u32) -> Option<u16> {
         let at = self.rx.ranks().iter().position(|of| *of == rank)?;
         (self.link.has(at as u16)).then_some(at as u16)
     }
 
-    /// Which of these ranks was quiet longest.
+    /// Returns the rank that was quiet longest, among those that `of` accepts.
     pub fn quietest(&self, of: impl Fn(u32) -> bool) -> Option<u32> {
         let all = (0..).zip(self.rx.ranks()).filter(|(_, rank)| of(**rank));
-        // Who has a ring has sent much lately.
+        // A peer with a ring has sent much lately.
         let quiet = |(index, _): &(u16, &u32)| (self.link.has_ring(*index), self.rx.used(*index));
         all.min_by_key(quiet).map(|(_, rank)| *rank)
     }
 
-    /// Takes back a number that [`ShmLane::begin`] gave, and under which nobody was met.
+    /// Frees an index that [`ShmLane::begin`] assigned, and under which no peer was met.
     pub fn unbegin(&mut self, index: u16) {
         self.rx.settle(index);
         self.places[usize::from(index)] = NOBODY;
         self.link.set_awaited(index, false);
     }
 
-    /// The memory of one that never heard its number is mapped: it writes nothing.
+    /// Gives up a peer that never learned its index, though its memory is mapped: it writes
+    /// nothing.
     pub fn abandon(&mut self, index: u16) {
         self.unbegin(index);
         self.rx.set_parted(index);
-        // The mapping goes, and the number is free, once nothing waits in the inbox.
+        // The mapping goes, and the index is free, once nothing waits in the inbox.
         self.leaving.push(index);
     }
 
-    /// A peer outside of a job is dead to us: it is told, if it lives, and its number and its
-    /// memory are given back when it writes nothing more.
+    /// Parts from a peer outside of a job: it is told, if it lives. Its index and its memory
+    /// are released when it writes nothing more.
     pub fn part(&mut self, index: u16) {
         self.forget(index);
         self.settle(index);
@@ -271,7 +272,7 @@ impl ShmLane {
         self.leaving.push(index);
     }
 
-    /// Gives back what those had who write nothing more.
+    /// Releases indices and memory of peers that write nothing more; returns the indices.
     pub fn free_left(&mut self) -> Vec<u16> {
         let mut freed = Vec::new();
         let Self {
@@ -294,7 +295,7 @@ impl ShmLane {
         freed
     }
 
-    /// The rank of each index, [`NOBODY`] for one that is gone.
+    /// Returns the rank of each index, [`NOBODY`] for one that is gone.
     pub fn ranks(&self) -> &[u32] {
         self.rx.ranks()
     }

@@ -59,8 +59,7 @@ impl Core {
         }
     }
 
-    /// For spaces other than the program's, out of line, so that the program's messages are not
-    /// slowed.
+    /// For other spaces than the program's: out of line, so as not to slow the latter.
     #[inline(never)]
     fn arrive_in_other(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
         self.arrive_in::<false>(on, a)

@@ -95,7 +95,7 @@ impl BarrierCall {
     /// Advances as far as possible. `None`: nothing has changed, or there is no credit.
     ///
     /// # Errors
-    /// Those of a send.
+    /// Errors of a send.
     pub fn poll(
         &mut self,
         core: &mut Core,
@@ -155,7 +155,7 @@ impl BarrierCall {
     /// unanswered message shows that. False: there is no credit.
     ///
     /// # Errors
-    /// Those of a send.
+    /// Errors of a send.
     pub fn knock(&self, core: &mut Core, out: &mut Out<'_>) -> Result<bool, SendError> {
         match self.step() {
             Some(Step::Await(from, _)) => {

@@ -168,7 +168,7 @@ impl Core {
         moved
     }
 
-    /// Switches a rank to shared memory, also for what was begun for the network.
+    /// Switches a rank to shared memory, also what was begun for the network.
     pub(crate) fn meet_matched(on: &mut Onward<'_>, rank: u32) {
         for space in (0..SPACES).map(SpaceId::at) {
             if let Some(part) = on.matched.part(space) {

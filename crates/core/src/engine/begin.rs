@@ -251,7 +251,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.tell(space, act)
     }
 
-    /// Runs `act` likewise, after the clock was read if that is needed.
+    /// Runs `act`; the caller has read the clock if needed.
     #[inline]
     fn tell<R>(&mut self, space: SpaceId, act: impl FnOnce(&mut Exchange) -> R) -> R {
         let (core, mut on) = self.parts();

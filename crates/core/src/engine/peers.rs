@@ -292,8 +292,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Releases the program's name for a peer, which is not told; operations with it go on.
-    /// From now on it is a stranger: it is evicted if others need its place.
+    /// Releases the program's name for a peer; operations go on, and the peer is not told. From
+    /// now on it is a stranger: it is evicted if others need its place.
     ///
     /// # Errors
     /// [`Misuse::BadRank`]: no peer has this number.

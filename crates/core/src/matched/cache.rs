@@ -1,5 +1,5 @@
-//! Registrations that stay when the program ends them, so that it finds them, and
-//! others their key, when it registers the same memory again.
+//! Registrations that stay when the program ends them: if it registers the same memory again,
+//! it finds them, and others keep their key.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ pub struct Extent {
     pub start: usize,
     /// Its length.
     pub bytes: usize,
-    /// On what terms others reach it.
+    /// Terms on which others access it.
     pub admission: Admission,
 }
 
@@ -27,35 +27,34 @@ impl Extent {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     extent: Extent,
-    /// Registrations of the program's that have not ended.
+    /// Number of the program's registrations that have not ended.
     count: u32,
-    /// To be closed with the last of these: its memory was forgotten.
+    /// To be closed with the last registration: its memory was forgotten.
     doomed: bool,
 }
 
-/// What the end of a registration means.
+/// Result of ending a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// The region stays.
     Kept,
-    /// It is to be closed: it was never here, or its memory was forgotten.
+    /// The region is to be closed: not in the cache, or its memory was forgotten.
     Close,
     /// The program has no registration of it.
     NotRegistered,
 }
 
-/// All of them.
+/// The cache of registrations.
 #[derive(Debug, Default)]
 pub struct Cache {
     entries: BTreeMap<RegionId, Entry>,
-    /// Those that may be found.
+    /// Regions that may be found, by their memory.
     extents: BTreeMap<Extent, RegionId>,
-    /// Those without a registration of the program's, the one that ended first at the
-    /// front.
+    /// Regions without a registration of the program, the one that ended first at the front.
     idle: VecDeque<RegionId>,
-    /// To be closed, once nobody is in them.
+    /// Regions to be closed once they are not being accessed.
     leaving: Vec<(RegionId, Extent)>,
-    /// How many stay idle.
+    /// Maximum number of idle regions.
     max: usize,
 }
 
@@ -67,13 +66,13 @@ impl Cache {
         }
     }
 
-    /// The region of this memory, registered once more.
+    /// Returns the region of this memory, and counts one more registration.
     pub fn find(&mut self, extent: &Extent) -> Option<RegionId> {
         let id = *self.extents.get(extent)?;
         self.count(id).then_some(id)
     }
 
-    /// A region was registered once more. False: it is not here.
+    /// Counts one more registration of a region. False: it is not in the cache.
     pub fn count(&mut self, id: RegionId) -> bool {
         let Some(entry) = self.entries.get_mut(&id) else {
             return false;
@@ -85,7 +84,7 @@ impl Cache {
         true
     }
 
-    /// It was registered.
+    /// Adds a region that was registered.
     pub fn insert(&mut self, extent: Extent, id: RegionId) {
         let entry = Entry {
             extent,
@@ -96,7 +95,7 @@ impl Cache {
         self.extents.insert(extent, id);
     }
 
-    /// One registration of the program's ends.
+    /// Ends one registration of the program.
     pub fn release(&mut self, id: RegionId) -> Released {
         let Some(entry) = self.entries.get_mut(&id) else {
             return Released::Close;
@@ -116,7 +115,7 @@ impl Cache {
         Released::Kept
     }
 
-    /// Has the one closed that ended first. False: there is none.
+    /// Evicts the idle region that ended first. False: there is none.
     pub fn evict(&mut self) -> bool {
         let Some(id) = self.idle.pop_front() else {
             return false;
@@ -128,8 +127,8 @@ impl Cache {
         true
     }
 
-    /// None of these bytes is found any more. Regions that they are in are to be closed:
-    /// now, or with the last registration of the program's.
+    /// Makes none of these bytes found any more. Regions that they are in are to be closed:
+    /// now, or with the program's last registration.
     pub fn forget(&mut self, start: usize, bytes: usize) {
         if bytes == 0 {
             return;
@@ -150,18 +149,18 @@ impl Cache {
         self.idle.retain(|id| entries.contains_key(id));
     }
 
-    /// Whether a region that any of these bytes is in is still to be closed.
+    /// Whether a region that contains any of these bytes is still to be closed.
     pub fn is_leaving(&self, start: usize, bytes: usize) -> bool {
         let mut all = self.leaving.iter();
         all.any(|(_, extent)| extent.overlaps(start, bytes))
     }
 
-    /// Whether some are to be closed.
+    /// Whether regions are to be closed.
     pub const fn has_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Closes those that are to be closed, and keeps the ones for which `close` gives
+    /// Closes the regions that are to be closed, and keeps those for which `close` returns
     /// false.
     pub fn close_leaving(&mut self, mut close: impl FnMut(RegionId) -> bool) {
         self.leaving.retain(|(id, _)| !close(*id));
@@ -214,14 +213,14 @@ mod tests {
         for i in [0, 1, 2] {
             assert_eq!(cache.release(RegionId(i)), Released::Kept);
         }
-        // Of the first one registration is left.
+        // One registration of the first is left.
         assert!(leaving(&mut cache).is_empty());
         assert_eq!(cache.release(RegionId(0)), Released::Kept);
         assert_eq!(leaving(&mut cache), [RegionId(1)]);
         assert_eq!(cache.release(RegionId(0)), Released::NotRegistered);
         assert_eq!(cache.release(RegionId(1)), Released::Close);
         assert_eq!(cache.find(&at(100, 100)), None);
-        // What is found is idle no more.
+        // A region that is found is not idle any more.
         assert_eq!(cache.find(&at(200, 100)), Some(RegionId(2)));
         for i in [3, 2] {
             assert_eq!(cache.release(RegionId(i)), Released::Kept);
@@ -245,11 +244,11 @@ mod tests {
         assert_eq!(cache.find(&at(0, 100)), None);
         assert_eq!(cache.find(&at(100, 100)), None);
         assert_eq!(cache.find(&at(200, 100)), Some(RegionId(2)));
-        // The second is still in use, and somebody else may be at its place.
+        // The second is still in use, and another region may take its place.
         cache.insert(at(100, 100), RegionId(7));
         assert_eq!(cache.release(RegionId(1)), Released::Close);
         assert_eq!(cache.find(&at(100, 100)), Some(RegionId(7)));
-        // Somebody is still in what had no place any more.
+        // A region that was evicted is still being accessed.
         assert!(cache.evict());
         cache.close_leaving(|_| false);
         cache.forget(300, 1);

@@ -8,14 +8,14 @@ use portolan_ring::Lent;
 
 use crate::values::{Buffer, Payload, Source, read_pieces};
 
-/// What a message is sent from: pieces of memory, one after the other, each
-/// owned or lent. Nothing is packed together on its way.
+/// Memory that a message is sent from: pieces, in order, each owned or lent. They are not
+/// packed into one on the way.
 #[derive(Debug)]
 pub struct Gather {
     first: Piece,
     more: Vec<Piece>,
     bytes: usize,
-    /// Its sender makes progress until it has been received.
+    /// Sent by a call that makes progress until the message has been received.
     waits: bool,
 }
 
@@ -44,19 +44,19 @@ impl Gather {
         }
     }
 
-    /// The same, sent by a call that waits for its end.
+    /// Marks the memory as sent by a call that waits for the end.
     #[must_use]
     pub const fn waiting(mut self) -> Self {
         self.waits = true;
         self
     }
 
-    /// Whether it is sent by such a call.
+    /// Whether the call that sends it waits for the end.
     pub(crate) const fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Memory of the program that stays its own.
+    /// Wraps memory that the program keeps owning.
     ///
     /// # Safety
     /// `bytes` bytes at `start` must stay valid and unchanged, for any thread,
@@ -67,7 +67,7 @@ impl Gather {
         Self::of(Piece::Lent(unsafe { Lent::new(start, bytes) }), bytes)
     }
 
-    /// The same, followed by other pieces.
+    /// Appends other pieces.
     #[must_use]
     pub fn and(mut self, next: impl Into<Self>) -> Self {
         let next = next.into();
@@ -77,14 +77,14 @@ impl Gather {
         self
     }
 
-    /// The bytes, piece by piece.
+    /// Returns the bytes, piece by piece.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::once(&self.first)
             .chain(&self.more)
             .map(Piece::as_slice)
     }
 
-    /// The memory of its pieces that were given as vectors.
+    /// Returns the pieces that were passed as vectors.
     pub fn into_vecs(self) -> impl Iterator<Item = Vec<u8>> {
         let all = std::iter::once(self.first).chain(self.more);
         all.filter_map(|piece| match piece {
@@ -93,7 +93,7 @@ impl Gather {
         })
     }
 
-    /// The bytes of an owned piece that is alone; copies otherwise.
+    /// Returns the bytes of an owned piece that is alone; otherwise a copy.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         if !self.more.is_empty() {
@@ -115,7 +115,7 @@ impl<P: Into<Payload>> From<P> for Gather {
 }
 
 impl Gather {
-    /// Calls `act` with all of it.
+    /// Calls `act` with all pieces.
     pub(crate) fn with_slices<R>(&self, act: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
         if self.more.is_empty() {
             return act(&[IoSlice::new(self.first.as_slice())]);
@@ -135,15 +135,15 @@ impl ExchangeSource for Gather {
     }
 }
 
-/// Bytes in a row of pieces.
+/// Bytes in a sequence of pieces.
 pub(crate) trait Row {
     /// The pieces, in order.
     fn slices(&self) -> impl Iterator<Item = &[u8]>;
 
-    /// The only piece, if there is but one.
+    /// Returns the only piece, if there is just one.
     fn only(&self) -> Option<&[u8]>;
 
-    /// The range as one slice, if it lies in one piece.
+    /// Returns the range as one slice, if it lies in one piece.
     #[inline]
     fn part(&self, at: usize, bytes: usize) -> Option<&[u8]> {
         if let Some(only) = self.only() {
@@ -159,12 +159,11 @@ pub(crate) trait Row {
         None
     }
 
-    /// The range, to be read while the operation that it is of goes on.
+    /// Lends the range, to be read until its operation ends.
     fn lend(&self, at: usize, bytes: usize) -> Source {
         let lend = |slice: &[u8]| {
-            // SAFETY: the exchange keeps this memory, which lies where it lies
-            // whatever becomes of the value that names it, until it is told that
-            // every message that reads from it is done with.
+            // SAFETY: the exchange keeps this memory, at its place even if the value that names
+            // it moves, until it is told that every message that reads from it is done.
             unsafe { Lent::new(slice.as_ptr(), slice.len()) }
         };
         let mut pieces = Vec::new();
@@ -222,23 +221,22 @@ impl Row for Scatter {
     }
 }
 
-/// What a message is received in: pieces of memory, filled one after the
-/// other.
+/// Memory that a message is received in: pieces, filled in order.
 #[derive(Debug)]
 pub struct Scatter {
     first: Buffer,
     more: Vec<Buffer>,
     bytes: usize,
-    /// It is all of this process's memory, by address; there are no pieces.
+    /// The whole address space of this process; there are no pieces.
     is_all: bool,
 }
 
-/// The whole address space of this process: its bytes are copied by the kernel, so that one
-/// that is not mapped is found missing.
+/// Returns the whole address space of this process. The kernel copies its bytes, and so detects
+/// those that are not mapped.
 ///
 /// # Safety
-/// Whoever writes to it changes any memory of this process; the caller sees to it that all
-/// who can may do so.
+/// A write to it may change any memory of this process. The caller must ensure that all who can
+/// write may do so.
 #[must_use]
 pub unsafe fn address_space() -> Scatter {
     Scatter {
@@ -250,13 +248,13 @@ pub unsafe fn address_space() -> Scatter {
 }
 
 impl Scatter {
-    /// Whether it is the whole address space of this process.
+    /// Whether this is the whole address space of this process.
     #[must_use]
     pub const fn is_address_space(&self) -> bool {
         self.is_all
     }
 
-    /// The same, followed by other pieces.
+    /// Appends other pieces.
     #[must_use]
     pub fn and(mut self, next: impl Into<Self>) -> Self {
         let next = next.into();
@@ -266,7 +264,7 @@ impl Scatter {
         self
     }
 
-    /// The pieces, in order.
+    /// Returns the pieces, in order.
     #[must_use]
     pub fn into_buffers(self) -> Vec<Buffer> {
         let mut all = vec![self.first];
@@ -274,7 +272,7 @@ impl Scatter {
         all
     }
 
-    /// Calls `act` with all of it.
+    /// Calls `act` with all pieces.
     pub(crate) fn with_slices<R>(&mut self, act: impl FnOnce(&mut [IoSliceMut<'_>]) -> R) -> R {
         if self.more.is_empty() {
             return act(&mut [IoSliceMut::new(self.first.as_mut_slice())]);
@@ -286,7 +284,7 @@ impl Scatter {
             .collect::<Vec<_>>())
     }
 
-    /// The range, piece by piece.
+    /// Returns the range, piece by piece.
     pub(crate) fn pieces(&mut self, at: usize, bytes: usize) -> impl Iterator<Item = &mut [u8]> {
         let (mut at, mut left) = (at, bytes);
         let all = std::iter::once(&mut self.first).chain(&mut self.more);
@@ -347,7 +345,7 @@ impl Sink for Scatter {
     #[inline]
     fn write(&mut self, at: u64, bytes: &[u8]) -> bool {
         if self.is_all {
-            // SAFETY: promised to `address_space`.
+            // SAFETY: promised by the caller of `address_space`.
             return unsafe { write_own(at, bytes) };
         }
         if self.more.is_empty() {
@@ -386,7 +384,7 @@ impl Sink for Scatter {
     }
 }
 
-/// Memory that is mapped lazily is mapped now.
+/// Maps now what is mapped lazily in this range.
 pub fn prepare(memory: &mut Scatter, at: u64, bytes: u64) {
     for piece in memory.pieces(at as usize, bytes as usize) {
         populate(piece);

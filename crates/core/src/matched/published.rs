@@ -1,5 +1,5 @@
-//! Regions as the other processes of this host see them: in the table of the
-//! shared memory lane, by which they reach into this process themselves.
+//! Regions that are published in the table of the shared memory lane. By it the other processes
+//! of this host access this one's memory directly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use super::{Exchange, Matched, Part, in_table};
 use crate::out::{Out, withdraw};
 use crate::values::SpaceId;
 
-/// Which regions stand in the table.
+/// The regions in the table.
 #[derive(Debug, Default)]
 pub struct Published {
     pub(crate) entries: BTreeMap<RegionId, Entry>,
-    /// Open ones that do not, for want of room or since their memory is in
-    /// several pieces: they are asked for by messages.
+    /// Open regions that are not in the table, for want of room or since their memory is in
+    /// several pieces: they are accessed by messages.
     withdrawn: BTreeSet<RegionId>,
     pub(crate) forbidden: bool,
-    /// Memory of receives that their senders write to, by key.
+    /// Memory of receives that is published for their senders to write to, by key.
     pub(crate) receives: BTreeMap<u64, Entry>,
 }
 
@@ -32,7 +32,7 @@ const fn shared(rights: Rights) -> Permission {
 }
 
 impl Published {
-    /// What holds for all regions of the space.
+    /// Returns what holds for all regions of the space.
     pub fn terms(&self) -> Terms {
         match (self.forbidden, self.withdrawn.is_empty()) {
             (true, _) => Terms::Forbidden,
@@ -59,8 +59,7 @@ impl Published {
         }
     }
 
-    /// Takes a region out of the table. False: somebody copies there now; try
-    /// again.
+    /// Withdraws a region from the table. False: a copy is in progress there; try again.
     pub fn withdraw(&mut self, link: &mut ShmPort, id: RegionId) -> bool {
         self.withdrawn.remove(&id);
         let Some(entry) = self.entries.get(&id) else {
@@ -73,7 +72,7 @@ impl Published {
         true
     }
 
-    /// A peer that does not find this region in the table is to ask by messages.
+    /// Makes peers that do not find this region in the table access it by messages.
     pub fn send_elsewhere_for(&mut self, id: RegionId) {
         self.withdrawn.insert(id);
     }
@@ -83,7 +82,7 @@ impl Published {
         self.withdrawn.extend(self.entries.keys());
     }
 
-    /// Takes everything out of the table. False: somebody copies there now; try again.
+    /// Withdraws everything from the table. False: a copy is in progress; try again.
     pub fn withdraw_all(&mut self, link: &mut ShmPort) -> bool {
         let link = &mut link.outlet();
         self.entries.retain(|_, entry| !withdraw(link, *entry));
@@ -96,17 +95,17 @@ impl Published {
         !self.entries.is_empty() || self.publishes_receives()
     }
 
-    /// Likewise, to memory that a receive gives back when it ends.
+    /// Whether others may still be writing to memory that a receive returns when it ends.
     pub fn publishes_receives(&self) -> bool {
         !self.receives.is_empty()
     }
 
-    /// Lets a receive's sender write to its memory until
-    /// [`Published::withdraw_receive`] says that it does not. False: it may not.
+    /// Lets a receive's sender write to its memory until [`Published::withdraw_receive`]
+    /// returns true. False: it may not.
     pub fn publish_receive(&mut self, out: &mut Out<'_>, key: u64, memory: &mut [u8]) -> bool {
-        // SAFETY: the exchange keeps the memory, which lies where it lies, until
-        // it was withdrawn; or it stays for good, see `Part::drop`. It looks at
-        // none of it before, and writes only beside this part of it.
+        // SAFETY: the exchange keeps the memory, at its place, until it was withdrawn; or it
+        // stays for good, see `Part::drop`. The exchange reads none of it before, and writes
+        // only beside this part of it.
         let memory = unsafe { Exposed::new(memory.as_mut_ptr() as u64, memory.len() as u64) };
         let Ok(shm) = out.shm() else {
             return false;
@@ -115,7 +114,7 @@ impl Published {
         shown.is_ok_and(|entry| self.receives.insert(key, entry).is_none())
     }
 
-    /// Takes that back. False: somebody still writes; try again.
+    /// Withdraws the memory of a receive. False: its sender still writes; try again.
     pub fn withdraw_receive(&mut self, out: &mut Out<'_>, key: u64) -> bool {
         let mut withdraw = |entry| out.shm().is_ok_and(|shm| withdraw(&mut shm.outlet, entry));
         let withdrawn = self.receives.get(&key).is_none_or(|entry| withdraw(*entry));
@@ -134,7 +133,7 @@ impl Part {
 }
 
 impl Matched {
-    /// Says in the table what it tells of all spaces together.
+    /// Sets in the table what holds for all spaces together.
     pub(crate) fn say(&self, link: &mut ShmPort) {
         let is_said = |terms| self.all().any(|part| part.published.terms() == terms);
         let mut all = [Terms::Forbidden, Terms::Elsewhere].into_iter();
@@ -161,10 +160,9 @@ fn publish(
     } else {
         opened.memory.slice(opened.start, bytes)?.as_mut_ptr() as u64
     };
-    // SAFETY: the memory stays where it is until `hide` has said that nobody
-    // copies any more, or for good. Whoever registered it lets it change at any
-    // time; the references to it that the exchange makes live for one copy of
-    // bytes, from which nothing is concluded.
+    // SAFETY: the memory stays where it is until `withdraw` has returned true, or for good. Its
+    // owner lets it change at any time; the references to it that the exchange makes live for
+    // one copy of bytes, from which nothing is concluded.
     let memory = unsafe { Exposed::new(start, opened.bytes) };
     link.outlet().publish(naming, memory, rights).ok()
 }

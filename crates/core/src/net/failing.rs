@@ -1,11 +1,10 @@
-//! Packets that the kernel refuses here: who seems silent may only be out of our
-//! reach.
+//! Packets that the kernel refuses here: a peer that seems silent may only be out of our reach.
 
 use portolan_proto::PeerId;
 
 use crate::values::Failure;
 
-/// What fails now.
+/// Current failures.
 #[derive(Debug, Default)]
 pub(super) struct Failing {
     /// Peers to whom the last packet could not be sent, and errno.
@@ -17,7 +16,7 @@ pub(super) struct Failing {
 }
 
 impl Failing {
-    /// Packets to these left.
+    /// Notes that packets to these peers left.
     #[inline]
     pub fn sent(&mut self, peers: impl Iterator<Item = PeerId>) {
         if !self.unsent.is_empty() {
@@ -25,20 +24,20 @@ impl Failing {
         }
     }
 
-    /// One could not leave.
+    /// Notes that a packet could not leave.
     #[cold]
     pub fn not_sent(&mut self, peer: PeerId, errno: i32) {
         self.unsent.retain(|(known, _)| *known != peer);
         self.unsent.push((peer, errno));
     }
 
-    /// The socket was read.
+    /// Notes that the socket was read.
     #[inline]
     pub const fn received(&mut self) {
         self.deaf = None;
     }
 
-    /// It could not be; gives that for the first time.
+    /// Notes that the socket could not be read; returns the failure the first time.
     #[cold]
     pub fn not_received(&mut self, errno: i32) -> Option<Failure> {
         self.deaf = Some(errno);
@@ -46,7 +45,7 @@ impl Failing {
         first.then_some(Failure::Receive(errno))
     }
 
-    /// Why a peer may seem silent.
+    /// Returns why a peer may seem silent.
     pub fn of(&self, peer: PeerId) -> Option<Failure> {
         let unsent = self.unsent.iter().find(|(known, _)| *known == peer);
         let unsent = unsent.map(|(_, errno)| Failure::Send(*errno));

@@ -1,4 +1,4 @@
-//! Takes to the core what the protocol hands out.
+//! Hands to the core what the protocol delivers and reports.
 
 use portolan_proto::{
     DeathReason, Delivery, Endpoint as View, Event as Happened, PeerEvent, PeerId, Rx, Spare,
@@ -13,28 +13,28 @@ use crate::out::{NetTx, Out, Suites};
 use crate::shm::ShmLane;
 use crate::values::{Death, Event, Meta};
 
-/// The core, and who else hears of what the protocol hands out.
+/// The core, and what else handles what the protocol delivers.
 pub(super) struct Intake<'a> {
     pub core: &'a mut Core,
     pub peers: &'a mut Peers,
     pub shm: Option<&'a mut ShmLane>,
     pub clock: &'a dyn Clock,
-    /// How a peer ended that is told to have.
+    /// Cause of death for peers that are reported dead from outside.
     pub told: Death,
 }
 
-/// What the lane knows of its peers, and what its link is yet to hear of them.
+/// State of the lane's peers, and what its link must still learn of them.
 pub(super) struct Peers {
-    /// The rank of each.
+    /// Rank of each peer.
     pub ranks: Vec<u32>,
     /// What the kernel refuses.
     pub failing: Failing,
-    /// Those that have died: their connection numbers go with them.
+    /// Peers that have died: their connection numbers go with them.
     pub gone: Vec<PeerId>,
 }
 
 impl Peers {
-    /// What happens away from shared memory, to peers of whose end nobody tells.
+    /// Makes an intake without shared memory, for peers whose end is not reported from outside.
     #[inline]
     pub fn intake<'a>(&'a mut self, core: &'a mut Core, clock: &'a dyn Clock) -> Intake<'a> {
         Intake {
@@ -47,19 +47,19 @@ impl Peers {
     }
 }
 
-/// From this length on a message is long, bytes: a pause of the helper thread at its
-/// end is little beside what it takes on its way.
+/// Length from which a message is long, bytes: a pause of the helper thread at its end is short
+/// compared with its time on the way.
 const LONG: u64 = 32 << 10;
 
 impl Intake<'_> {
     fn rank(&self, peer: PeerId) -> u32 {
         let known = self.peers.ranks.get(peer.0 as usize);
-        // Who has just introduced itself was given no rank yet.
+        // A peer that has just introduced itself was assigned no rank yet.
         known.map_or(peer.0 + 1, |rank| *rank)
     }
 
-    /// Takes all that came of a packet, or of what was held. What happened
-    /// before a part is heard of before it.
+    /// Takes all deliveries of a packet, or of held chunks. Events before a part are handled
+    /// before it.
     #[inline]
     pub fn take(&mut self, matched: &mut Matched, tx: &mut NetTx, rx: &mut Rx<'_>) {
         let mut view = tx.tables.view();
@@ -73,7 +73,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Does what is due.
+    /// Handles timeouts that are due.
     pub fn handle_timeouts(&mut self, matched: &mut Matched, tx: &mut NetTx, spare: &mut Spare) {
         let awaits = |peer| matched.awaits(self.rank(peer));
         let now = tx.now;
@@ -86,7 +86,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Hears what has happened.
+    /// Handles events of the protocol.
     #[inline]
     pub fn hear(&mut self, view: &mut View<'_, Suites>) {
         while let Some(event) = view.poll_event() {
@@ -170,7 +170,7 @@ impl Intake<'_> {
                 let failure = self.peers.failing.of(peer).filter(|_| silent);
                 let why = failure.map_or(death(why, self.told), Death::CutOff);
                 if why == Death::Nobody {
-                    // The program itself has removed it.
+                    // The program itself has removed the peer.
                     self.core.set_dead(rank, why);
                 } else {
                     self.core.mark_dead(rank, why);
@@ -183,7 +183,7 @@ impl Intake<'_> {
     }
 }
 
-/// `told`: how those ended of whom we were told.
+/// Returns the cause of death; `told`: for those reported from outside.
 const fn death(why: DeathReason, told: Death) -> Death {
     match why {
         DeathReason::Closed => Death::Closed,

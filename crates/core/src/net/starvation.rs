@@ -2,22 +2,22 @@
 
 use crate::environment::Clock;
 
-/// The time between two looks is this part of the silence after which a peer is given up.
+/// The dead-peer timeout divided by this is the interval between checks.
 const LOOKS: u64 = 32;
 
-/// What looks at the clock of one thread have shown.
+/// What checks of one thread's clock have shown.
 #[derive(Debug)]
 pub struct Starvation {
     every_ns: u64,
     looked_at: u64,
-    /// The thread that looked last, and how long it had waited for a core by then, ns.
+    /// The thread that checked last, and how long it had waited for a core by then, ns.
     waited: Option<(u64, u64)>,
-    /// The end of the last interval in which it waited for most of the time, ns.
+    /// The end of the last interval in which the thread waited for most of the time, ns.
     starved_at: Option<u64>,
 }
 
 impl Starvation {
-    /// `silence_ns`: after which a peer is given up.
+    /// Begins to check. `silence_ns`: dead-peer timeout.
     pub const fn new(silence_ns: u64, now: u64) -> Self {
         Self {
             every_ns: silence_ns / LOOKS,
@@ -27,8 +27,8 @@ impl Starvation {
         }
     }
 
-    /// Looks, when it is time. Returns the length of the interval that ends `now` if this thread
-    /// waited for a core for over half of it, ns.
+    /// Checks, when it is time. Returns the length of the interval that ends `now` if this
+    /// thread waited for a core for over half of it, ns.
     pub fn look(&mut self, now: u64, clock: &dyn Clock) -> Option<u64> {
         let interval = now.saturating_sub(self.looked_at);
         if interval < self.every_ns {
@@ -45,7 +45,7 @@ impl Starvation {
         Some(interval)
     }
 
-    /// Whether it was starved within the last silence before `now`.
+    /// Whether the thread was starved within the dead-peer timeout before `now`.
     pub fn is_recent(&self, now: u64) -> bool {
         let recent = |at| now.saturating_sub(at) <= LOOKS * self.every_ns;
         self.starved_at.is_some_and(recent)

@@ -1,11 +1,11 @@
-//! Which way long messages go to a peer: in pieces through the ring, which two
-//! cores copy at once, or at once out of the sender's memory by the receiver.
+//! Which way long messages go to a peer: in pieces through the ring, which two cores copy in
+//! parallel, or in one copy by the receiver out of the sender's memory.
 //!
-//! Which is faster depends on how close the two cores are, and on what else
-//! they do, by a factor of two either way. So both are tried now and then, and
-//! the better one is used in between.
+//! Which is faster depends on how close the two cores are, and on what else they do, by a
+//! factor of two either way. So both are tried now and then, and the better one is used in
+//! between.
 
-/// Kinds of length, each with its own choice: from 2^16, 2^18, 2^20 bytes.
+/// Classes of length, each with its own choice: from 2^16, 2^18, 2^20 bytes.
 const CLASSES: usize = 3;
 /// Messages in one trial.
 pub(super) const TRIAL: u32 = 6;
@@ -21,7 +21,7 @@ pub(super) enum Way {
     Copy,
 }
 
-/// What a trial has shown so far.
+/// Measurements of a trial so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     messages: u32,
@@ -54,8 +54,7 @@ pub(super) struct Choice {
     last_done: u64,
 }
 
-/// What completes the record of a trial's message: kept until the receiver has
-/// all of it.
+/// Record of a trial's message, kept until the receiver has all of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     pub way: Way,
@@ -92,7 +91,7 @@ impl Choice {
         }
     }
 
-    /// The way of the next message of so many bytes.
+    /// Returns the way of the next message of `bytes` bytes.
     pub const fn way(&self, bytes: u64) -> Way {
         let class = &self.classes[class_of(bytes)];
         if class.begun < TRIAL {
@@ -104,7 +103,7 @@ impl Choice {
         }
     }
 
-    /// A message was begun; with a ticket where it is one of a trial.
+    /// Counts a message that was begun; returns a ticket if it is one of a trial.
     pub fn begin(&mut self, way: Way, bytes: u64, now: u64) -> Option<Ticket> {
         let class = &mut self.classes[class_of(bytes)];
         class.begun += 1;
@@ -120,15 +119,15 @@ impl Choice {
         tried.then_some(ticket)
     }
 
-    /// Whether both out have had their trial.
+    /// Whether both ways have had their trial.
     #[cfg(test)]
     pub const fn has_both(&self, bytes: u64) -> bool {
         let class = &self.classes[class_of(bytes)];
         class.copy.messages >= TRIAL && class.ring.messages >= TRIAL
     }
 
-    /// The receiver has it. What it took is counted from the end of the one before,
-    /// where that was later than its beginning.
+    /// Records that the receiver has a message. Its time counts from its begin, or from the end
+    /// of the one before if that was later.
     pub fn done(&mut self, ticket: &Ticket, now: u64) {
         let ns = now.saturating_sub(ticket.began.max(self.last_done)).max(1);
         self.last_done = now;
@@ -138,7 +137,7 @@ impl Choice {
             Way::Ring => &mut class.ring,
         };
         tally.messages += 1;
-        // The first still meets what went the other way.
+        // The first still overlaps with what went the other way.
         if tally.messages == 1 || tally.messages > TRIAL {
             return;
         }
@@ -158,7 +157,7 @@ impl Choice {
 mod tests {
     use super::*;
 
-    /// Sends messages one after the other; gives how many went by the ring.
+    /// Sends messages one after the other; returns how many went by the ring.
     fn run(choice: &mut Choice, now: &mut u64, count: u32, copy_ns: u64, ring_ns: u64) -> u32 {
         let mut by_ring = 0;
         for _ in 0..count {

@@ -8,7 +8,7 @@ pub const ASK: u8 = 0x80;
 pub const ANSWER: u8 = 0x81;
 pub const OFFER: u8 = 0x82;
 pub const DONE: u8 = 0x83;
-/// Flag 0 asks for the same with flag 1 once all before it was read.
+/// Flag 0 asks for a mark with flag 1 once all before it was read.
 pub const MARK: u8 = 0x84;
 /// Nothing more comes at this priority, and nothing more is taken; flag: the priority.
 pub const PART: u8 = 0x85;
@@ -17,7 +17,7 @@ pub const OFFER_BYTES: usize = 24;
 /// Bytes of an [`ASK`], [`ANSWER`], [`DONE`], [`MARK`] or [`PART`].
 pub const CONTROL_BYTES: usize = 16;
 
-/// Writes a head chunk and its argument words; gives where the payload goes.
+/// Writes a head chunk and its argument words; returns where the payload goes.
 #[inline(always)]
 pub fn write_head(
     out: &mut [u8],
@@ -47,13 +47,13 @@ pub fn write_head(
     HEAD_BYTES + 8 * o.args.len()
 }
 
-/// A frame without more than an operation.
+/// Makes a frame of a kind, a flag and a number.
 pub const fn control(kind: u8, flag: u8, id: u64) -> [u8; CONTROL_BYTES] {
     let [a, b, c, d, e, f, g, h] = id.to_le_bytes();
     [kind, flag, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h]
 }
 
-/// Where the payload of a head chunk begins; `None` for all else.
+/// Returns where the payload of a head chunk begins; `None` for any other frame.
 #[inline(always)]
 pub fn payload_at(head: &[u8]) -> Option<usize> {
     let &[lead, args] = head.first_chunk()?;
@@ -61,13 +61,13 @@ pub fn payload_at(head: &[u8]) -> Option<usize> {
     (lead & 7 == 1 && lead < 16 && args as usize <= ARGS_MAX && at <= head.len()).then_some(at)
 }
 
-/// The little-endian word at `at` of a head chunk.
+/// Returns the bytes of the little-endian word at `at` of a head chunk.
 #[inline(always)]
 pub fn word<const N: usize>(head: &[u8], at: usize) -> [u8; N] {
     head[at..at + N].try_into().unwrap_or([0; N])
 }
 
-/// What a head chunk, at least [`HEAD_BYTES`] long, names.
+/// Returns the metadata in a head chunk of at least [`HEAD_BYTES`].
 #[inline(always)]
 pub fn meta(head: &[u8], from: u32, priority: Priority) -> Meta {
     Meta {
@@ -80,7 +80,7 @@ pub fn meta(head: &[u8], from: u32, priority: Priority) -> Meta {
     }
 }
 
-/// Length of the message that a head chunk begins.
+/// Returns the length of the message that a head chunk begins.
 #[inline(always)]
 pub fn total(head: &[u8]) -> u64 {
     u64::from_le_bytes(word(head, 12))

@@ -1,13 +1,13 @@
-//! Short messages that follow each other to one peer share packets. The first ones leave
-//! at once; those behind them wait for the next pass. Whoever switches this on sees to it
-//! that one comes soon. Most programs that send several in a row wait for something next.
+//! Short messages in a row to one peer share packets. The first ones leave at once; those
+//! behind them wait for the next pass. The caller that switches this on must make one soon.
+//! Most programs that send several in a row wait for something next.
 
 use portolan_proto::PeerId;
 
 /// Messages in a row that leave at once: few programs send more before they compute.
 const AT_ONCE: u32 = 2;
 
-/// A message that comes later than this behind the one before is not in its row, ns.
+/// Gap between two messages above which they are not in one row, ns.
 const APART_NS: u64 = 10_000;
 
 /// Bytes of chunks that share a packet of Ethernet's usual size.
@@ -29,7 +29,7 @@ impl Gathering {
         self.on = true;
     }
 
-    /// A message was given to the protocol, whose chunk has so many bytes.
+    /// Notes a message that was passed to the protocol; `bytes`: length of its chunk.
     #[inline]
     pub fn add(&mut self, now: u64, to: PeerId, bytes: usize) {
         if self.to != Some(to) || now.saturating_sub(self.last_at) > APART_NS {
@@ -38,25 +38,25 @@ impl Gathering {
         self.last_at = now;
         self.in_a_row += 1;
         self.bytes += bytes;
-        // Where another one finds no room, nothing is waited for.
+        // If another one would find no room, nothing is waited for.
         let room = self.bytes + bytes <= BYTES_MAX;
         self.waits = self.on && self.in_a_row > AT_ONCE && room;
     }
 
-    /// What is there leaves at the end of the call.
+    /// Makes what is there leave at the end of the call.
     #[inline]
     pub const fn hurry(&mut self) {
         self.waits = false;
     }
 
-    /// All has left.
+    /// Notes that all has left.
     #[inline]
     pub const fn left(&mut self) {
         self.bytes = 0;
         self.waits = false;
     }
 
-    /// The program looks what has come.
+    /// Notes a pass, which ends the row.
     #[inline]
     pub const fn pass(&mut self) {
         self.in_a_row = 0;
@@ -82,7 +82,7 @@ mod tests {
         it
     }
 
-    /// Sends a chunk of 44 bytes; gives whether they may wait.
+    /// Sends a chunk of 44 bytes; returns whether it may wait.
     fn sends(it: &mut Gathering, now: u64, to: PeerId) -> bool {
         it.add(now, to, 44);
         let waits = it.waits();

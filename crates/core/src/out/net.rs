@@ -1,4 +1,4 @@
-//! The sending half of the network lane, and the protocol's tables that it lies on.
+//! The sending half of the network lane, and the protocol's tables that it uses.
 
 use portolan_proto as proto;
 use portolan_proto::congestion::Mode;
@@ -12,15 +12,15 @@ use portolan_wire::{EndpointId, HEAD_BYTES, Life, MessageNo, Priority};
 
 use crate::out::gathering::Gathering;
 
-/// What keys of the network lane come from.
+/// Key material of the network lane.
 pub struct Credentials<'a> {
-    /// This endpoint.
+    /// Identity of this endpoint.
     pub me: Identity,
     /// Cipher suite.
     pub suite: SuiteId,
-    /// What all members of the job share.
+    /// Secret that all members of the job share.
     pub secret: &'a [u8; 32],
-    /// Where keys are agreed on: the private key, and what all members have besides.
+    /// If keys are agreed on: the private key, and the mix that all members have, if any.
     pub agreement: Option<(&'a [u8; 32], Option<&'a [u8; 32]>)>,
     /// Fresh random bits for nonces and connection numbers.
     pub random: &'a [u8; 32],
@@ -40,37 +40,37 @@ pub struct ProtoTables {
     seal: Suites,
 }
 
-/// All that seals packets.
+/// Everything that seals packets.
 pub type Suites = Paired<AnySeal<Wiped<KeyCell>>, Wiped<Own>, Table<Pair>>;
 
-/// Somebody that the protocol is to know.
+/// A peer to be added to the protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPeer {
     /// Its id.
     pub id: EndpointId,
-    /// The life that it is in.
+    /// Its current life.
     pub life: Life,
-    /// Its public key, where keys are agreed on.
+    /// Its public key, if keys are agreed on.
     pub public_key: Option<[u8; PUBLIC_KEY_BYTES]>,
-    /// Where it is.
+    /// Its address.
     pub to: NetAddress,
-    /// How to share the network on the way to it.
+    /// Congestion mode of the path to it.
     pub mode: Mode,
 }
 
-/// Places for peers that are made at once, where they come and go.
+/// Number of entries for peers that are made at once, if peers come and go.
 const PEERS_AT_ONCE: usize = 64;
 
 impl ProtoTables {
-    /// For an endpoint that knows no peers yet.
+    /// Makes the tables of an endpoint without peers.
     ///
     /// # Errors
     /// [`MemoryError`].
     pub fn new(config: &proto::Config, credentials: &Credentials<'_>) -> Result<Self, MemoryError> {
         let suite = credentials.suite;
         let layout = Layout::of(config);
-        // Without security there are no keys. None are agreed on either, but who introduces
-        // itself still tells its public key.
+        // Without security there are no keys. None are agreed on either, but a peer that
+        // introduces itself still sends its public key.
         let sealed = suite != SuiteId::None;
         let most = Layout::most(config);
         let slots = |it: Layout| if sealed { key_slots(it.conns) } else { 0 };
@@ -124,8 +124,8 @@ impl ProtoTables {
         Ok(added)
     }
 
-    /// Sees to it that strangers find places: there is memory for some more, as long as
-    /// there may be more.
+    /// Keeps entries free for strangers: makes memory for some more, as long as there may be
+    /// more.
     pub(crate) fn keep_places(&mut self) {
         if self.view().unused_peers() < PEERS_AT_ONCE / 2 {
             let more = self.peers.len() + PEERS_AT_ONCE;
@@ -143,7 +143,7 @@ impl ProtoTables {
         }
     }
 
-    /// The protocol's own tables, and the seal.
+    /// Returns the protocol's own tables, and the seal.
     #[inline]
     pub fn split(&mut self) -> (Tables<'_>, &mut Suites) {
         let tables = Tables {
@@ -160,7 +160,7 @@ impl ProtoTables {
         (tables, &mut self.seal)
     }
 
-    /// The protocol over them.
+    /// Returns the protocol over these tables.
     #[inline]
     pub fn view(&mut self) -> View<'_, Suites> {
         let (tables, seal) = self.split();
@@ -175,7 +175,7 @@ pub struct NetTx {
     pub(crate) now: u64,
     /// A handler outside of a pass of this lane has sent something.
     pub(crate) dirty: bool,
-    /// What may share packets.
+    /// Messages that may share packets.
     pub(crate) gathering: Gathering,
 }
 
@@ -214,7 +214,7 @@ impl NetTx {
             .send_long(now, peer, m, total, source, release)
     }
 
-    /// A peer is to send nothing more of a flow, or to go on.
+    /// Tells a peer to send nothing more in a flow, or to go on.
     pub fn set_stopped(&mut self, peer: PeerId, priority: Priority, flow: u16, stopped: bool) {
         self.dirty = true;
         self.gathering.hurry();
@@ -222,7 +222,7 @@ impl NetTx {
         (self.tables.view()).set_stopped(now, peer, priority, flow, stopped);
     }
 
-    /// The program waits for something from a peer.
+    /// Notes that the program waits for something from a peer.
     pub fn await_peer(&mut self, peer: PeerId) {
         self.tables.view().await_peer(self.now, peer);
     }

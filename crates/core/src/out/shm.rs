@@ -22,7 +22,7 @@ pub enum ShmFailure {
     Full,
     /// Longer than a frame.
     TooBig,
-    /// The peer is gone, or its memory is no good.
+    /// The peer is gone, or its memory is corrupt.
     Gone(PeerState),
     /// There is no such peer.
     NoPeer,
@@ -53,10 +53,10 @@ pub(super) enum Copying {
 #[derive(Clone, Copy, Debug)]
 pub struct TxPeer {
     numbers: [[MessageNo; FLOWS]; 2],
-    /// Flows in which a long message is being streamed; others wait.
+    /// Flows in which a long message is being streamed; other messages of these wait.
     streaming: [u16; 2],
     copying: Copying,
-    /// Control frames for it that found no room.
+    /// Number of control frames for it that found no room.
     untold: u32,
     choice: Choice,
 }
@@ -76,9 +76,9 @@ struct Stream {
 /// What shows that a peer has all of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// It is done with what it was to copy.
+    /// The peer has copied this message.
     Copied(SourceId),
-    /// It has read what lies before a mark.
+    /// The peer has read what lies before a mark.
     Read(u64),
 }
 
@@ -87,31 +87,31 @@ pub enum Proof {
 pub struct ShmTx {
     peers: Vec<TxPeer>,
     streams: VecDeque<Stream>,
-    /// Trials under way: to whom, and what will show that it has all of it.
+    /// Trials in progress: the receiver, and what will show that it has the message.
     trials: Vec<(u16, Proof, Ticket)>,
     marks_sent: u64,
     /// Control frames that found no room.
     control: VecDeque<(u16, [u8; CONTROL_BYTES])>,
     frame_max: usize,
-    /// Messages from this length on are copied by the receiver; `usize::MAX`
-    /// where that is switched off.
+    /// Length from which messages are copied by the receiver, bytes; `usize::MAX` if that is
+    /// switched off.
     copy_min: usize,
 }
 
 /// Lent messages above this length are streamed, bytes.
 pub const STREAMED_MIN: usize = 16 << 10;
 
-/// So many control frames wait for one peer at most before what it asks for stays
-/// where it is: more than any honest peer has messages under way.
+/// Number of control frames that wait for a peer at which its requests are left unread: more
+/// than an honest peer has messages in flight.
 const UNTOLD_MAX: u32 = 1 << 16;
 
-/// Shortest and longest piece of a message that is streamed, bytes: the
-/// receiver copies one while the next is written, so of a short message pieces
-/// are short too; each costs both sides some 50 ns.
+/// Shortest and longest piece of a message that is streamed, bytes. The receiver copies one
+/// while the next is written, so a short message has short pieces. Each costs both sides about
+/// 50 ns.
 const PIECES: [usize; 2] = [8 << 10, 32 << 10];
 
-/// How long the pieces of a message of so many bytes are, where a frame has
-/// `room` for them.
+/// Returns the length of the pieces of a message of `total` bytes, if a frame has `room` for
+/// them.
 const fn piece(total: usize, room: usize) -> usize {
     let [least, most] = PIECES;
     let even = total / 16;
@@ -123,7 +123,7 @@ const fn piece(total: usize, room: usize) -> usize {
     whole_units(if piece < room { piece } else { room })
 }
 
-/// The most that fits `room` and leaves whole units to the bodies.
+/// Returns the most that fits `room` and leaves whole units to the bodies.
 const fn whole_units(room: usize) -> usize {
     room / Body::UNIT as usize * Body::UNIT as usize
 }
@@ -139,7 +139,7 @@ impl TxPeer {
         }
     }
 
-    /// The peer `to`, if a message may begin in that flow now.
+    /// Returns the peer `to`, if a message may begin in that flow now.
     #[inline(always)]
     fn of<'p>(
         peers: &'p mut [Self],
@@ -167,7 +167,7 @@ impl ShmTx {
         }
     }
 
-    /// Another has this index from now on.
+    /// Resets an index for a new peer.
     pub fn begin(&mut self, index: u16) {
         let peers = self.peers.len().max(index as usize + 1);
         self.peers.resize(peers, TxPeer::new());
@@ -179,7 +179,7 @@ impl ShmTx {
         self.peers[index as usize].untold > 0
     }
 
-    /// What is read from outside: the state of each peer, and where in it.
+    /// Returns what is read from outside: the state of each peer, and the fields in it.
     pub fn described(&self) -> (&[TxPeer], &'static [Field]) {
         const FIELDS: &[Field] = &[
             field!("streaming", TxPeer, streaming, Some(0)),
@@ -193,7 +193,7 @@ impl ShmTx {
         (&self.peers, FIELDS)
     }
 
-    /// Forgets what was under way to a peer.
+    /// Drops what was in flight to a peer.
     pub fn forget(&mut self, index: u16) {
         self.streams.retain(|s| s.to != index);
         self.trials.retain(|(to, ..)| *to != index);
@@ -202,12 +202,12 @@ impl ShmTx {
         self.peers[index as usize].streaming = [0; 2];
     }
 
-    /// A peer has said whether it can copy from our memory.
+    /// Records a peer's answer whether it can copy from our memory.
     pub fn note_answer(&mut self, from: u16, yes: bool) {
         self.peers[from as usize].copying = if yes { Copying::Yes } else { Copying::No };
     }
 
-    /// A peer says that it has all of something.
+    /// Records that a peer has all of a message.
     pub fn note_proof(&mut self, from: u16, proof: Proof, clock: &dyn Clock) {
         let trial = self.trials.iter().position(|t| (t.0, t.1) == (from, proof));
         if let Some(at) = trial {
@@ -221,7 +221,7 @@ impl ShmTx {
         self.frame_max - HEAD_BYTES - 8 * args
     }
 
-    /// The caller has checked flow and number of arguments.
+    /// Sends a message in one frame. The caller has checked flow and number of arguments.
     #[inline]
     pub fn send(
         &mut self,
@@ -245,8 +245,8 @@ impl ShmTx {
         Ok(number)
     }
 
-    /// Begins a long message. What is not copied by the receiver is streamed
-    /// by [`ShmTx::run`].
+    /// Begins a long message. If the receiver does not copy it, it is streamed by
+    /// [`ShmTx::run`].
     #[expect(clippy::too_many_arguments, reason = "the fields of a message")]
     pub fn send_long(
         &mut self,
@@ -308,8 +308,8 @@ impl ShmTx {
         Ok(number)
     }
 
-    /// Whether a peer may copy from our memory, as far as it has said so. Asks
-    /// it where it has not.
+    /// Whether a peer may copy from our memory, as far as it has answered. Asks it if it has
+    /// not.
     pub fn may_copy(&mut self, outlet: &mut Outlet<'_>, to: u16) -> bool {
         let Some(peer) = self.peers.get_mut(to as usize) else {
             return false;
@@ -321,8 +321,7 @@ impl ShmTx {
         self.peers[to as usize].copying == Copying::Yes
     }
 
-    /// Whether a peer reads what it is told: else what it asks for stays where
-    /// it is.
+    /// Whether a peer reads its control frames: else its requests are left unread.
     pub fn may_tell(&self, to: u16) -> bool {
         self.peers[to as usize].untold < UNTOLD_MAX
     }
@@ -340,7 +339,7 @@ impl ShmTx {
         !self.streams.is_empty() || !self.control.is_empty()
     }
 
-    /// Sends what waits for room; gives how many frames.
+    /// Sends what waits for room; returns how much moved.
     pub fn run(&mut self, outlet: &mut Outlet<'_>, ops: &mut Ops) -> usize {
         let mut moved = self.run_control(outlet);
         for _ in 0..self.streams.len() {
@@ -362,8 +361,8 @@ impl ShmTx {
         moved
     }
 
-    /// Control frames that found no room: of each peer in their order, whether
-    /// others read theirs or not.
+    /// Sends control frames that found no room, in order for each peer, whether others read
+    /// theirs or not.
     fn run_control(&mut self, outlet: &mut Outlet<'_>) -> usize {
         let before = self.control.len();
         let peers = &mut self.peers;
@@ -397,7 +396,7 @@ impl ShmTx {
     }
 }
 
-/// False if there is no room.
+/// Sends a control frame; false if there is no room.
 fn say(outlet: &mut Outlet<'_>, to: u16, frame: &[u8; CONTROL_BYTES]) -> bool {
     let of_requests = [PART, Priority::Request.index() as u8];
     let priority = if frame[..2] == of_requests {
@@ -421,17 +420,16 @@ fn say_with(
             true
         }
         Err(ShmError::Full) => false,
-        // Nobody is there to hear it.
+        // There is no peer to receive it.
         Err(_) => true,
     }
 }
 
 impl Stream {
-    /// Sends bodies as long as there is room; gives how many, and whether
-    /// that was all.
+    /// Sends bodies as long as there is room; returns their number, and whether that was all.
     fn run(&mut self, outlet: &mut Outlet<'_>, ops: &mut Ops, frame_max: usize) -> (usize, bool) {
         let mut frames = 0;
-        // Gone with its peer, if it is not there.
+        // If the entry is missing, it went with its peer.
         let Some(entry) = ops.get_mut(self.id) else {
             return (0, true);
         };
@@ -461,7 +459,7 @@ impl Stream {
     }
 }
 
-/// How a peer has died by what its state says.
+/// Returns how a peer has died, by its state.
 pub fn why(state: PeerState) -> Death {
     match state {
         PeerState::Closed => Death::Closed,
@@ -498,7 +496,7 @@ mod tests {
         })
     }
 
-    /// Kinds of what arrived there; tells the sender what was read.
+    /// Returns the kinds of frames that arrived; tells the sender what was read.
     fn read(port: &mut ShmPort, tx: &mut ShmTx, clock: &CountingClock) -> Vec<u8> {
         let mut kinds = Vec::new();
         let word = |frame: &[u8], at: usize| frame[at..at + 8].try_into().map(u64::from_le_bytes);
@@ -583,7 +581,7 @@ mod tests {
         let mut numbers = Vec::new();
         assert_eq!(read(&mut other, &mut numbers), 1);
         assert_eq!(numbers, [7]);
-        // It reads again: it is told all, in order.
+        // The peer reads again, and gets all, in order.
         numbers.clear();
         while read(&mut deaf, &mut numbers) > 0 || tx.has_work() {
             tx.run(&mut from.outlet(), &mut ops);

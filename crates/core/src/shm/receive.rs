@@ -1,4 +1,4 @@
-//! The receiving half.
+//! The receiving half of the lane through shared memory.
 
 use portolan_link::shm::{Frame, ShortFrame};
 use portolan_proto::SourceId;
@@ -17,12 +17,12 @@ use crate::waiting::{Entry, Offer};
 /// A message that arrives in bodies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Active {
-    /// 0: its bytes are thrown away.
+    /// Where its parts go; 0: they are discarded.
     cookie: u64,
     /// Bytes still missing; 0: no message.
     left: u64,
     at: u64,
-    /// It is longer than what the caches hold.
+    /// Longer than what the caches hold.
     vast: bool,
 }
 
@@ -33,15 +33,15 @@ pub(super) struct ShmRx {
     active: Vec<[[Active; FLOWS]; 2]>,
     /// Rank of each index.
     ranks: Vec<u32>,
-    /// At which priorities nothing more comes of each: a bit for each.
+    /// Priorities at which each peer sends nothing more: a bit for each.
     parted: Vec<u8>,
-    /// When something of each came last, but for what is short and came through a ring: the
-    /// count of such arrivals then.
+    /// When each peer last sent something, as the count of arrivals then. Short frames from a
+    /// ring do not count.
     used: Vec<u64>,
     arrivals: u64,
     scratch: Vec<u8>,
-    /// Longer messages do not stay in the caches: each copy would push out of
-    /// them what the one before has brought there.
+    /// Length above which messages do not stay in the caches, bytes: each copy would evict what
+    /// the previous one has brought there.
     cached_max: u64,
 }
 
@@ -59,12 +59,12 @@ impl ShmRx {
         }
     }
 
-    /// Forgets what was under way from a peer.
+    /// Drops what was in flight from a peer.
     pub fn forget(&mut self, index: u16) {
         self.active[index as usize] = [[Active::default(); FLOWS]; 2];
     }
 
-    /// A rank has this index from now on, which nobody has.
+    /// Assigns a free index to a rank.
     pub fn begin(&mut self, index: u16, rank: u32) {
         let (at, endpoints) = (index as usize, self.ranks.len().max(index as usize + 1));
         self.active
@@ -78,27 +78,27 @@ impl ShmRx {
         self.used[at] = self.arrivals;
     }
 
-    /// When something of a peer came last, as a count that grows.
+    /// Returns when a peer last sent something, as a count that grows.
     pub fn used(&self, index: u16) -> u64 {
         self.used[index as usize]
     }
 
-    /// Nothing comes from a peer.
+    /// Notes that a peer sends nothing more.
     pub fn set_parted(&mut self, index: u16) {
         self.parted[index as usize] = 0b11;
     }
 
-    /// Whether a peer has said that nothing more comes.
+    /// Whether a peer has announced that it sends nothing more.
     pub fn has_parted(&self, index: u16) -> bool {
         self.parted[index as usize] == 0b11
     }
 
-    /// The rank of each index.
+    /// Returns the rank of each index.
     pub fn ranks(&self) -> &[u32] {
         &self.ranks
     }
 
-    /// A peer will not be asked about again.
+    /// Stops checks on a peer.
     pub fn settle(&mut self, index: u16) {
         self.ranks[index as usize] = NOBODY;
     }
@@ -110,8 +110,8 @@ impl ShmRx {
             .filter(|r| *r != NOBODY)
     }
 
-    /// Takes a whole message that fits a line; false leaves it where it is,
-    /// whatever it is.
+    /// Takes a whole message that fits a cache line; false leaves the frame where it is, of
+    /// whatever kind.
     #[inline(always)]
     pub fn take_short(&mut self, core: &mut Core, on: &mut Onward<'_>, frame: &ShortFrame) -> bool {
         let head = frame.bytes();
@@ -130,11 +130,11 @@ impl ShmRx {
         a.is_whole() && Self::hand_over(core, on, &a)
     }
 
-    /// A whole message has arrived; false if it is to stay.
+    /// Hands over a whole message; false if it is to stay.
     #[inline(always)]
     fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
         match core.arrive(on, a) {
-            // Parts there are only of a message in parts.
+            // A whole message has no further parts.
             Took::Whole | Took::Part(_) => true,
             Took::NotNow => false,
             Took::Refused => {
@@ -244,7 +244,7 @@ impl ShmRx {
                 else {
                     return self.distrust(core, from);
                 };
-                // None is empty: of what has ended the cookie may be another's.
+                // Bodies are never empty: behind the last, the cookie may be another message's.
                 if n == 0 || n > active.left {
                     return self.distrust(core, from);
                 }
@@ -358,7 +358,7 @@ impl ShmRx {
         true
     }
 
-    /// What stands in the memory that is shared with a peer makes no sense.
+    /// Suspects a peer of corrupt shared memory. Returns true.
     #[cold]
     pub fn distrust(&self, core: &mut Core, from: u16) -> bool {
         if let Some(rank) = self.rank(from) {

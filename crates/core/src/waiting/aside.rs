@@ -95,7 +95,7 @@ impl Aside {
         }
     }
 
-    /// Whether a sender has said that it closes.
+    /// Whether a sender has announced that it closes.
     pub fn is_closing(&self, rank: u32) -> bool {
         self.closing.contains_key(&rank)
     }
