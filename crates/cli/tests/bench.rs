@@ -6,14 +6,13 @@ mod common;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use common::figures::{
     TURN, bench, bench_as_asked, bench_for, check_rows, figures, set, texts, until_undisturbed,
 };
-use common::{Said, TestLab, marked, none_left, portolan, say, start, until};
+use common::{Said, TestLab, executable, marked, none_left, portolan, say, start, until};
 use serde_json::Value;
 
 #[test]
@@ -274,8 +273,7 @@ fn folder_of(name: &str, scripts: &[(&str, &str)]) -> PathBuf {
     fs::create_dir_all(&folder).unwrap();
     for (program, script) in scripts {
         let path = folder.join(program);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        executable(&path, script);
     }
     folder
 }

@@ -5,12 +5,14 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::cluster::{Cluster, PORT, User};
-use common::{Said, example, finish, keeper_of, none_left, portolan, probe, read_until, signal};
+use common::{
+    Said, example, executable, finish, keeper_of, none_left, portolan, probe, read_until, signal,
+};
 use rustix::process::Signal;
 
 #[test]
@@ -319,12 +321,8 @@ fn each_failure_has_cause_and_remedy() {
     let replace = |on_h1: &str| {
         fs::create_dir_all(format!("{prefix}/bin")).unwrap();
         let real = cluster.path("prefix/bin/portolan");
-        let script = format!(
-            "#!/bin/sh\n[ $(hostname) = h1 ] && {{ {on_h1}; exit; }}\nexec {real} \"$@\"\n"
-        );
-        let file = format!("{prefix}/bin/portolan");
-        fs::write(&file, script).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!("[ $(hostname) = h1 ] && {{ {on_h1}; exit; }}\nexec {real} \"$@\"");
+        executable(format!("{prefix}/bin/portolan"), &script);
     };
     let hello =
         r#"J{"Hello":{"versions":{"portolan":"9.8.7","boot":9,"wire":1},"aes":true,"ip":null}}"#;

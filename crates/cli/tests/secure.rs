@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use common::need_root;
+use common::{executable, install, need_root};
 use portolan::{Config, Endpoint, tuned};
 use portolan_sys::environment::is_secure;
 use portolan_sys::inherit::unshare_network;
-use rustix::fs::{StatVfsMountFlags, XattrFlags, chown, setxattr, statvfs};
+use rustix::fs::{StatVfsMountFlags, XattrFlags, setxattr, statvfs};
 
 /// Has the copy open an endpoint: in a job, or outside of one.
 const OPENS: &str = "PORTOLAN_TEST_SECURE";
@@ -57,9 +57,8 @@ impl Trap {
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         let trap = Self { folder };
-        let script = format!("#!/bin/sh\necho caught >{}\n", trap.at("mark-agent"));
-        fs::write(trap.folder.join("agent"), script).unwrap();
-        fs::set_permissions(trap.at("agent"), fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!("echo caught >{}", trap.at("mark-agent"));
+        executable(trap.at("agent"), &script);
         let nonsense = tuned::path_in(&trap.folder.join("portolan/tuned.d"), tuned::Link::Udp);
         fs::create_dir_all(nonsense.parent().unwrap()).unwrap();
         fs::write(nonsense, "nonsense").unwrap();
@@ -73,9 +72,7 @@ impl Trap {
     /// A copy of this program with a mode of its own.
     fn copy(&self, name: &str, mode: u32) -> String {
         let copy = self.at(name);
-        fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-        chown(&*copy, None, None).unwrap();
-        fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).unwrap();
+        install(std::env::current_exe().unwrap(), &copy, mode);
         copy
     }
 

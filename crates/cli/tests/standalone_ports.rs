@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use common::{Said, TestLab, portolan, probe, read_until, signal, until};
+use common::{Said, TestLab, install, portolan, probe, read_until, signal, until};
 use rustix::process::Signal;
 
 const OWN: &str = env!("CARGO_BIN_EXE_portolan");
@@ -243,10 +243,10 @@ fn another_user_has_no_part_of_a_group() {
     let folder = format!("/tmp/portolan-{}", lab.0);
     fs::create_dir_all(&folder).unwrap();
     let program = format!("{folder}/alone");
-    fs::copy(probe().replace("probe", "alone"), &program).unwrap();
+    install(probe().replace("probe", "alone"), &program, 0o755);
     let config = format!("{folder}/node.conf");
     fs::write(&config, format!("users = {USER}\n")).unwrap();
-    for path in [&folder, &program, &config] {
+    for path in [&folder, &config] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let (own, uid) = (("PORTOLAN_GROUP", "g"), USER.to_string());

@@ -1,9 +1,12 @@
 //! `scripts/bounded.sh`, under which the programs and steps of `make test` run,
 //! and `scripts/results.sh`, which tells what came of them.
 
+mod common;
+
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
+
+use common::executable;
 
 fn bash(script: &str) -> Output {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -104,8 +107,7 @@ fn all_programs_run_and_what_failed_is_listed_at_the_end() {
     fs::create_dir(&folder).unwrap();
     for (name, script) in PROGRAMS {
         let program = folder.join(format!("{name}-0123456789abcdef"));
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        executable(&program, script);
     }
     let at = folder.display();
     let names = PROGRAMS.map(|(name, _)| name).join(" ");

@@ -11,10 +11,10 @@ pub mod slurm;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
@@ -287,11 +287,27 @@ pub fn start(mark: &str, arguments: &[&str]) -> Child {
         .unwrap()
 }
 
+/// Copies a program, by a process of its own: a file that this process had open for writing
+/// would be busy (ETXTBSY) as long as a child that another test starts has not run exec.
+pub fn install(from: impl AsRef<Path>, to: impl AsRef<Path>, mode: u32) {
+    let mut command = install_command(from.as_ref(), to.as_ref(), mode);
+    assert!(command.status().unwrap().success(), "{command:?}");
+}
+
+fn install_command(from: &Path, to: &Path, mode: u32) -> Command {
+    let mut command = Command::new("install");
+    command.arg(format!("--mode={mode:o}")).args([from, to]);
+    command
+}
+
 /// Writes a program of the shell.
 pub fn executable(path: impl AsRef<Path>, script: &str) {
-    let path = path.as_ref();
-    fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = install_command(Path::new("/dev/stdin"), path.as_ref(), 0o755);
+    let mut writer = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = writer.stdin.take().unwrap();
+    writeln!(input, "#!/bin/sh\n{script}").unwrap();
+    drop(input);
+    assert!(writer.wait().unwrap().success(), "{command:?}");
 }
 
 /// Files in /dev/shm that somebody might have left.
