@@ -44,8 +44,8 @@ examples: build ## Builds the examples in target/release/examples.
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C examples/bsp TARGET=$(abspath $(TARGET))
 
-# $(call rust_examples,PACKAGES,NAMES): in a profile that does not optimize across crates,
-# which takes a minute for each program.
+# $(call rust_examples,PACKAGES,NAMES) builds examples in Rust without LTO, which takes more
+# than a minute for each program.
 define rust_examples
 $(CARGO) build --profile examples --locked -p portolan $(1) $(addprefix --example ,$(2))
 @mkdir -p $(RELEASE)/examples

@@ -16,13 +16,13 @@ trap 'rm -f "$said"' EXIT
 # Its number is part of the names of its labs.
 # shellcheck disable=SC2016
 noted=(bash -c 'echo $$ >>"$PORTOLAN_TEST_RESULTS.pids"; exec "$@"' bash)
-# Programs with Rust's test harness say how long each test took: an option that stable Rust
-# has for those who say that they know what they do. None of them starts a compiler of Rust.
+# The option --report-time of Rust's test harness is unstable: RUSTC_BOOTSTRAP=1 permits it on
+# stable Rust. No test program starts rustc, which would inherit that.
 timed=() bootstrap=()
 if [ -n "${PORTOLAN_TEST_TIMES:-}" ] && grep -qaF 'report-time' "$1"; then
     timed=(-Z unstable-options --report-time) bootstrap=(env RUSTC_BOOTSTRAP=1)
 fi
-began=$EPOCHREALTIME
+began=$(clock)
 bounded "${PORTOLAN_TEST_SECONDS:-600}" "$name" "${bootstrap[@]}" "${noted[@]}" "$@" "${timed[@]}" >"$said" 2>&1
 code=$?
 took program "$began" "$name"

@@ -4,10 +4,13 @@
 # file that PORTOLAN_TEST_TIMES names: which of these it is, seconds, its name.
 # shellcheck shell=bash
 
-# `took KIND BEGAN NAME` adds the time since BEGAN (EPOCHREALTIME, us precision).
+# Seconds of the clock, with a point in every locale.
+clock() { echo "${EPOCHREALTIME/,/.}"; }
+
+# `took KIND BEGAN NAME` adds the time since BEGAN, a reading of the clock.
 took() {
     [ -n "${PORTOLAN_TEST_TIMES:-}" ] || return 0
-    awk -v kind="$1" -v from="$2" -v to="$EPOCHREALTIME" -v name="$3" \
+    awk -v kind="$1" -v from="$2" -v to="$(clock)" -v name="$3" \
         'BEGIN { printf "%s\t%.1f\t%s\n", kind, to - from, name }' >>"$PORTOLAN_TEST_TIMES"
 }
 
@@ -48,7 +51,8 @@ note() {
 # `part SECONDS NAME COMMAND...` runs a step, bounded, and notes what came of
 # it. Those after it run all the same.
 part() {
-    local seconds=$1 code said noted began=$EPOCHREALTIME
+    local seconds=$1 code said noted began
+    began=$(clock)
     export PORTOLAN_TEST_STEP=$2
     shift 2
     printf '\n=== %s\n' "$PORTOLAN_TEST_STEP"

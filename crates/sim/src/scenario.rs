@@ -244,12 +244,12 @@ impl Scenario {
             detour_ns: 0,
         }
         .on_networks(r)
-        .by_ways(r)
+        .with_arrivals(r)
     }
 }
 
 impl Scenario {
-    /// The same on as many networks as its seed says.
+    /// Draws further networks, for seeds from [`TWO_NETWORKS`] to [`TWO_WAYS`].
     fn on_networks(mut self, r: &mut Rng) -> Self {
         if !(TWO_NETWORKS..TWO_WAYS).contains(&self.seed) {
             return self;
@@ -270,8 +270,9 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// The same with packets that arrive as its seed says.
-    fn by_ways(mut self, r: &mut Rng) -> Self {
+    /// Draws how packets arrive: past the kernel, through it, or both. Seeds below
+    /// [`TWO_WAYS`] keep to the first.
+    fn with_arrivals(mut self, r: &mut Rng) -> Self {
         if self.seed < TWO_WAYS {
             return self;
         }

@@ -50,7 +50,7 @@ impl Steering {
     }
 }
 
-/// What cards choose by.
+/// What a card with several queues chooses by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     pub from: usize,

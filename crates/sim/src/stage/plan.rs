@@ -178,7 +178,7 @@ impl Plan {
                 Pipe::new(rate, r.pick(&[6_400, 64_000])).marking(r.pick(&[4_000, u64::MAX]))
             },
             steering: if kernel_too {
-                // Two draws of what is no more: the seeds' later ones stay.
+                // Drawn for a setting that no longer exists: a seed's later draws must not shift.
                 let _ = [r.below(3), r.below(3)];
                 Steering {
                     queues: 1,
