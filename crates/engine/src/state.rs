@@ -116,6 +116,8 @@ pub(crate) struct State {
     /// Call in which the program's thread waits.
     pub waiting: Waiting,
     watch: Option<Box<dyn Watch>>,
+    /// Whether the launcher has let a wait for its report pass, and reported nothing since.
+    launcher_is_late: bool,
     /// Processes on this host, by rank, while they live.
     pids: Vec<(u32, Pidfd)>,
     /// Outside of a job: shared memory with others of this host.
@@ -179,6 +181,7 @@ impl State {
             engine,
             waiting: Waiting::NONE,
             watch,
+            launcher_is_late: false,
             pids,
             near: None,
             cma: true,

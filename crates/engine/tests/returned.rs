@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -401,4 +402,32 @@ fn who_comes_later_knows_the_dead_and_who_has_left() {
         assert_eq!(c.try_send(rank, 1, b"x").unwrap_err(), refused);
     }
     std::mem::forget((a, b, old));
+}
+
+#[test]
+fn the_launcher_may_take_its_time_to_report_how_a_rank_ended() {
+    let (mut job, all) = Job::start(2, config());
+    drop(all);
+    let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
+    job.table[1].pid = process.id();
+    let (feed, watch) = Feed::new();
+    let opening = Job::opening(&job.config, 0, 2000);
+    job.table[0] = common::peer(&opening, None);
+    let a = opening.finish(&job.table, None, Some(watch)).unwrap();
+    let told = events(&a);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let launcher = thread::spawn(move || {
+        // As long as a busy host may keep it from its core.
+        thread::sleep(Duration::from_millis(30));
+        feed.tell(Notice::Died(1, Death::Exited(3)));
+    });
+    run(&[&a], || !told.lock().unwrap().is_empty());
+    let dead = Event::PeerDead {
+        rank: 1,
+        why: Death::Exited(3),
+        lost: 0,
+    };
+    assert_eq!(told.lock().unwrap()[..], [dead]);
+    launcher.join().unwrap();
 }

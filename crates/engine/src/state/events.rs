@@ -10,8 +10,8 @@ use portolan_sys::epoll::Epoll;
 use super::{State, TOKEN_WATCH};
 use crate::config::Notice;
 
-/// Longest wait for the launcher to report how a process ended, ns.
-const HOW_NS_MAX: u64 = 5_000_000;
+/// Longest wait for the launcher to report how a process ended, ns: its host may be busy.
+const HOW_NS_MAX: u64 = 250_000_000;
 
 impl State {
     pub fn hear(&mut self) -> usize {
@@ -23,6 +23,7 @@ impl State {
         let _ = watch.fd().map(|fd| self.sleep.wait_set.events.remove(fd));
         while let Some(notice) = watch.poll() {
             events += 1;
+            self.launcher_is_late = false;
             match notice {
                 Notice::Died(rank, why) => self.ended(rank, why),
                 // Only a rank that shares memory with us can judge it.
@@ -60,21 +61,27 @@ impl State {
     }
 
     /// Waits for the launcher to report how a rank's process ended, for [`HOW_NS_MAX`] at most.
+    /// A launcher that let one such wait pass is not waited for again until it reports something:
+    /// it may be stopped, and many ranks may have ended.
     pub(super) fn ask_how(&mut self, rank: u32) {
         let until = now_ns() + HOW_NS_MAX;
-        let is_told = |s: &Self| matches!(s.core.lanes.get(rank), Some(Lane::Dead(_)) | None);
-        while !is_told(self) {
-            let Some(left) = until.checked_sub(now_ns()) else {
-                return;
-            };
+        self.hear();
+        while !self.launcher_is_late
+            && !matches!(self.core.lanes.get(rank), Some(Lane::Dead(_)) | None)
+        {
             // Without a launcher, or a descriptor to spare, the cause stays unknown.
-            let said = self.watch.as_ref().and_then(|watch| {
+            let Some(one) = self.watch.as_ref().and_then(|watch| {
                 let one = Epoll::new().ok()?;
                 one.add(watch.fd()?, 0).ok()?;
-                one.wait(Some(left), |_| ()).ok()
-            });
-            if said.unwrap_or_default() == 0 {
+                Some(one)
+            }) else {
                 return;
+            };
+            let left = until.saturating_sub(now_ns());
+            match one.wait(Some(left), |_| ()) {
+                Ok(1..) if left > 0 => {}
+                Ok(_) => self.launcher_is_late = true,
+                Err(_) => return,
             }
             self.hear();
         }
