@@ -2,7 +2,7 @@
 //! parses is written back as the same bytes.
 #![no_main]
 
-#[path = "../../crates/wire/tests/common/reencode.rs"]
+#[path = "../../crates/wire/tests/it/common/reencode.rs"]
 mod reencode;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -2,6 +2,7 @@
 //! their processes, with a word for what they do; without one it is the test.
 
 #[allow(dead_code, reason = "the tests of C use more of it")]
+#[path = "it/programs/mod.rs"]
 mod programs;
 
 use std::fs::{self, File};

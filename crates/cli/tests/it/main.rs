@@ -1,0 +1,47 @@
+//! Tests of `portolan-cli`: a program for all of them, which is linked once.
+
+mod address;
+mod architecture;
+mod bench;
+mod bench_lab;
+mod bench_matched;
+mod bench_standalone;
+mod bsp;
+mod cables;
+mod closed;
+mod common;
+mod doctor;
+mod guest;
+mod hosts;
+mod idle;
+mod impair;
+mod inherited;
+mod interop;
+mod lab;
+mod leftovers;
+mod manual;
+mod mpi;
+mod mpi_faults;
+mod mpi_programs;
+mod mtu;
+mod networks;
+mod node;
+mod observe;
+mod partition;
+mod pmix;
+mod rate;
+#[cfg(target_arch = "x86_64")]
+mod refused;
+mod report;
+mod respawn;
+mod run;
+mod said;
+mod secret;
+mod secure;
+mod standalone;
+mod standalone_ports;
+mod tune;
+mod valgrind;
+mod watchdog;
+mod wrong;
+mod xdp;

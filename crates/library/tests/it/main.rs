@@ -1,0 +1,6 @@
+//! Tests of `portolan-library`: a program for all of them, which is linked once.
+
+mod atoll;
+mod bsp;
+mod c;
+mod programs;

@@ -1,0 +1,18 @@
+//! Tests of `portolan-proto`: a program for all of them, which is linked once.
+
+mod closed_port;
+mod closing;
+mod common;
+mod cuts;
+mod handed_out;
+mod limits;
+mod losses;
+mod pair;
+mod paths;
+mod peers;
+mod receiver_not_ready;
+mod returned;
+mod script;
+mod silence;
+mod sizes;
+mod stops;
