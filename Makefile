@@ -110,7 +110,7 @@ deny: $(TOOLS)/bin/cargo-deny
 	  echo "*** ADVISORIES DID NOT RUN: their database cannot be reached from here ***"; }
 
 instructions: deps ## Counts instructions of one send and receipt (callgrind), against the golden file.
-	$(CARGO) build --release --locked -p portolan-engine --example instructions
+	$(CARGO) build --release --locked -p portolan-runtime --example instructions
 	scripts/instructions.sh $(abspath $(RELEASE))
 
 fuzz: ## Fuzzes packets, protocol, matcher, exchange, and what agents and services are told (nightly, cargo-fuzz).

@@ -28,7 +28,7 @@ ROOMS = [  # first match wins
     ("wire", r"portolan_wire"),
     ("proto", r"portolan_proto"),
     ("link and ring", r"portolan_link|portolan_ring|portolan_sys"),
-    ("engine", r"portolan_engine|portolan_core"),
+    ("engine", r"portolan_runtime|portolan_engine"),
     ("the measuring loop", r"instructions::main|instructions::"),
 ]
 def read(link, turn):

@@ -50,8 +50,8 @@ tests portolan-sys/portolan_sys xdp bpf net::
 tests portolan-link/portolan_link xdp
 tests portolan-link/conformance
 tests portolan-link/udp
-tests portolan-engine/messages
-tests portolan-engine/direct
+tests portolan-runtime/messages
+tests portolan-runtime/direct
 tests portolan-hosts/portolan_hosts node::steering node::query \
     node::tests::packets_go node::tests::ranks_of node::tests::what_cannot
 tests portolan-cli/xdp ranks_with_and who_cannot sockets_are a_second_job

@@ -32,7 +32,7 @@ kernel() {
 # crate is the crate's or the command's own.
 cargo build --locked -p portolan --examples
 for tests in "portolan-sys --lib" "portolan-link --lib --test conformance --test udp" \
-    "portolan-engine --test messages --test direct" \
+    "portolan-runtime --test messages --test direct" \
     "portolan-hosts --lib" "portolan-cli --examples --test xdp --test node"; do
     # shellcheck disable=SC2086
     cargo test --locked --no-run -p $tests 2>&1 | tee /dev/stderr |

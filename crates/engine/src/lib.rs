@@ -1,88 +1,93 @@
-//! The endpoint of a process: the engine's core with its links, run by the program's calls and a
-//! helper thread. Also opening, waiting, sleeping, and news of other processes' ends.
+//! The core of an endpoint: ports and handlers, lanes to peers, matched messages, one pass
+//! of progress.
 //!
-//! Nothing here knows which interface sits on top, or who started the process.
+//! A state machine that owns its links. Nothing here sleeps, starts a thread, or makes a system
+//! call except through its links. Time comes from a [`Clock`] that the *driver* supplies: the
+//! endpoint of a process, or the simulator. So both run the same code. Nothing here knows which
+//! interface sits on top, or who started the process.
 //!
 //! # Who calls what, and when
 //!
-//! - **Opening.** [`Opening::new`], or [`Opening::with_host_port`], opens the sockets.
-//!   [`Opening::address`] goes to the other ranks, however they find each other.
-//!   [`Opening::finish`] takes their addresses, the shared memory of the host, and a [`Watch`] that
-//!   brings news of others; it returns the program's own [`Space`]. Further spaces of the same
-//!   endpoint come from [`Space::space`] or an [`Opener`].
-//! - **Calls that never wait.** [`Space::bind`], [`Space::try_send`], [`Space::post_message`],
-//!   [`Space::post_receive`] and their like start an operation and return. They run no handler. A
-//!   number identifies an operation in flight.
-//! - **Calls that make progress.** [`Space::progress`] makes one pass: it receives what has
-//!   arrived, runs handlers, sends what is due. Calls that wait ([`Space::send`], [`Space::wait`],
-//!   [`Space::wait_until`], [`Space::barrier`], [`Space::receive_tagged`], ...) make passes until
-//!   their condition holds: they spin, then yield the core, then sleep in the kernel.
-//! - **Waiting elsewhere.** A program with an event loop of its own calls [`Space::arm`]
-//!   before it sleeps on [`Space::fd`], and [`Space::progress`] after it. A task
-//!   awaits [`Space::arrival`].
-//! - **Closing.** [`Space::close`], or a drop, ends a space, and with the last one the
-//!   endpoint.
+//! An [`Engine`] is made of a [`Core`], a [`Matched`], the available lanes ([`NetLane`],
+//! [`ShmLane`]) and a clock. Its methods are called by one thread at a time, and fall into five
+//! classes:
 //!
-//! A call first enters the endpoint, which one thread holds at a time; [`Threads`] says what a
-//! second one gets. While the program makes no calls, the helper thread makes the passes: it moves
-//! data, and runs the handlers of ports that any thread may run. The engine polls its [`Watch`] now
-//! and then, and whenever the watch's descriptor is readable.
+//! - **Requests of the program.** [`Engine::try_send`] sends; [`Engine::send_now`] is its fast
+//!   path through shared memory. [`Engine::take_part`] lends the core with the sending halves
+//!   for all else that sends: [`Core::post_message`], [`BarrierCall::poll`],
+//!   [`Core::close_port`]. [`Core::bind`] sends nothing and needs none of them. Operations on
+//!   matched messages begin with [`Engine::post_tagged`], [`Engine::post_receive`] and
+//!   [`Engine::reach`]; memory is registered by [`Engine::register_region`]. A caller that
+//!   sends by [`Engine::split`] calls [`Engine::touch`] before, which reads the clock, and
+//!   [`Engine::flush`] after, which transmits what was queued; the other methods do both
+//!   themselves.
+//! - **Progress.** [`Engine::pass`] takes what has arrived, runs handlers, retries what found
+//!   no room, and sends what is due. Call it as long as it moves something, when a link has
+//!   something, and at [`Engine::next_timeout`]. After a pause, call [`Engine::look_at_all`]
+//!   first. Handlers run within passes, and within [`Engine::gone`] and [`Engine::back`], which
+//!   take what arrived before: all handlers while [`Core::run`] is set, otherwise those of
+//!   ports for any thread. Each receives a [`Context`].
+//! - **Outside reports.** [`Engine::gone`], [`Engine::back`] and
+//!   [`Engine::reset_silence_timer`] report that a process has ended, was restarted, or is
+//!   alive though silent.
+//! - **Results.** After a pass, [`Engine::next_finding`] returns what was found about other
+//!   ranks, until it returns `None`; a [`Finding::Suspect`] is answered with [`Engine::gone`].
+//!   The [`Exchange`] of an operation's space reports how it ended ([`Engine::with_exchange`]).
+//!   [`Engine::waits_for_room`] reports that a pass is needed soon although nothing signals
+//!   when.
+//! - **Closing.** [`Core::begin_close`]; passes until [`Engine::idle`]; [`Core::refuse_all`];
+//!   passes until idle, and until [`Engine::withdraw_regions`] succeeds;
+//!   [`Engine::close_lanes`]; passes until idle; [`Engine::end`]. To close one space while
+//!   others go on: [`Engine::close_space`]; passes until [`Engine::space_has_left`];
+//!   [`Core::set_left`].
 //!
 //! # Where things are
 //!
-//! A folder uses only those above it; files within a folder may use each other.
+//! A folder uses only those above it; files within one folder may use each other.
 //!
 //! | folder | holds |
 //! | --- | --- |
-//! | `config` | settings, which threads may call, why an endpoint cannot be opened |
-//! | `neighbours` | how endpoints of one host, outside of a job, exchange their memory |
-//! | `network` | the links of the network lane: a socket or a host port, and further networks |
-//! | `sleep` | how long to spin and yield; which threads sleep, until when, and what wakes them |
-//! | `state` | one pass of progress with all that belongs to it in a process; news of others |
-//! | `observe` | for observers: tables of counters and state, a timeline |
-//! | `space` | the endpoint and its spaces: opened, entered, waited in, closed; the helper thread |
-//! | `calls` | what the program calls: ports, groups, matched messages and memory, futures |
-//! | `open` | opening: the sockets, then the lanes to all ranks |
+//! | `values` | errors, messages and events, memory, settings, counters, numbers of ports and spaces |
+//! | `environment` | what the driver supplies: clock, networks, timeline |
+//! | `groups` | groups of ranks; barriers and broadcasts as they travel |
+//! | `lanes` | which link leads to each rank, and why; restarted ranks |
+//! | `waiting` | what waits to be sent, acknowledged, completed or taken, or for its port |
+//! | `out` | the sending halves of both lanes |
+//! | `matched` | the exchange of each space; memory in pieces; regions published on the host |
+//! | `core` | [`Core`]: what happens to a message that arrives, handlers, sends, spaces, barriers |
+//! | `shm`, `net` | the lanes: they hand what arrives to the core |
+//! | `engine` | [`Engine`]: one pass over all of it, and how operations begin |
+//!
+//! Receive path: link, `net` or `shm`, `core`, where its handler runs, or the message waits or
+//! is refused. Send path: `core` picks the lane, `out` has its sending half.
 
-mod calls;
-mod config;
-mod neighbours;
-mod network;
-mod observe;
-mod open;
-mod sleep;
-mod space;
-mod state;
+mod core;
+mod engine;
+mod environment;
+mod groups;
+mod lanes;
+mod matched;
+mod net;
+mod outbound;
+mod shm;
+mod values;
+mod waiting;
 
-pub use calls::{AddPeerError, Arrival, Ended, Operation};
-pub use config::{Agreement, Config, Notice, OpenError, PeerConfig, Threads, Watch};
-pub use observe::Table;
-pub use open::{MappedHostPort, Opening, OwnMemory, ShmAttachment};
-pub use portolan_core::{
-    Binding, Buffer, Context, Counters, Death, DeregisterError, ErrorHandler, Event, FLOWS_MAX,
-    Failure, Gather, Group, Handler, Message, Misuse, NewPeer, PORTS_RESERVED, Payload, Placement,
-    Placing, RegisterError, Restarted, Scatter, Secrets, SendError, SendOptions, SpaceId,
-    WaitError,
+pub use core::{
+    BROADCAST, BarrierCall, Binding, Context, Core, DeadPeer, ErrorHandler, Finding, Handler,
+    Placement, Placing, Progress,
 };
-pub use portolan_exchange::{
-    ATOMIC_BYTES, Action, Admission, Atomic, AtomicOp, AtomicType, BYTES_MAX as MESSAGE_BYTES_MAX,
-    Completion, Config as ExchangeConfig, Count, CounterId, Memory, MessageId, Notify, OpError,
-    OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions, QueueId, RegionId, RemoteKey,
-    Rights, SHARE_MIN, Salt, Selector, SendOptions as TaggedOptions, Signal, Statistics,
+pub use engine::{Engine, NotNear};
+pub use environment::{Clock, Network, Tracer};
+pub use groups::{Group, broadcast_head_bytes};
+pub use lanes::{Lane, LaneCount, Lanes, Restarted};
+pub use matched::{Exchange, Extent, Gather, Matched, Released, Scatter, address_space};
+pub use net::{NetLane, PACKET_MIN};
+pub use outbound::{Credentials, NetTx, NewPeer, Outbound, ProtoTables};
+pub use shm::ShmLane;
+pub use values::{
+    Buffer, Counters, Death, DeregisterError, Event, FLOWS_MAX, Failure, Message, Meta, Misuse,
+    PORTS_RESERVED, Payload, PortId, RegisterError, SPACES, Secrets, SendError, SendOptions,
+    Settings, Source, SpaceId, WaitError,
 };
-pub use portolan_link::xdp::{
-    HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,
-    packet_max as host_port_packet_max,
-};
-pub use portolan_proto::congestion::Mode as Congestion;
-pub use portolan_proto::{Field, NetAddress};
-pub use portolan_ring::copy_beyond;
-pub use portolan_seal::SuiteId;
-pub use portolan_sys::doorbell::Doorbell;
-pub use portolan_sys::memory::Hidden;
-pub use portolan_wire::{
-    ADDRESS_BYTES, ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority,
-};
-pub use sleep::{CALLS, Call};
-pub use space::{Opener, Space};
-pub use state::congestion_towards;
+pub use waiting::Row as UnboundRow;

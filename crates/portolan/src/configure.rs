@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use portolan_boot::{Job, Security, Suite};
-use portolan_engine as engine;
-use portolan_engine::{EndpointId, Life, Push, SuiteId, Threads};
+use portolan_runtime as engine;
+use portolan_runtime::{EndpointId, Life, Push, SuiteId, Threads};
 use portolan_sys::features::Disabled;
 use portolan_sys::tell::tell;
 

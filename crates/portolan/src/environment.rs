@@ -107,7 +107,7 @@ mod tests {
             ("PORTOLAN_LOG", ""),
             ("PORTOLAN_LOG", "info"),
             ("PORTOLAN_LOG", "Debug,portolan_boot=trace,tokio::time=off"),
-            ("PORTOLAN_LOG", "portolan_engine,warn/refused"),
+            ("PORTOLAN_LOG", "portolan_runtime,warn/refused"),
         ] {
             assert_eq!(said(name, value), [""; 0], "{name}={value}");
         }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_boot::{Congestion, GuestOptions, Job, LinkChoice, Security, Suite};
-use portolan_engine as engine;
-use portolan_engine::{Address, EndpointId, Hidden, KeyAddress, Life};
 use portolan_link::shm::{Segment, SegmentConfig};
+use portolan_runtime as engine;
+use portolan_runtime::{Address, EndpointId, Hidden, KeyAddress, Life};
 use portolan_seal::{PUBLIC_KEY_BYTES, identity, mix_of, public_key};
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::MemoryError;

@@ -10,8 +10,8 @@ use std::sync::Mutex;
 
 use portolan_boot::node::{group_of, host_port_of, node_socket};
 use portolan_boot::{HostPort, LinkChoice, OwnHostPort};
-use portolan_engine as engine;
-use portolan_engine::Address;
+use portolan_runtime as engine;
+use portolan_runtime::Address;
 use portolan_sys::net::{Netlink, interfaces};
 
 use crate::interfaces::Told;

@@ -5,7 +5,7 @@ mod own;
 
 use std::net::IpAddr;
 
-use portolan_engine as engine;
+use portolan_runtime as engine;
 use portolan_sys::net::{Interface, Subnet, interfaces, is_link_local};
 
 use crate::open::OpenError;

@@ -65,19 +65,19 @@
 //!
 //! # Where to find what
 //!
-//! [`Endpoint`] dereferences to [`portolan_engine::Space`], which has most
+//! [`Endpoint`] dereferences to [`portolan_runtime::Space`], which has most
 //! methods:
 //!
 //! | to do | methods |
 //! | --- | --- |
-//! | bind ports | [`bind`](portolan_engine::Space::bind), [`close_port`](portolan_engine::Space::close_port), [`set_buffer`](portolan_engine::Space::set_buffer) |
-//! | send | [`send`](portolan_engine::Space::send), [`try_send`](portolan_engine::Space::try_send), [`post_message`](portolan_engine::Space::post_message), [`broadcast`](portolan_engine::Space::broadcast) |
-//! | make progress and wait | [`progress`](portolan_engine::Space::progress), [`wait_until`](portolan_engine::Space::wait_until), [`barrier`](portolan_engine::Space::barrier) |
-//! | use an event loop | [`fd`](portolan_engine::Space::fd), [`arm`](portolan_engine::Space::arm), [`arrival`](portolan_engine::Space::arrival), [`ended`](portolan_engine::Space::ended) |
-//! | send and receive by tag | [`send_tagged`](portolan_engine::Space::send_tagged), [`receive_tagged`](portolan_engine::Space::receive_tagged), [`post_send`](portolan_engine::Space::post_send), [`post_receive`](portolan_engine::Space::post_receive) |
-//! | access memory of other ranks | [`register`](portolan_engine::Space::register), [`post_put`](portolan_engine::Space::post_put), [`post_get`](portolan_engine::Space::post_get) |
-//! | close | [`close`](portolan_engine::Space::close) |
-//! | do without a launcher | [`Endpoint::open_standalone`], [`Endpoint::address`], [`Endpoint::add_peer`], [`remove_peer`](portolan_engine::Space::remove_peer) |
+//! | bind ports | [`bind`](portolan_runtime::Space::bind), [`close_port`](portolan_runtime::Space::close_port), [`set_buffer`](portolan_runtime::Space::set_buffer) |
+//! | send | [`send`](portolan_runtime::Space::send), [`try_send`](portolan_runtime::Space::try_send), [`post_message`](portolan_runtime::Space::post_message), [`broadcast`](portolan_runtime::Space::broadcast) |
+//! | make progress and wait | [`progress`](portolan_runtime::Space::progress), [`wait_until`](portolan_runtime::Space::wait_until), [`barrier`](portolan_runtime::Space::barrier) |
+//! | use an event loop | [`fd`](portolan_runtime::Space::fd), [`arm`](portolan_runtime::Space::arm), [`arrival`](portolan_runtime::Space::arrival), [`ended`](portolan_runtime::Space::ended) |
+//! | send and receive by tag | [`send_tagged`](portolan_runtime::Space::send_tagged), [`receive_tagged`](portolan_runtime::Space::receive_tagged), [`post_send`](portolan_runtime::Space::post_send), [`post_receive`](portolan_runtime::Space::post_receive) |
+//! | access memory of other ranks | [`register`](portolan_runtime::Space::register), [`post_put`](portolan_runtime::Space::post_put), [`post_get`](portolan_runtime::Space::post_get) |
+//! | close | [`close`](portolan_runtime::Space::close) |
+//! | do without a launcher | [`Endpoint::open_standalone`], [`Endpoint::address`], [`Endpoint::add_peer`], [`remove_peer`](portolan_runtime::Space::remove_peer) |
 //!
 //! Handlers use a [`Context`] instead of the endpoint. [`OpenError`] says why nothing was
 //! opened. The errors of all other calls are one family, which [`WaitError`] describes.
@@ -136,8 +136,8 @@ pub use interfaces::{
 pub use logging::begin_log;
 pub use open::{Config, Endpoint, OpenError};
 #[doc(hidden)]
-pub use portolan_engine::copy_beyond;
-pub use portolan_engine::{
+pub use portolan_runtime::copy_beyond;
+pub use portolan_runtime::{
     ADDRESS_BYTES, ARGS_MAX, ATOMIC_BYTES, Action, AddPeerError, Admission, Arrival, Atomic,
     AtomicOp, AtomicType, Binding, Buffer, CALLS, Completion, Context, Count, CounterId, Counters,
     Death, DeregisterError, Doorbell, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,

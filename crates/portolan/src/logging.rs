@@ -8,7 +8,7 @@ use portolan_sys::tell::plain;
 use crate::environment::nearest;
 
 /// The environment variable that sets the log level, as `info` or
-/// `portolan_engine=debug,portolan_boot=trace`.
+/// `portolan_runtime=debug,portolan_boot=trace`.
 pub(crate) const VARIABLE: &str = "PORTOLAN_LOG";
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_boot::{BootError, Congestion as Sharing, GaveUp, How, Job, LinkChoice, PeerInfo};
-use portolan_engine as engine;
-use portolan_engine::{
+use portolan_runtime as engine;
+use portolan_runtime::{
     ADDRESS_BYTES, Address, Congestion, Death, Failure, KeyAddress, Misuse, Opening, PeerConfig,
     ShmAttachment, SpaceId, Threads,
 };

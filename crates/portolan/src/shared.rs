@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::sleep;
 use std::time::Duration;
 
-use portolan_engine::{Misuse, Opener, SpaceId, Threads};
+use portolan_runtime::{Misuse, Opener, SpaceId, Threads};
 
 use crate::open::{Config, Endpoint, OpenError, Opened};
 

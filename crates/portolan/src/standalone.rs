@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use std::thread::available_parallelism;
 
 use portolan_boot::{Congestion, LinkChoice, host_identity};
-use portolan_engine::{self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, Opening};
+use portolan_runtime::{self as engine, ADDRESS_BYTES, AddPeerError, KeyAddress, Opening};
 use portolan_sys::environment;
 use portolan_sys::tell::tell;
 

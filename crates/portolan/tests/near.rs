@@ -52,7 +52,7 @@ fn count(ep: &Endpoint) -> Arc<AtomicU64> {
 
 /// Where the endpoint at an address listens.
 fn name_of(address: &[u8; 64]) -> String {
-    let key = portolan_engine::KeyAddress::parse(address).unwrap().key;
+    let key = portolan_runtime::KeyAddress::parse(address).unwrap().key;
     let (id, life) = identity(&key);
     format!("portolan-endpoint-{id:016x}{life:016x}")
 }

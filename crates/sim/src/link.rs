@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_core::Network as EngineNetwork;
+use portolan_engine::Network as EngineNetwork;
 use portolan_link::{LinkAddress, LinkError, RxFrame, TxFrame};
 
 use crate::net::{Arrival, Network};

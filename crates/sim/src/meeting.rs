@@ -8,7 +8,7 @@ mod near;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_core::{
+use portolan_engine::{
     Binding, Core, Credentials, Death, Engine, Event, Finding, Gather, Lane, Lanes, Matched,
     Misuse, NetLane, NewPeer, PortId, ProtoTables, Scatter, SendError, SendOptions, Settings,
     SpaceId,

@@ -1,7 +1,7 @@
 //! Our own random numbers: xoshiro256++ (Blackman, Vigna), seeded by
 //! SplitMix64, so that a seed means the same run on every machine and release.
 
-use portolan_core::Secrets;
+use portolan_engine::Secrets;
 
 /// One step of SplitMix64's output function: a good hash of one word.
 #[must_use]

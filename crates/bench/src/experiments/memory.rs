@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use clap::Args;
-use portolan_engine::{
-    Address, Binding, Config, Congestion, EndpointId, Hidden, Life, Opening, PeerConfig, Space,
-};
 use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_hosts::print::print;
+use portolan_runtime::{
+    Address, Binding, Config, Congestion, EndpointId, Hidden, Life, Opening, PeerConfig, Space,
+};
 use portolan_sys::children::Start;
 use serde::{Deserialize, Serialize};
 

@@ -17,11 +17,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("portolan-link", &["sys", "ring", "wire"]),
     // No clock and no system call but its links' own: never sys.
     (
-        "portolan-core",
+        "portolan-engine",
         &["wire", "seal", "proto", "exchange", "ring", "link"],
     ),
     (
-        "portolan-engine",
+        "portolan-runtime",
         &[
             "wire", "seal", "proto", "exchange", "sys", "ring", "link", "core",
         ],

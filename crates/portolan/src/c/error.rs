@@ -268,8 +268,8 @@ fn of_pmi(e: &PmiError) -> Errno {
     }
 }
 
-fn of_engine(e: &portolan_engine::OpenError) -> Errno {
-    use portolan_engine::OpenError as E;
+fn of_engine(e: &portolan_runtime::OpenError) -> Errno {
+    use portolan_runtime::OpenError as E;
     match e {
         E::Bind(BindError::PortInUse(_)) => EADDRINUSE,
         E::Bind(BindError::NotLocal(_) | BindError::NoIpv6(_)) => EADDRNOTAVAIL,

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use portolan_core::{Death, Lane, NewPeer, NotNear, ShmLane};
+use portolan_engine::{Death, Lane, NewPeer, NotNear, ShmLane};
 use portolan_link::shm::{Ringer, SegmentConfig, ShmPort};
 use portolan_proto::congestion::Mode;
 use portolan_seal::identity;

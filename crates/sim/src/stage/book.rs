@@ -5,7 +5,7 @@ mod placing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_core::{Death, Event, Message, SendOptions, SpaceId};
+use portolan_engine::{Death, Event, Message, SendOptions, SpaceId};
 use portolan_exchange::{Notify, OpId};
 use portolan_wire::Priority;
 

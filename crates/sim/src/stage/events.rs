@@ -1,7 +1,7 @@
 //! What befalls the ranks from outside: their turns to send, deaths and returns, who is told
 //! of them and when, and networks that fail.
 
-use portolan_core::Death;
+use portolan_engine::Death;
 
 use super::book::{Life, LifeId};
 use super::ops::Parcel;

@@ -1,6 +1,6 @@
 //! Matched messages of a rank of the stage, and its accesses to others' memory.
 
-use portolan_core::{Gather, Scatter, SendError, SpaceId};
+use portolan_engine::{Gather, Scatter, SendError, SpaceId};
 use portolan_exchange::{
     Action, Completion, Memory, Notify, OpError, OpId, Place, PutOptions, QueueId, RemoteKey,
     Selector, SendOptions as TaggedOptions, Signal,

@@ -2,7 +2,7 @@
 //! waits there for a message that never comes, has sent one that nobody takes, and others of
 //! which it hears nothing more: these are received when their sender has left.
 
-use portolan_core::{BarrierCall, Gather, Group, Scatter, SendError, SpaceId};
+use portolan_engine::{BarrierCall, Gather, Group, Scatter, SendError, SpaceId};
 use portolan_exchange::{Memory, Notify, OpError, OpId, Selector, SendOptions, Statistics};
 
 use super::rank::Rank;

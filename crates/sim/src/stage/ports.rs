@@ -1,6 +1,6 @@
 //! What the stage's programs bind to their ports.
 
-use portolan_core::{Binding, Context, Message, PortId, SendError, SpaceId};
+use portolan_engine::{Binding, Context, Message, PortId, SendError, SpaceId};
 
 use super::book::{LifeId, Reaction, SharedBook, port};
 

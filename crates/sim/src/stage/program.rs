@@ -1,6 +1,6 @@
 //! What a rank of the stage does of its own accord.
 
-use portolan_core::{
+use portolan_engine::{
     BROADCAST, BarrierCall, Group, PortId, Progress, SendError, SendOptions, SpaceId,
 };
 use portolan_proto::Release;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use portolan_core::{
+use portolan_engine::{
     BarrierCall, Clock, Core, Death, Engine, Finding, Lane, Lanes, Matched, PortId, Restarted,
     Scatter, ShmLane, SpaceId,
 };

@@ -1,6 +1,6 @@
 //! What an engine of the stage begins with.
 
-use portolan_core::{Credentials, NetLane, ProtoTables, Settings};
+use portolan_engine::{Credentials, NetLane, ProtoTables, Settings};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{Config, Identity};
 use portolan_seal::SuiteId;

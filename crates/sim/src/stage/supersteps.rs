@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bsp::model::{Arrived, Failure, HEADS, Head, Intake, Part, Process, Twin, Wire, part_of, tag};
-use portolan_core::{Binding, Engine, Gather, PortId, Scatter, SendError, SendOptions, SpaceId};
+use portolan_engine::{Binding, Engine, Gather, PortId, Scatter, SendError, SendOptions, SpaceId};
 use portolan_exchange::{
     Completion, Memory, Notify, OpError, OpId, Selector, SendOptions as TaggedOptions,
 };

@@ -208,7 +208,7 @@ fn who_was_added_hands_over_to_a_space_that_is_not_open_and_a_stranger_does_not(
 /// What a stranger that was given no key may try: keys that a program chooses, and those that
 /// followed from the address once. A life was turned and mixed with a count.
 fn guesses(address: &[u8; 64], registered: u64) -> Vec<RemoteKey> {
-    let key = portolan_engine::KeyAddress::parse(address).unwrap().key;
+    let key = portolan_runtime::KeyAddress::parse(address).unwrap().key;
     let (_, life) = portolan_seal::identity(&key);
     let mixed = |mut z: u64| {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_core::{Message, Placement, SpaceId};
+use portolan_engine::{Message, Placement, SpaceId};
 
 use super::{Book, Fate, LifeId, port};
 use crate::content;

@@ -1,0 +1,515 @@
+//! The whole state of an endpoint: the engine, and what lets it run in a process, sleep and learn
+//! of other ranks' ends.
+
+mod events;
+mod near;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::task::Waker;
+
+use portolan_engine::{Clock, Death, Engine, Finding};
+use portolan_link::shm::Slumbering;
+use portolan_proto::congestion::Mode;
+use portolan_sys::clock::now_ns;
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::net::{directly_connected, interfaces};
+use portolan_sys::process::Pidfd;
+use portolan_sys::ticks::ticks;
+
+pub(crate) use self::near::Near;
+use crate::config::Watch;
+use crate::neighbours::TOKEN_NEAR;
+use crate::network::Links;
+use crate::sleep::{Backoff, Idle, SleepState, TOKEN_BELL, WaitSet, Waiting, Woken};
+
+/// Tokens in the epoll set, beside those of the leader's bell, of neighbours and of the links.
+/// Processes have [`TOKEN_PID`] plus their rank.
+const TOKEN_WATCH: u64 = 2;
+const TOKEN_SHM: u64 = 3;
+const TOKEN_PID: u64 = 1 << 32;
+/// Processes of endpoints outside of a job have this plus their index here.
+const TOKEN_NEAR_PID: u64 = 1 << 33;
+
+/// Empty passes between two polls of descriptors that rarely have news.
+const LOOK_EVERY: u32 = 1024;
+
+/// Passes that moved something between two such polls.
+const LOOK_EVERY_BUSY: u32 = 64 * LOOK_EVERY;
+
+/// Interval at which unused rings are released, ns.
+const TIDY_EVERY_NS: u64 = 1_000_000_000;
+/// Longest sleep if waiting frames may not end it, ns.
+const BLOCKED_NAP_NS: u64 = 1_000_000;
+
+/// The clocks of this host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostClock;
+
+impl Clock for HostClock {
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        now_ns()
+    }
+
+    #[inline(always)]
+    fn ticks(&self) -> u64 {
+        ticks()
+    }
+
+    fn waited_for_core(&self) -> Option<(u64, u64)> {
+        portolan_sys::process::waited_for_core()
+    }
+}
+
+/// Default congestion control towards an address (IPv6, IPv4 mapped). If the kernel does not report
+/// how it is reached, it is [`Mode::Shared`].
+#[must_use]
+pub fn congestion_towards(ip: [u8; 16]) -> Mode {
+    let ip = Ipv6Addr::from(ip);
+    let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+    match directly_connected(ip) {
+        Ok(true) => Mode::Lan,
+        _ => Mode::Shared,
+    }
+}
+
+/// Network of an endpoint's address.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnNetwork {
+    /// Address: IPv6, IPv4 mapped.
+    pub ip: [u8; 16],
+    /// Prefix length, of 128 bits; 0 if unknown.
+    pub prefix: u8,
+}
+
+impl OwnNetwork {
+    /// Returns the network of an address of this host.
+    pub fn of(ip: [u8; 16]) -> Self {
+        let all = interfaces().unwrap_or_default();
+        let mut all = all.into_iter().flat_map(|it| it.addresses);
+        let own = all.find_map(|(address, prefix)| match address {
+            IpAddr::V4(it) => (it.to_ipv6_mapped().octets() == ip).then_some(96 + prefix),
+            IpAddr::V6(it) => (it.octets() == ip).then_some(prefix),
+        });
+        let prefix = own.unwrap_or_default();
+        Self { ip, prefix }
+    }
+
+    /// As [`congestion_towards`], but does not ask the kernel, which takes 13 us, about addresses
+    /// in this network.
+    pub fn congestion_towards(&self, ip: [u8; 16]) -> Mode {
+        let differ = u128::from_be_bytes(self.ip) ^ u128::from_be_bytes(ip);
+        if self.prefix > 0 && differ.leading_zeros() >= u32::from(self.prefix) {
+            return Mode::Lan;
+        }
+        congestion_towards(ip)
+    }
+}
+
+/// Everything behind the ownership word; dereferences to the engine.
+pub(crate) struct State {
+    pub engine: Engine<Links, HostClock>,
+    /// Call in which the program's thread waits.
+    pub waiting: Waiting,
+    watch: Option<Box<dyn Watch>>,
+    /// Whether the launcher has let a wait for its report pass, and reported nothing since.
+    launcher_is_late: bool,
+    /// Processes on this host, by rank, while they live.
+    pids: Vec<(u32, Pidfd)>,
+    /// Outside of a job: shared memory with others of this host.
+    near: Option<Near>,
+    /// Whether the kernel may copy memory between processes.
+    pub cma: bool,
+    pub own_network: OwnNetwork,
+    pub sleep: SleepState,
+    pub backoff: Backoff,
+    wakers: Vec<Waker>,
+    empty_passes: u32,
+    busy_passes: u32,
+    /// Number of ended operations that sleepers know of.
+    told_ends: u64,
+    /// When unused rings were last released, ns.
+    tidied_at: u64,
+    /// Why the launcher ends the job, if it does.
+    pub ending: Option<String>,
+    /// Closed for good: a wait that went on would never end.
+    pub closed: bool,
+}
+
+impl Deref for State {
+    type Target = Engine<Links, HostClock>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.engine
+    }
+}
+
+impl DerefMut for State {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.engine
+    }
+}
+
+impl State {
+    pub fn new(
+        mut engine: Engine<Links, HostClock>,
+        watch: Option<Box<dyn Watch>>,
+        pids: Vec<(u32, Pidfd)>,
+        wait_set: Arc<WaitSet>,
+        backoff: Backoff,
+    ) -> Result<Self, portolan_sys::raw::Errno> {
+        let epoll = &wait_set.events;
+        if let Some(shm) = &engine.shm {
+            epoll.add(shm.link.as_fd(), TOKEN_SHM)?;
+        }
+        if let Some(net) = &mut engine.net {
+            net.link.join(epoll)?;
+        }
+        if let Some(fd) = watch.as_ref().and_then(|w| w.fd()) {
+            epoll.add(fd, TOKEN_WATCH)?;
+        }
+        for (rank, pid) in &pids {
+            epoll.add(pid.as_fd(), TOKEN_PID + u64::from(*rank))?;
+        }
+        Ok(Self {
+            engine,
+            waiting: Waiting::NONE,
+            watch,
+            launcher_is_late: false,
+            pids,
+            near: None,
+            cma: true,
+            own_network: OwnNetwork {
+                ip: [0; 16],
+                prefix: 0,
+            },
+            sleep: SleepState::new(wait_set),
+            backoff,
+            tidied_at: now_ns(),
+            wakers: Vec::new(),
+            empty_passes: 0,
+            busy_passes: 0,
+            told_ends: 0,
+            ending: None,
+            closed: false,
+        })
+    }
+
+    /// Makes one pass. Returns how much was moved: 0 if nothing waited.
+    #[inline]
+    pub fn pass(&mut self) -> usize {
+        let mut moved = self.engine.pass();
+        self.sleep.ask_no_more();
+        if !self.engine.core.findings.is_empty() {
+            moved += self.settle();
+        }
+        if moved == 0 {
+            self.empty_passes += 1;
+            if self.empty_passes >= LOOK_EVERY || self.is_look_due() {
+                self.empty_passes = 0;
+                moved += self.look();
+            }
+        } else {
+            self.after();
+            if self.engine.net.as_ref().is_some_and(|net| net.is_armed()) {
+                self.calm();
+            }
+            self.busy_passes += 1;
+            if self.busy_passes >= LOOK_EVERY_BUSY || self.is_look_due() {
+                self.look();
+            }
+        }
+        moved
+    }
+
+    /// Handles what the engine has found out about others; returns the number of findings.
+    #[cold]
+    fn settle(&mut self) -> usize {
+        let mut settled = 0;
+        while let Some(finding) = self.engine.next_finding() {
+            settled += 1;
+            match finding {
+                Finding::Suspect(rank, why) => self.gone(rank, why),
+                Finding::Wanted(rank) => self.call(rank),
+                Finding::Come(rank) => {
+                    let own = self.own_network;
+                    self.engine.let_in(rank, |to| own.congestion_towards(to.ip));
+                }
+                Finding::Departed(rank) => self.engine.has_departed(rank),
+                Finding::Due => self.engine.keep_places(),
+                Finding::GivenUp(rank, why) => {
+                    let restarts = self.core.lanes.returns.restarts(rank);
+                    let starved = self.engine.net.as_ref().is_some_and(|net| net.is_starved());
+                    if let Some(watch) = &mut self.watch {
+                        watch.give_up(rank, restarts, why, starved);
+                    }
+                }
+            }
+        }
+        settled
+    }
+
+    /// Counts a pass with packets: if no thread sleeps, the link's descriptor is soon disarmed.
+    #[cold]
+    fn calm(&mut self) {
+        if !self.sleep.relies_on_us()
+            && !self.sleep.is_disturbed()
+            && let Some(net) = &mut self.engine.net
+        {
+            net.calm();
+        }
+    }
+
+    /// Wakes those that wait for something to happen.
+    #[inline]
+    pub fn after(&mut self) {
+        self.empty_passes = 0;
+        if self.sleep.waits_for_events() {
+            self.told_ends = self.engine.ends();
+            self.sleep.notify();
+        }
+        if !self.wakers.is_empty() {
+            for waker in self.wakers.drain(..) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Wakes `waker` after the next pass that moves something.
+    pub fn register(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|w| w.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+
+    /// Makes a pass, and polls what rarely has news.
+    #[cold]
+    pub fn attend(&mut self) {
+        self.look_at_all();
+        self.pass();
+        if self.look() > 0 {
+            self.pass();
+        }
+    }
+
+    /// Polls what rarely has news: the launcher, processes that end. Returns the number of events.
+    #[cold]
+    fn look(&mut self) -> usize {
+        self.busy_passes = 0;
+        if let (Some(near), Some(net)) = (&mut self.near, &self.engine.net) {
+            near.looked_at = net.now();
+        }
+        let woken = Woken::from(&self.sleep.wait_set.events, Some(0));
+        let mut events = self.note(&woken);
+        let Some(shm) = &mut self.engine.shm else {
+            return events;
+        };
+        let gone = shm.gone();
+        let now = now_ns();
+        if now.saturating_sub(self.tidied_at) >= TIDY_EVERY_NS {
+            self.tidied_at = now;
+            shm.link.tidy();
+        }
+        for (rank, why) in gone {
+            events += 1;
+            self.gone(rank, why);
+        }
+        self.free_near();
+        events
+    }
+
+    /// Handles the tokens that ended a sleep; returns the number of events.
+    pub fn note(&mut self, woken: &Woken) -> usize {
+        let mut events = 0;
+        let mut called = false;
+        for &token in woken.tokens() {
+            match token {
+                TOKEN_WATCH => events += self.hear(),
+                TOKEN_BELL => self.sleep.hush(),
+                TOKEN_NEAR => called = true,
+                t if t >= TOKEN_NEAR_PID => {
+                    self.near_ended((t - TOKEN_NEAR_PID) as u16);
+                    events += 1;
+                }
+                t if t >= TOKEN_PID => {
+                    let rank = (t - TOKEN_PID) as u32;
+                    self.ask_how(rank);
+                    self.ended(rank, Death::Ended);
+                    events += 1;
+                }
+                _ => {}
+            }
+        }
+        if called || self.near_is_due() {
+            events += self.hear_near();
+        }
+        events
+    }
+
+    /// Prepares to sleep, after a pass that moved nothing. Returns `None` if something is due
+    /// before a sleep could begin.
+    pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Idle> {
+        self.told_ends = self.engine.ends();
+        if let Some(shm) = &mut self.engine.shm
+            && !shm.link.is_alone()
+        {
+            self.sleep.declare();
+            // Frames that cannot be taken now are no reason to stay awake.
+            let ready = shm.link.sleep_prepare() == Slumbering::No;
+            let gone = shm.gone();
+            if (ready && !shm.blocked && !self.engine.core.starved) || !gone.is_empty() {
+                self.rouse();
+                let gone = gone.into_iter();
+                let suspects = gone.map(|(rank, why)| Finding::Suspect(rank, why));
+                self.core.findings.extend(suspects);
+                return None;
+            }
+        }
+        let due = self.next_timeout();
+        if due == Some(0) {
+            self.rouse();
+            return None;
+        }
+        let mut due = due.unwrap_or(u64::MAX).min(deadline.unwrap_or(u64::MAX));
+        if let Some(net) = &mut self.net
+            && !net.arm()
+        {
+            // No descriptor would report a packet.
+            due = due.min(now_ns() + BLOCKED_NAP_NS);
+        }
+        if let Some(shm) = &self.shm
+            && (shm.blocked || self.core.starved || self.matched.has_backlog())
+        {
+            // Frames that wait already ring no bell again.
+            due = due.min(now_ns() + BLOCKED_NAP_NS);
+        }
+        self.core.counters.sleeps += 1;
+        if let Some(trace) = &mut self.core.trace {
+            trace.note_sleep();
+        }
+        Some(Idle {
+            timeout: (due != u64::MAX).then(|| due.saturating_sub(now_ns())),
+            due,
+        })
+    }
+
+    /// Ends what [`State::prepare`] began.
+    pub fn awake(&mut self, woken: &Woken) {
+        self.look_at_all();
+        if self.sleep.is_declared() {
+            self.rouse();
+        }
+        if let Some(net) = self.net.as_mut().filter(|net| net.is_armed()) {
+            net.link.woken(|token| woken.has(token));
+        }
+        if self.note(woken) > 0 {
+            self.after();
+        }
+    }
+
+    /// Called at the end of a call that may leave something to do. Wakes a sleeper if something is
+    /// now due before its wake-up, or if the call has ended an operation.
+    #[inline(always)]
+    pub fn end(&mut self) {
+        if self.sleep.relies_on_us() || self.gathers() {
+            self.stir();
+        }
+    }
+
+    #[inline(never)]
+    fn stir(&mut self) {
+        if self.gathers() {
+            self.sleep.ask_helper();
+        }
+        if !self.sleep.is_anyone_asleep() {
+            return;
+        }
+        if self.sleep.waits_for_events() && self.told_ends != self.engine.ends() {
+            self.after();
+        }
+        let due = self.next_timeout();
+        if self.waits_for_room() || due.is_some_and(|at| self.sleep.oversleeps(at)) {
+            self.sleep.rouse();
+        }
+    }
+
+    /// Withdraws a declared sleep: senders need not ring any more.
+    #[cold]
+    fn rouse(&mut self) {
+        self.sleep.undeclare();
+        self.sleep.ring_armed();
+        if let Some(shm) = &mut self.shm {
+            shm.link.sleep_cancel();
+        }
+    }
+
+    /// Prepares for a wait on the descriptor for other event loops and on `bell`. Returns false if
+    /// there is something to do first.
+    pub fn arm(&mut self, bell: &Arc<Doorbell>) -> bool {
+        let core = &self.core;
+        if !core.ready.is_empty() || !core.events.is_empty() || core.unasked {
+            return false;
+        }
+        if self.sleep.is_declared()
+            && let Some(shm) = &mut self.engine.shm
+        {
+            // What the bell rang for has been taken; other sleepers stay asleep.
+            shm.link.sleep_cancel();
+        }
+        let Some(idle) = self.prepare(None) else {
+            self.sleep.disturb();
+            return false;
+        };
+        self.sleep.arm(idle.due, bell)
+    }
+
+    /// Called at the start of every call that makes progress.
+    #[inline(always)]
+    pub fn begin(&mut self) {
+        if self.sleep.is_disturbed() {
+            self.begin_disturbed();
+        }
+    }
+
+    /// Wakes threads that sleep in the endpoint. A thread that waits on the descriptor for other
+    /// event loops relies on senders that ring: a pass of another thread does not wake it.
+    #[cold]
+    fn begin_disturbed(&mut self) {
+        if self.sleep.is_declared() && !self.sleep.is_armed() {
+            self.rouse();
+            self.sleep.disturb();
+        }
+    }
+
+    /// Resumes a handler's panic, if there was one.
+    #[inline(always)]
+    pub fn rethrow(&mut self) {
+        if self.core.panic.is_some() {
+            self.rethrow_now();
+        }
+    }
+
+    #[cold]
+    fn rethrow_now(&mut self) {
+        if let Some(panic) = self.core.panic.take() {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Ends what is still in flight, and reports to the launcher that the endpoint closed in good
+    /// order.
+    pub fn leave(&mut self) {
+        self.closed = true;
+        self.engine.end();
+        self.after();
+        if let Some(watch) = &mut self.watch {
+            watch.leave();
+        }
+    }
+}
