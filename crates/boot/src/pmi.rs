@@ -28,7 +28,7 @@ use rustix::net::{SocketType, sockopt};
 
 use error::FENCE;
 pub use error::PmiError;
-use wire::{Answer, Patience, Stream};
+use wire::{Answer, Stream, Timeout};
 
 use crate::launch::RANKS_MAX;
 
@@ -273,20 +273,20 @@ impl Pmi {
                 limit,
             });
         }
-        let patience = Patience::new(PUTTING, BRIEF);
+        let timeout = Timeout::new(PUTTING, BRIEF);
         match spoken {
-            Spoken::One { space, .. } => one::put(stream, space, key, value, patience),
-            Spoken::Two => two::put(stream, key, value, patience),
+            Spoken::One { space, .. } => one::put(stream, space, key, value, timeout),
+            Spoken::Two => two::put(stream, key, value, timeout),
         }
     }
 
     /// Waits until all processes have come; then what they had put can be got.
     pub fn fence(&mut self, limit: Duration) -> Result<(), PmiError> {
-        let patience = Patience::new(FENCE, limit);
+        let timeout = Timeout::new(FENCE, limit);
         match &mut self.server {
             Server::Stream { stream, spoken } => match spoken {
-                Spoken::One { .. } => one::fence(stream, patience),
-                Spoken::Two => two::fence(stream, patience),
+                Spoken::One { .. } => one::fence(stream, timeout),
+                Spoken::Two => two::fence(stream, timeout),
             },
             Server::Library(speaker) => speaker.fence(limit),
         }
@@ -294,11 +294,11 @@ impl Pmi {
 
     /// Returns what `rank` has put under a key.
     pub fn get(&mut self, rank: u32, key: &str) -> Result<String, PmiError> {
-        let patience = Patience::new(GETTING, BRIEF);
+        let timeout = Timeout::new(GETTING, BRIEF);
         match &mut self.server {
             Server::Stream { stream, spoken } => match spoken {
-                Spoken::One { space, .. } => one::get(stream, space, key, patience),
-                Spoken::Two => two::get(stream, key, patience),
+                Spoken::One { space, .. } => one::get(stream, space, key, timeout),
+                Spoken::Two => two::get(stream, key, timeout),
             },
             Server::Library(speaker) => speaker.get(rank, key),
         }
@@ -316,12 +316,12 @@ impl Pmi {
     /// Tells the server that this process needs the exchange no longer: its end
     /// is then no failure.
     pub fn finalize(self) -> Result<(), PmiError> {
-        let patience = Patience::new(LEAVING, BRIEF);
+        let timeout = Timeout::new(LEAVING, BRIEF);
         match self.server {
             Server::Stream { mut stream, spoken } => {
                 match spoken {
-                    Spoken::One { .. } => one::finalize(&mut stream, patience)?,
-                    Spoken::Two => two::finalize(&mut stream, patience)?,
+                    Spoken::One { .. } => one::finalize(&mut stream, timeout)?,
+                    Spoken::Two => two::finalize(&mut stream, timeout)?,
                 }
                 drop(ManuallyDrop::into_inner(stream));
                 Ok(())
@@ -332,11 +332,11 @@ impl Pmi {
 
     /// Asks for the end of the whole job. There is no answer.
     pub fn abort(&mut self, code: u8) -> Result<(), PmiError> {
-        let patience = Patience::new(LEAVING, BRIEF);
+        let timeout = Timeout::new(LEAVING, BRIEF);
         match &self.server {
             Server::Stream { stream, spoken } => match spoken {
-                Spoken::One { .. } => one::abort(stream, code, patience),
-                Spoken::Two => two::abort(stream, patience),
+                Spoken::One { .. } => one::abort(stream, code, timeout),
+                Spoken::Two => two::abort(stream, timeout),
             },
             Server::Library(speaker) => speaker.abort(code),
         }

@@ -82,7 +82,7 @@ pub enum Took {
 /// What an endpoint has found about another, for the driver to settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// A rank of this host seems to be gone, and why: see [`crate::Engine::gone`].
+    /// A rank of this host seems to be gone, and why: see [`crate::Engine::handle_peer_death`].
     Suspect(u32, Death),
     /// A rank was given up but may be alive, and why: the launcher must learn of it.
     GivenUp(u32, Death),
@@ -93,7 +93,7 @@ pub enum Finding {
     Come(u32),
     /// Nothing more arrives from a peer: see [`crate::Engine::has_departed`].
     Departed(u32),
-    /// Numbers of departed peers may be released: see [`crate::Engine::keep_places`].
+    /// Numbers of departed peers may be released: see [`crate::Engine::evict_peers`].
     Due,
 }
 

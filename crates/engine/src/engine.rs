@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-pub use self::peers::NotNear;
+pub use self::peers::LocalRefused;
 use self::poll_throttle::PollThrottle;
 use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
@@ -220,7 +220,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Handles the end of a rank: what it still sent is read, then it is marked dead.
-    pub fn gone(&mut self, rank: u32, why: Death) {
+    pub fn handle_peer_death(&mut self, rank: u32, why: Death) {
         let Self {
             core,
             matched,
@@ -253,7 +253,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                     }
                 }
                 if core.standalone() {
-                    return self.part_near(rank, index, why);
+                    return self.detach_local(rank, index, why);
                 }
                 shm.forget(index);
                 shm.settle(index);
@@ -264,7 +264,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Handles the return of a rank that was marked dead.
-    pub fn back(&mut self, it: &Restarted) {
+    pub fn handle_peer_restart(&mut self, it: &Restarted) {
         let Some(net) = &mut self.net else { return };
         let Some(peer) = net.peer_returned(&mut self.core, it, &self.clock) else {
             return;
@@ -348,7 +348,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        self.touch(rank);
+        self.update_clock(rank);
         let (core, mut out) = self.split();
         let sent = core.send(&mut out, rank, port, o, payload);
         core.counters.no_credit += u64::from(sent == Err(SendError::NoCredit));
@@ -367,7 +367,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Reads the clock, before a send to a rank that is reached by the network.
     #[inline]
-    pub fn touch(&mut self, rank: u32) {
+    pub fn update_clock(&mut self, rank: u32) {
         if self.core.lanes.peer(rank).is_some() {
             self.touch_any();
         }

@@ -24,14 +24,14 @@
 //! - **Progress.** [`Engine::pass`] takes what has arrived, runs handlers, retries what found
 //!   no room, and sends what is due. Call it as long as it moves something, when a link has
 //!   something, and at [`Engine::next_timeout`]. After a pause, call [`Engine::look_at_all`]
-//!   first. Handlers run within passes, and within [`Engine::gone`] and [`Engine::back`], which
+//!   first. Handlers run within passes, and within [`Engine::handle_peer_death`] and [`Engine::handle_peer_restart`], which
 //!   take what arrived before: all handlers while [`Core::run`] is set, otherwise those of
 //!   ports for any thread. Each receives a [`Context`].
-//! - **Outside reports.** [`Engine::gone`], [`Engine::back`] and
+//! - **Outside reports.** [`Engine::handle_peer_death`], [`Engine::handle_peer_restart`] and
 //!   [`Engine::reset_silence_timer`] report that a process has ended, was restarted, or is
 //!   alive though silent.
 //! - **Results.** After a pass, [`Engine::next_finding`] returns what was found about other
-//!   ranks, until it returns `None`; a [`Finding::Suspect`] is answered with [`Engine::gone`].
+//!   ranks, until it returns `None`; a [`Finding::Suspect`] is answered with [`Engine::handle_peer_death`].
 //!   The [`Exchange`] of an operation's space reports how it ended ([`Engine::with_exchange`]).
 //!   [`Engine::waits_for_room`] reports that a pass is needed soon although nothing signals
 //!   when.
@@ -77,7 +77,7 @@ pub use core::{
     BROADCAST, BarrierCall, Binding, Context, Core, DeadPeer, ErrorHandler, Finding, Handler,
     Placement, Placing, Progress,
 };
-pub use engine::{Engine, NotNear};
+pub use engine::{Engine, LocalRefused};
 pub use environment::{Clock, Network, Tracer};
 pub use groups::{Group, broadcast_head_bytes};
 pub use lanes::{Lane, LaneCount, Lanes, Restarted};

@@ -510,7 +510,7 @@ impl<N: Network> NetLane<N> {
 
     /// Notes a pass that moved something without a sleep: after several, the kernel need not
     /// look for sleepers with each packet.
-    pub fn calm(&mut self) {
+    pub fn disarm_link(&mut self) {
         self.busy += 1;
         if self.busy >= CALM_PASSES {
             self.armed = false;

@@ -216,7 +216,7 @@ impl Bell {
 
     /// Clears a ring, unless a thread polls, which must see it. The caller then checks for
     /// earlier arrivals, and passes the returned generation to [`Bell::sleep`].
-    fn hush(&self) -> u64 {
+    fn clear_leader_bell(&self) -> u64 {
         let mut sleepers = lock(&self.sleepers);
         if !sleepers.led && self.rung.clear() {
             sleepers.generation += 1;
@@ -295,7 +295,7 @@ pub fn wait_for<T>(
         if until.is_some_and(|at| Instant::now() >= at) {
             return Ok(None);
         }
-        let since = bell.hush();
+        let since = bell.clear_leader_bell();
         if bell.arm(&bell.rung)? && !is_new()? {
             bell.sleep(since, until)?;
         }

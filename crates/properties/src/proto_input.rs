@@ -221,7 +221,7 @@ impl Run<'_> {
         self.send(0, 0);
         for _ in 0..6 {
             for i in 0..2 {
-                self.welcome(i);
+                self.accept(i);
                 self.flush(i, true);
                 while let Some(packet) = self.nodes[1 - i].inbox.pop_front() {
                     self.deliver(1 - i, i, packet);
@@ -296,7 +296,7 @@ impl Run<'_> {
     fn exchange(&mut self) {
         for _ in 0..3 {
             for i in 0..2 {
-                self.welcome(i);
+                self.accept(i);
                 self.flush(i, true);
                 while let Some(packet) = self.nodes[1 - i].inbox.pop_front() {
                     self.deliver(1 - i, i, packet);

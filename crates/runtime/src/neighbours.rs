@@ -26,7 +26,7 @@ use std::mem::take;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use portolan_engine::NotNear;
+use portolan_engine::LocalRefused;
 use portolan_seal::PUBLIC_KEY_BYTES;
 use portolan_sys::clock::now_ns;
 use portolan_sys::closing::{Closer, admits_descriptors};
@@ -213,8 +213,8 @@ fn handed(
     })
 }
 
-fn refuse(caller: BorrowedFd<'_>, why: NotNear) -> io::Result<()> {
-    let for_good = u8::from(why == NotNear::Never);
+fn refuse(caller: BorrowedFd<'_>, why: LocalRefused) -> io::Result<()> {
+    let for_good = u8::from(why == LocalRefused::Never);
     socket::send(caller, &[NO, VERSION, for_good], &[], false)
 }
 
@@ -289,7 +289,7 @@ impl Neighbours {
 
     /// Ends a call. Returns the index reserved for the called, and what it has handed over if it
     /// has answered by now.
-    pub fn hang_up(&mut self, rank: u32) -> Option<(u16, Option<Handed>)> {
+    pub fn cancel_call(&mut self, rank: u32) -> Option<(u16, Option<Handed>)> {
         let at = self.calls.iter().position(|call| call.rank == rank)?;
         let call = self.calls.swap_remove(at);
         let last = call.socket.and_then(|socket| self.last_answer(socket));
@@ -299,7 +299,7 @@ impl Neighbours {
 
     /// Answers a caller, which gets `index` or is refused. Returns false if the answer could not be
     /// sent.
-    pub fn answer(&mut self, call: u64, index: Result<u16, NotNear>) -> bool {
+    pub fn answer(&mut self, call: u64, index: Result<u16, LocalRefused>) -> bool {
         let Some(at) = self.callers.iter().position(|(other, _)| *other == call) else {
             return false;
         };
@@ -388,7 +388,7 @@ impl Neighbours {
                 Err(_) => return self.be_deaf(now + DEAF_NS),
             };
             if is_of_our_user(other.as_fd()) {
-                self.let_in(other);
+                self.accept_call(other);
                 continue;
             }
             // The other side finds that we are another user's, too.
@@ -410,7 +410,7 @@ impl Neighbours {
     }
 
     /// Sends `ready` to a process of our user that has connected.
-    fn let_in(&mut self, other: OwnedFd) {
+    fn accept_call(&mut self, other: OwnedFd) {
         // Older kernels never refuse descriptors.
         let _ = socket::admit_descriptors(other.as_fd());
         let sent = socket::send(other.as_fd(), &[READY, VERSION], &[], false);
@@ -432,12 +432,12 @@ impl Neighbours {
             match self.receive(socket.as_fd()) {
                 Heard::Nothing => self.unheard.push_back(socket),
                 Heard::Call(secret, ..) if secret != self.secret => {
-                    let _ = refuse(socket.as_fd(), NotNear::Never);
+                    let _ = refuse(socket.as_fd(), LocalRefused::Never);
                     self.close(socket);
                 }
                 Heard::Call(_, from, handed) => {
                     if self.calls_first(who(&from.key)) {
-                        let _ = refuse(socket.as_fd(), NotNear::NotNow);
+                        let _ = refuse(socket.as_fd(), LocalRefused::NotNow);
                         self.close(socket);
                         continue;
                     }
@@ -449,7 +449,7 @@ impl Neighbours {
                 }
                 Heard::Nonsense => {
                     // Or no descriptor was left for what the caller handed over.
-                    let _ = refuse(socket.as_fd(), NotNear::Never);
+                    let _ = refuse(socket.as_fd(), LocalRefused::Never);
                     self.close(socket);
                 }
                 _ => self.close(socket),

@@ -44,7 +44,7 @@ pub(crate) struct WaitSet {
     helper: Doorbell,
     /// Whether the helper is awake, though it could not say so to the endpoint.
     helper_up: AtomicBool,
-    /// [`NAP`], [`ASKED`] or [`STOP`]: what the helper is to do while the program is busy.
+    /// [`PAUSED`], [`ASKED`] or [`STOP`]: what the helper is to do while the program is busy.
     helper_word: AtomicU32,
     /// Made for other event loops; many endpoints have none.
     outer: OnceLock<Outer>,
@@ -79,7 +79,7 @@ impl Outer {
 }
 
 /// The helper checks now and then whether the program is away.
-const NAP: u32 = 0;
+const PAUSED: u32 = 0;
 /// A message waits to share a packet with later ones: the helper checks soon.
 const ASKED: u32 = 1;
 /// The helper ends.
@@ -111,7 +111,7 @@ impl WaitSet {
             leader: bell()?,
             helper: bell()?,
             helper_up: AtomicBool::new(false),
-            helper_word: AtomicU32::new(NAP),
+            helper_word: AtomicU32::new(PAUSED),
             outer: OnceLock::new(),
             generation: AtomicU32::new(0),
             program: AtomicU32::new(BUSY),
@@ -162,7 +162,7 @@ impl WaitSet {
     /// and still is.
     pub fn nap(&self, ns: u64) -> bool {
         // However this ends, the caller polls again.
-        let _ = futex::wait(&self.helper_word, NAP, Some(ns), Scope::Process);
+        let _ = futex::wait(&self.helper_word, PAUSED, Some(ns), Scope::Process);
         if self.helper_word.load(Ordering::Acquire) != ASKED {
             return true;
         }
@@ -326,7 +326,7 @@ impl SleepState {
 
     /// Marks that this wait has ended.
     #[cold]
-    pub fn doze_no_more(&mut self) {
+    pub fn end_doze(&mut self) {
         self.who &= !DOZES;
         self.wait_set.end_doze();
     }
@@ -338,7 +338,7 @@ impl SleepState {
     }
 
     /// Marks that the leader is awake: another thread may lead.
-    pub fn lead_no_more(&mut self) {
+    pub fn step_down(&mut self) {
         self.who &= !LEADER;
         self.tell_followers();
     }
@@ -359,7 +359,7 @@ impl SleepState {
 
     /// Asks the helper to check soon, since messages wait to share a packet.
     pub fn ask_helper(&mut self) {
-        if !std::mem::replace(&mut self.asked, true) && self.wait_set.turn(NAP, ASKED) {
+        if !std::mem::replace(&mut self.asked, true) && self.wait_set.turn(PAUSED, ASKED) {
             futex::wake(&self.wait_set.helper_word, 1, Scope::Process);
         }
     }
@@ -368,7 +368,7 @@ impl SleepState {
     #[inline]
     pub fn ask_no_more(&mut self) {
         if std::mem::take(&mut self.asked) {
-            self.wait_set.turn(ASKED, NAP);
+            self.wait_set.turn(ASKED, PAUSED);
         }
     }
 
@@ -390,7 +390,7 @@ impl SleepState {
     }
 
     /// Clears the leader's bell, unless a sleeping leader has yet to hear it.
-    pub fn hush(&mut self) {
+    pub fn clear_leader_bell(&mut self) {
         if self.who & LEADER == 0 && std::mem::take(&mut self.leader_rung) {
             self.wait_set.leader.clear();
         }
@@ -434,7 +434,7 @@ impl SleepState {
     }
 
     /// Wakes those that sleep on the descriptors: senders do not ring any more.
-    pub fn disturb(&mut self) {
+    pub fn wake_sleepers(&mut self) {
         if self.who & LEADER != 0 {
             self.ring_leader();
         }
@@ -463,7 +463,7 @@ impl SleepState {
     }
 
     /// Wakes a sleeper on the descriptors: the leader, else the helper, else armed waiters.
-    pub fn rouse(&mut self) {
+    pub fn end_sleep(&mut self) {
         if self.who & LEADER != 0 {
             self.ring_leader();
         } else if self.who & HELPER != 0 {
@@ -476,7 +476,7 @@ impl SleepState {
     /// Prepares for a wait on the descriptor for other event loops and on `bell`, until `due` at
     /// most; `u64::MAX`: no limit. Returns false if no such descriptor can be made.
     pub fn arm(&mut self, due: u64, bell: &Arc<Doorbell>) -> bool {
-        self.hush();
+        self.clear_leader_bell();
         let Ok(outer) = self.wait_set.outer() else {
             return false;
         };
@@ -503,10 +503,10 @@ mod tests {
         sleep.notify();
         assert!(rings());
         // Other threads that poll the descriptors do not clear it.
-        sleep.hush();
+        sleep.clear_leader_bell();
         assert!(rings());
-        sleep.lead_no_more();
-        sleep.hush();
+        sleep.step_down();
+        sleep.clear_leader_bell();
         assert!(!rings());
     }
 
@@ -523,7 +523,7 @@ mod tests {
             }
             // Sleeps once more within the same wait.
             sleep.doze();
-            sleep.doze_no_more();
+            sleep.end_doze();
             assert!(helper.join().unwrap());
         });
         assert!(!sleep.dozes() && !wait_set.guard());
@@ -534,7 +534,7 @@ mod tests {
         let mut sleep = SleepState::new(Arc::new(WaitSet::new(Epoll::new().unwrap()).unwrap()));
         sleep.lead(u64::MAX);
         let seen = sleep.follow();
-        sleep.lead_no_more();
+        sleep.step_down();
         // Returns at once: the generation has changed.
         sleep.wait_set.follow(seen, None);
         sleep.follow_no_more();
@@ -547,7 +547,7 @@ mod tests {
         sleep.helper_sleeps(100);
         assert!(!sleep.oversleeps(100));
         assert!(sleep.oversleeps(99));
-        sleep.rouse();
+        sleep.end_sleep();
         assert!(!sleep.relies_on_us());
         assert_eq!(sleep.wait_set.events.wait(Some(0), |_| ()), Ok(0));
         sleep.wait_set.help(None).unwrap();

@@ -283,10 +283,10 @@ impl Space {
             (!s.holds_any(Some(self.id))).then_some(())
         })?;
         s.close_space(self.id);
-        s.after();
+        s.notify_progress();
         let (mut s, left) = self.wait_withdrawn(s, deadline, Some(self.id))?;
         s.core.set_left(self.id);
-        s.after();
+        s.notify_progress();
         s.end();
         s.rethrow();
         handed_over.and(left)

@@ -216,9 +216,9 @@ impl State {
                 moved += self.look();
             }
         } else {
-            self.after();
+            self.notify_progress();
             if self.engine.net.as_ref().is_some_and(|net| net.is_armed()) {
-                self.calm();
+                self.disarm_link();
             }
             self.busy_passes += 1;
             if self.busy_passes >= LOOK_EVERY_BUSY || self.is_look_due() {
@@ -235,14 +235,15 @@ impl State {
         while let Some(finding) = self.engine.next_finding() {
             settled += 1;
             match finding {
-                Finding::Suspect(rank, why) => self.gone(rank, why),
+                Finding::Suspect(rank, why) => self.handle_peer_death(rank, why),
                 Finding::Wanted(rank) => self.call(rank),
                 Finding::Come(rank) => {
                     let own = self.own_network;
-                    self.engine.let_in(rank, |to| own.congestion_towards(to.ip));
+                    self.engine
+                        .accept_stranger(rank, |to| own.congestion_towards(to.ip));
                 }
                 Finding::Departed(rank) => self.engine.has_departed(rank),
-                Finding::Due => self.engine.keep_places(),
+                Finding::Due => self.engine.evict_peers(),
                 Finding::GivenUp(rank, why) => {
                     let restarts = self.core.lanes.returns.restarts(rank);
                     let starved = self.engine.net.as_ref().is_some_and(|net| net.is_starved());
@@ -257,18 +258,18 @@ impl State {
 
     /// Counts a pass with packets: if no thread sleeps, the link's descriptor is soon disarmed.
     #[cold]
-    fn calm(&mut self) {
+    fn disarm_link(&mut self) {
         if !self.sleep.relies_on_us()
             && !self.sleep.is_disturbed()
             && let Some(net) = &mut self.engine.net
         {
-            net.calm();
+            net.disarm_link();
         }
     }
 
     /// Wakes those that wait for something to happen.
     #[inline]
-    pub fn after(&mut self) {
+    pub fn notify_progress(&mut self) {
         self.empty_passes = 0;
         if self.sleep.waits_for_events() {
             self.told_ends = self.engine.ends();
@@ -290,7 +291,7 @@ impl State {
 
     /// Makes a pass, and polls what rarely has news.
     #[cold]
-    pub fn attend(&mut self) {
+    pub fn poll_rare_events(&mut self) {
         self.look_at_all();
         self.pass();
         if self.look() > 0 {
@@ -318,7 +319,7 @@ impl State {
         }
         for (rank, why) in gone {
             events += 1;
-            self.gone(rank, why);
+            self.handle_peer_death(rank, why);
         }
         self.free_near();
         events
@@ -331,7 +332,7 @@ impl State {
         for &token in woken.tokens() {
             match token {
                 TOKEN_WATCH => events += self.hear(),
-                TOKEN_BELL => self.sleep.hush(),
+                TOKEN_BELL => self.sleep.clear_leader_bell(),
                 TOKEN_NEAR => called = true,
                 t if t >= TOKEN_NEAR_PID => {
                     self.near_ended((t - TOKEN_NEAR_PID) as u16);
@@ -364,7 +365,7 @@ impl State {
             let ready = shm.link.sleep_prepare() == Slumbering::No;
             let gone = shm.gone();
             if (ready && !shm.blocked && !self.engine.core.starved) || !gone.is_empty() {
-                self.rouse();
+                self.end_sleep();
                 let gone = gone.into_iter();
                 let suspects = gone.map(|(rank, why)| Finding::Suspect(rank, why));
                 self.core.findings.extend(suspects);
@@ -373,7 +374,7 @@ impl State {
         }
         let due = self.next_timeout();
         if due == Some(0) {
-            self.rouse();
+            self.end_sleep();
             return None;
         }
         let mut due = due.unwrap_or(u64::MAX).min(deadline.unwrap_or(u64::MAX));
@@ -403,13 +404,13 @@ impl State {
     pub fn awake(&mut self, woken: &Woken) {
         self.look_at_all();
         if self.sleep.is_declared() {
-            self.rouse();
+            self.end_sleep();
         }
         if let Some(net) = self.net.as_mut().filter(|net| net.is_armed()) {
             net.link.woken(|token| woken.has(token));
         }
         if self.note(woken) > 0 {
-            self.after();
+            self.notify_progress();
         }
     }
 
@@ -418,12 +419,12 @@ impl State {
     #[inline(always)]
     pub fn end(&mut self) {
         if self.sleep.relies_on_us() || self.gathers() {
-            self.stir();
+            self.wake_if_due();
         }
     }
 
     #[inline(never)]
-    fn stir(&mut self) {
+    fn wake_if_due(&mut self) {
         if self.gathers() {
             self.sleep.ask_helper();
         }
@@ -431,17 +432,17 @@ impl State {
             return;
         }
         if self.sleep.waits_for_events() && self.told_ends != self.engine.ends() {
-            self.after();
+            self.notify_progress();
         }
         let due = self.next_timeout();
         if self.waits_for_room() || due.is_some_and(|at| self.sleep.oversleeps(at)) {
-            self.sleep.rouse();
+            self.sleep.end_sleep();
         }
     }
 
     /// Withdraws a declared sleep: senders need not ring any more.
     #[cold]
-    fn rouse(&mut self) {
+    fn end_sleep(&mut self) {
         self.sleep.undeclare();
         self.sleep.ring_armed();
         if let Some(shm) = &mut self.shm {
@@ -463,7 +464,7 @@ impl State {
             shm.link.sleep_cancel();
         }
         let Some(idle) = self.prepare(None) else {
-            self.sleep.disturb();
+            self.sleep.wake_sleepers();
             return false;
         };
         self.sleep.arm(idle.due, bell)
@@ -482,8 +483,8 @@ impl State {
     #[cold]
     fn begin_disturbed(&mut self) {
         if self.sleep.is_declared() && !self.sleep.is_armed() {
-            self.rouse();
-            self.sleep.disturb();
+            self.end_sleep();
+            self.sleep.wake_sleepers();
         }
     }
 
@@ -507,7 +508,7 @@ impl State {
     pub fn leave(&mut self) {
         self.closed = true;
         self.engine.end();
-        self.after();
+        self.notify_progress();
         if let Some(watch) = &mut self.watch {
             watch.leave();
         }

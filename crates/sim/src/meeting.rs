@@ -590,11 +590,11 @@ impl Meeting {
         while let Some(finding) = node.engine.next_finding() {
             moved += 1;
             match finding {
-                Finding::Come(peer) => node.engine.let_in(peer, |_| Mode::Lan),
+                Finding::Come(peer) => node.engine.accept_stranger(peer, |_| Mode::Lan),
                 Finding::Departed(peer) => node.engine.has_departed(peer),
-                Finding::Due => node.engine.keep_places(),
+                Finding::Due => node.engine.evict_peers(),
                 Finding::Wanted(peer) => wanted.push(peer),
-                Finding::Suspect(peer, why) => node.engine.gone(peer, why),
+                Finding::Suspect(peer, why) => node.engine.handle_peer_death(peer, why),
                 other => panic!("{other:?} outside of a job"),
             }
         }

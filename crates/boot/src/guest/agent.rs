@@ -195,7 +195,7 @@ impl Agent {
             let woken = ready(&self.epoll, left)?;
             for (word, _) in woken {
                 match word {
-                    LISTENER => self.let_in(),
+                    LISTENER => self.accept_rank(),
                     BELL | TIMER => self.check_liveness()?,
                     INPUT => self.meet_others()?,
                     NETWORK => self.listen(None),
@@ -212,7 +212,7 @@ impl Agent {
     }
 
     /// Accepts the connection of an awaited process; closes that of any other.
-    fn let_in(&mut self) {
+    fn accept_rank(&mut self) {
         let Ok(other) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
             return;
         };
@@ -227,7 +227,7 @@ impl Agent {
         };
         let data = epoll::EventData::new_u64(WATCHED + 2 * at as u64 + 1);
         if epoll::add(&self.epoll, &other, data, epoll::EventFlags::IN).is_ok() {
-            self.watched[at].let_in(other, self.lives.as_ref().map(AsFd::as_fd));
+            self.watched[at].accept_rank(other, self.lives.as_ref().map(AsFd::as_fd));
         }
     }
 
@@ -315,7 +315,7 @@ impl Agent {
         }
         self.watched[at].cause = Some(how);
         let rank = self.watched[at].rank;
-        self.tell_wards(&ToRank::Died { rank, how }, Some(at));
+        self.notify_ranks(&ToRank::Died { rank, how }, Some(at));
         let how = Some(how);
         self.tell_others(End { rank, how });
     }
@@ -351,7 +351,7 @@ impl Agent {
         }
     }
 
-    fn tell_wards(&mut self, message: &ToRank, but: Option<usize>) {
+    fn notify_ranks(&mut self, message: &ToRank, but: Option<usize>) {
         let bytes: Rc<[u8]> = message.encode().into();
         for at in 0..self.watched.len() {
             if Some(at) != but {
@@ -422,7 +422,7 @@ impl Agent {
         let doubts = events.doubts(now);
         self.heed(words);
         for ranks in doubts {
-            self.tell_wards(&ToRank::Doubted { ranks }, None);
+            self.notify_ranks(&ToRank::Doubted { ranks }, None);
         }
     }
 
@@ -430,7 +430,7 @@ impl Agent {
     fn heed(&mut self, words: Vec<Word>) {
         for word in words {
             match word {
-                Word::Died { rank, how } => self.tell_wards(&ToRank::Died { rank, how }, None),
+                Word::Died { rank, how } => self.notify_ranks(&ToRank::Died { rank, how }, None),
                 Word::Stopped { rank } => self.vouch(rank),
                 Word::Leave { unreached } => self.leave(&unreached),
             }
@@ -444,7 +444,7 @@ impl Agent {
              on without it",
             self.brief.host
         );
-        self.tell_wards(&ToRank::Abort { why }, None);
+        self.notify_ranks(&ToRank::Abort { why }, None);
         let ask_at = Instant::now() + NOTICE_GRACE;
         self.endings = vec![
             (ask_at, Signal::TERM),

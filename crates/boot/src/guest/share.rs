@@ -23,7 +23,7 @@ use super::agent::call::wait;
 
 /// Timeout of the other processes of a host: they have come to the first fence,
 /// so they are at most descheduled.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between attempts to reach a socket that does not exist yet.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -56,7 +56,7 @@ impl Neighbours<'_> {
     /// Makes the memory, or gets it from the first process. An error holds the
     /// reason; the other processes learn of it in the next exchange.
     pub fn share(&self, make: impl FnOnce(u32) -> io::Result<OwnedFd>) -> Result<Shared, String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let shared = if self.index == 0 {
             self.serve(make, until)?
         } else {
@@ -289,7 +289,7 @@ mod tests {
             doorbells: SharedDoorbells::new(DESCRIPTORS_MAX + 6).unwrap(),
         });
         let (ours, theirs) = socket::pair().unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         socket::send(theirs.as_fd(), &[TAKE], &[], false).unwrap();
         hand_over(ours.as_fd(), &made, 1, until).unwrap();
         let first = socket::receive(theirs.as_fd(), false).unwrap().unwrap();

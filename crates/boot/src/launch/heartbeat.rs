@@ -20,7 +20,7 @@ impl Running {
     }
 
     /// Gives up silent hosts, and sends heartbeats to the others.
-    pub(super) fn handle_signs(
+    pub(super) fn handle_heartbeats(
         &mut self,
         now: Instant,
         tell: &mut dyn FnMut(Event),
@@ -141,7 +141,7 @@ mod tests {
         job.stalls = StallDetector::new(BEAT_EVERY, now);
         job.hosts = vec![Side::None, Side::There(Box::new(remote))];
         let mut lost = |now| {
-            job.handle_signs(now, &mut |_| ()).unwrap();
+            job.handle_heartbeats(now, &mut |_| ()).unwrap();
             matches!(job.hosts[1], Side::None)
         };
         // The launcher was stopped, or its host too busy, three times: each costs a step.

@@ -52,7 +52,7 @@ impl Questions {
 }
 
 impl Running {
-    pub(super) fn open_door(&mut self, job_id: u64) {
+    pub(super) fn open_control_socket(&mut self, job_id: u64) {
         self.questions.job_id = job_id;
         let socket = ControlSocket::open(job_id).filter(|socket| {
             let data = Token::ControlSocket.data();

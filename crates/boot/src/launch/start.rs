@@ -87,7 +87,7 @@ impl Running {
         let mut job_id = [0; 8];
         fill_random(&mut job_id)?;
         let job_id = u64::from_le_bytes(job_id);
-        self.open_door(job_id);
+        self.open_control_socket(job_id);
         let partitions = self.spec.partitions.clone();
         let mut secrets = BTreeMap::new();
         for &partition in partitions.iter().chain(&[0]) {

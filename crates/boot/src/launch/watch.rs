@@ -296,7 +296,7 @@ impl Running {
 
     fn handle_time(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         let now = Instant::now();
-        self.handle_signs(now, tell)?;
+        self.handle_heartbeats(now, tell)?;
         if let Some(ending) = &mut self.ending {
             let kill_at = ending.kill_at;
             let was = (ending.termed, ending.killed);

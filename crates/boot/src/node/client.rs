@@ -24,7 +24,7 @@ use crate::host_port::HostPort;
 
 /// Timeout of an answer. The service is sooner also where the kernel is still
 /// taking a queue back.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why the service granted nothing. Each text names cause and remedy.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub enum NodeError {
     #[error("the node service ended the connection: see its log")]
     Gone,
     /// The service has not answered in time.
-    #[error("the node service has not answered within {} s: see its log", PATIENCE.as_secs())]
+    #[error("the node service has not answered within {} s: see its log", TIMEOUT.as_secs())]
     Silent,
     /// The service is of another version.
     #[error("the node service is of another version: install one version and start it anew")]
@@ -78,7 +78,7 @@ impl NodeService {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(system)?;
         for which in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(system)?;
+            set_socket_timeout(&socket, which, Some(TIMEOUT)).map_err(system)?;
         }
         let address = SocketAddrUnix::new(path).map_err(system)?;
         connect(&socket, &address).map_err(|e| match e {

@@ -16,7 +16,7 @@ use portolan_sys::environment;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
 use rustix::process::geteuid;
 
-use super::client::{NodeError, NodeService, PATIENCE};
+use super::client::{NodeError, NodeService, TIMEOUT};
 use super::{ON_DEMAND_WORDS, READY, RUNS_ALREADY};
 use crate::host::fnv;
 use crate::host_port::HostPort;
@@ -70,7 +70,7 @@ pub fn host_port_of(
     group: u64,
     disabled: &Disabled,
 ) -> Result<HostPort, NodeError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let program = program.filter(|_| geteuid().is_root());
     loop {
         let service = NodeService::connect(path);
@@ -92,7 +92,7 @@ fn start(program: &OsStr, path: &Path) -> Result<(), NodeError> {
     let failed = |why: String| NodeError::NotStarted(program.to_string_lossy().into_owned(), why);
     let run = || -> io::Result<(UnixStream, Child)> {
         let (ours, theirs) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(PATIENCE))?;
+        ours.set_read_timeout(Some(TIMEOUT))?;
         let mut command = environment::command(program)?;
         command
             .args(ON_DEMAND_WORDS)

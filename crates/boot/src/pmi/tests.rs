@@ -291,20 +291,20 @@ fn values_that_do_not_fit_are_not_sent() {
 fn a_silent_server_and_one_that_goes_hold_nobody_up() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut stream = Stream::new(ours.into());
-    let patience = Patience::new("greeting", Duration::from_millis(30));
-    stream.say(Format::One, "init", &[], patience).unwrap();
-    let got = stream.hear(Format::One, patience).unwrap_err();
+    let timeout = Timeout::new("greeting", Duration::from_millis(30));
+    stream.say(Format::One, "init", &[], timeout).unwrap();
+    let got = stream.hear(Format::One, timeout).unwrap_err();
     assert!(matches!(got, PmiError::TimedOut { .. }), "{got}");
     // Half an answer.
     (&theirs).write_all(b"cmd=respon").unwrap();
-    let patience = Patience::new(FENCE, Duration::from_millis(30));
-    let got = stream.hear(Format::One, patience).unwrap_err();
+    let timeout = Timeout::new(FENCE, Duration::from_millis(30));
+    let got = stream.hear(Format::One, timeout).unwrap_err();
     assert!(got.to_string().contains("join_ms"), "{got}");
     drop(theirs);
-    let patience = Patience::new("greeting", BRIEF);
-    let got = stream.hear(Format::One, patience).unwrap_err();
+    let timeout = Timeout::new("greeting", BRIEF);
+    let got = stream.hear(Format::One, timeout).unwrap_err();
     assert!(matches!(got, PmiError::Gone { .. }), "{got}");
-    let got = stream.say(Format::One, "init", &[], patience).unwrap_err();
+    let got = stream.say(Format::One, "init", &[], timeout).unwrap_err();
     assert!(matches!(got, PmiError::Gone { .. }), "{got}");
 }
 

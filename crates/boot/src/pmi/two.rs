@@ -1,6 +1,6 @@
 //! PMI-2, version 2.0, as `srun --mpi=pmi2` speaks it.
 
-use super::wire::{Format, Patience, Stream};
+use super::wire::{Format, Stream, Timeout};
 use super::{BRIEF, OPENING, PmiError, Spoken};
 
 const VERSION: u32 = 2;
@@ -13,16 +13,16 @@ pub(super) fn init(
     job: &str,
     rank: u32,
 ) -> Result<(Spoken, u32, u32), PmiError> {
-    let patience = Patience::new(OPENING, BRIEF);
+    let timeout = Timeout::new(OPENING, BRIEF);
     let version = VERSION.to_string();
     // The greeting is in PMI-1's format, so that a server of either version can refuse it.
     let pairs = [("pmi_version", &version[..]), ("pmi_subversion", "0")];
-    stream.say(Format::One, "init", &pairs, patience)?;
-    super::agreed(stream.hear(Format::One, patience)?, VERSION)?;
+    stream.say(Format::One, "init", &pairs, timeout)?;
+    super::agreed(stream.hear(Format::One, timeout)?, VERSION)?;
     let own = rank.to_string();
     let pairs = [("pmijobid", job), ("pmirank", &own), ("threaded", "FALSE")];
-    stream.say(Format::Two, "fullinit", &pairs, patience)?;
-    let answer = stream.hear(Format::Two, patience)?;
+    stream.say(Format::Two, "fullinit", &pairs, timeout)?;
+    let answer = stream.hear(Format::Two, timeout)?;
     let answer = answer.expect("fullinit-response")?;
     let (rank, size) = (answer.number("rank")?, answer.number("size")?);
     Ok((Spoken::Two, rank, size))
@@ -32,25 +32,25 @@ pub(super) fn put(
     stream: &mut Stream,
     key: &str,
     value: &str,
-    patience: Patience,
+    timeout: Timeout,
 ) -> Result<(), PmiError> {
     let pairs = [("key", key), ("value", value)];
-    stream.say(Format::Two, "kvs-put", &pairs, patience)?;
-    let answer = stream.hear(Format::Two, patience)?;
+    stream.say(Format::Two, "kvs-put", &pairs, timeout)?;
+    let answer = stream.hear(Format::Two, timeout)?;
     answer.expect("kvs-put-response")?;
     Ok(())
 }
 
-pub(super) fn fence(stream: &mut Stream, patience: Patience) -> Result<(), PmiError> {
-    stream.say(Format::Two, "kvs-fence", &[], patience)?;
-    let answer = stream.hear(Format::Two, patience)?;
+pub(super) fn fence(stream: &mut Stream, timeout: Timeout) -> Result<(), PmiError> {
+    stream.say(Format::Two, "kvs-fence", &[], timeout)?;
+    let answer = stream.hear(Format::Two, timeout)?;
     answer.expect("kvs-fence-response")?;
     Ok(())
 }
 
-pub(super) fn get(stream: &mut Stream, key: &str, patience: Patience) -> Result<String, PmiError> {
-    stream.say(Format::Two, "kvs-get", &[("key", key)], patience)?;
-    let answer = stream.hear(Format::Two, patience)?;
+pub(super) fn get(stream: &mut Stream, key: &str, timeout: Timeout) -> Result<String, PmiError> {
+    stream.say(Format::Two, "kvs-get", &[("key", key)], timeout)?;
+    let answer = stream.hear(Format::Two, timeout)?;
     let answer = answer.expect("kvs-get-response")?;
     match answer.need("found")? {
         "TRUE" => Ok(answer.need("value")?.to_owned()),
@@ -61,14 +61,14 @@ pub(super) fn get(stream: &mut Stream, key: &str, patience: Patience) -> Result<
     }
 }
 
-pub(super) fn finalize(stream: &mut Stream, patience: Patience) -> Result<(), PmiError> {
-    stream.say(Format::Two, "finalize", &[], patience)?;
-    let answer = stream.hear(Format::Two, patience)?;
+pub(super) fn finalize(stream: &mut Stream, timeout: Timeout) -> Result<(), PmiError> {
+    stream.say(Format::Two, "finalize", &[], timeout)?;
+    let answer = stream.hear(Format::Two, timeout)?;
     answer.expect("finalize-response")?;
     Ok(())
 }
 
-pub(super) fn abort(stream: &Stream, patience: Patience) -> Result<(), PmiError> {
+pub(super) fn abort(stream: &Stream, timeout: Timeout) -> Result<(), PmiError> {
     let pairs = [("isworld", "TRUE"), ("msg", "asked-for")];
-    stream.say(Format::Two, "abort", &pairs, patience)
+    stream.say(Format::Two, "abort", &pairs, timeout)
 }

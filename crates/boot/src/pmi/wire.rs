@@ -30,13 +30,13 @@ pub(super) enum Format {
 
 /// An operation, with its start and its timeout.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeout {
     pub doing: &'static str,
     since: Instant,
     limit: Duration,
 }
 
-impl Patience {
+impl Timeout {
     pub fn new(doing: &'static str, limit: Duration) -> Self {
         Self {
             doing,
@@ -88,12 +88,12 @@ impl Stream {
         format: Format,
         command: &str,
         pairs: &[(&str, &str)],
-        patience: Patience,
+        timeout: Timeout,
     ) -> Result<(), PmiError> {
         let message = encode(format, command, pairs);
         let mut rest = &message[..];
         while !rest.is_empty() {
-            self.wait(PollFlags::OUT, patience)?;
+            self.wait(PollFlags::OUT, timeout)?;
             match send(
                 &self.socket,
                 rest,
@@ -101,22 +101,22 @@ impl Stream {
             ) {
                 Ok(n) => rest = &rest[n..],
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return Err(patience.failed(errno)),
+                Err(errno) => return Err(timeout.failed(errno)),
             }
         }
         Ok(())
     }
 
     /// Receives an answer.
-    pub fn hear(&mut self, format: Format, patience: Patience) -> Result<Answer, PmiError> {
+    pub fn hear(&mut self, format: Format, timeout: Timeout) -> Result<Answer, PmiError> {
         let text = match format {
-            Format::One => self.line(patience)?,
-            Format::Two => self.frame(patience)?,
+            Format::One => self.line(timeout)?,
+            Format::Two => self.frame(timeout)?,
         };
-        Answer::parse(format, &text, patience.doing)
+        Answer::parse(format, &text, timeout.doing)
     }
 
-    fn line(&mut self, patience: Patience) -> Result<Vec<u8>, PmiError> {
+    fn line(&mut self, timeout: Timeout) -> Result<Vec<u8>, PmiError> {
         loop {
             if let Some(end) = self.held.iter().position(|byte| *byte == b'\n') {
                 let rest = self.held.split_off(end + 1);
@@ -124,17 +124,17 @@ impl Stream {
                 line.pop();
                 return Ok(line);
             }
-            self.fill(patience)?;
+            self.fill(timeout)?;
         }
     }
 
-    fn frame(&mut self, patience: Patience) -> Result<Vec<u8>, PmiError> {
+    fn frame(&mut self, timeout: Timeout) -> Result<Vec<u8>, PmiError> {
         loop {
             if let Some((length, _)) = self.held.split_first_chunk::<LENGTH_BYTES>() {
                 let number = std::str::from_utf8(length).ok();
                 let number = number.and_then(|text| text.trim_matches(' ').parse::<usize>().ok());
                 let Some(bytes) = number.filter(|n| *n <= ANSWER_BYTES_MAX) else {
-                    return Err(malformed(&self.held, patience.doing));
+                    return Err(malformed(&self.held, timeout.doing));
                 };
                 let end = LENGTH_BYTES + bytes;
                 if self.held.len() >= end {
@@ -144,22 +144,22 @@ impl Stream {
                     return Ok(frame);
                 }
             }
-            self.fill(patience)?;
+            self.fill(timeout)?;
         }
     }
 
     /// Receives what there is, at least one byte.
-    fn fill(&mut self, patience: Patience) -> Result<(), PmiError> {
+    fn fill(&mut self, timeout: Timeout) -> Result<(), PmiError> {
         if self.held.len() > ANSWER_BYTES_MAX {
-            return Err(malformed(&self.held, patience.doing));
+            return Err(malformed(&self.held, timeout.doing));
         }
         let mut bytes = [0; 2048];
         loop {
-            self.wait(PollFlags::IN, patience)?;
+            self.wait(PollFlags::IN, timeout)?;
             match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => {
                     return Err(PmiError::Gone {
-                        doing: patience.doing,
+                        doing: timeout.doing,
                     });
                 }
                 Ok((n, _)) => {
@@ -167,19 +167,19 @@ impl Stream {
                     return Ok(());
                 }
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return Err(patience.failed(errno)),
+                Err(errno) => return Err(timeout.failed(errno)),
             }
         }
     }
 
-    fn wait(&self, flags: PollFlags, patience: Patience) -> Result<(), PmiError> {
+    fn wait(&self, flags: PollFlags, timeout: Timeout) -> Result<(), PmiError> {
         loop {
-            let left = Timespec::try_from(patience.left()?).expect("far below the clock's end");
+            let left = Timespec::try_from(timeout.left()?).expect("far below the clock's end");
             let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), flags)];
             match poll(&mut fds, Some(&left)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
-                Err(errno) => return Err(patience.failed(errno)),
+                Err(errno) => return Err(timeout.failed(errno)),
             }
         }
     }

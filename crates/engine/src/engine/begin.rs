@@ -118,7 +118,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(Lane::Dead(why)) = self.core.lanes.get(rank) {
             return Err((SendError::PeerDead { rank, why }, memory));
         }
-        self.touch(rank);
+        self.update_clock(rank);
         let begun = self.tell(space, |x| begin(x, memory));
         begun.map_err(|(e, memory)| {
             let e = match e {
@@ -150,7 +150,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(rank) = selector.source
             && self.core.lanes.peer(rank).is_some()
         {
-            self.touch(rank);
+            self.update_clock(rank);
             self.tell(space, |_| {});
         }
         Ok(())
@@ -202,7 +202,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.check_notify(space, notify)?;
         if let Some(rank) = selector.source {
             self.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
-            self.touch(rank);
+            self.update_clock(rank);
         }
         Ok(())
     }

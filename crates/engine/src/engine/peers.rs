@@ -36,7 +36,7 @@ const fn peer_of(rank: u32) -> PeerId {
 
 /// Why memory is not shared with a peer of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotNear {
+pub enum LocalRefused {
     /// There is no room for it now.
     NotNow,
     /// The peer is reached by the network.
@@ -113,19 +113,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// once it is [met](Engine::meet).
     ///
     /// # Errors
-    /// [`NotNear`].
-    pub fn let_near(&mut self, it: &NewPeer) -> Result<(u32, bool), NotNear> {
+    /// [`LocalRefused`].
+    pub fn accept_local(&mut self, it: &NewPeer) -> Result<(u32, bool), LocalRefused> {
         if let Some((rank, Lane::Shm(_))) = self.lane_of(it.id) {
             // The peer has removed us, though we have not read that.
-            self.gone(rank, Death::Removed);
+            self.handle_peer_death(rank, Death::Removed);
         }
         let Some(net) = &mut self.net else {
-            return Err(NotNear::Never);
+            return Err(LocalRefused::Never);
         };
         let mut view = net.tables().view();
         let known = view.peer_of(it.id);
         if known.is_none() && !view.accepts_strangers() {
-            return Err(NotNear::Never);
+            return Err(LocalRefused::Never);
         }
         if let Some(peer) = known {
             let rank = peer.0 + 1;
@@ -136,7 +136,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return Ok((rank, false));
         }
         // Strangers that were evicted for it may have to be told first.
-        let rank = self.record_peer(it).ok_or(NotNear::NotNow)?;
+        let rank = self.record_peer(it).ok_or(LocalRefused::NotNow)?;
         if let Some(net) = &mut self.net {
             net.tables().view().set_stranger(peer_of(rank));
         }
@@ -146,7 +146,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Settles a peer that had no number and wanted to share memory: it was met, or has gone
     /// again.
-    pub fn settle_near(&mut self, rank: u32, met: bool) {
+    pub fn finish_accept_local(&mut self, rank: u32, met: bool) {
         if met {
             self.core.emit_to_all(Event::PeerCome { rank }, 0);
             return;
@@ -246,7 +246,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Switches a rank of this host to the network. `why`: why no memory is shared with it.
-    pub fn pass_by(&mut self, rank: u32, why: &str) {
+    pub fn fall_back_to_network(&mut self, rank: u32, why: &str) {
         if let Some(Lane::Unmet(peer) | Lane::Meeting(peer)) = self.core.lanes.get(rank) {
             log::info!("rank {}: rank {rank} by the network: {why}", self.core.rank);
             self.core.lanes.change(rank, Lane::Net(peer), why);
@@ -255,7 +255,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Handles the end of a peer by shared memory, of which nothing more is read.
-    pub(super) fn part_near(&mut self, rank: u32, index: u16, why: Death) {
+    pub(super) fn detach_local(&mut self, rank: u32, index: u16, why: Death) {
         if let Some(shm) = &mut self.shm {
             shm.part(index);
         }
@@ -276,10 +276,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
     fn record_peer(&mut self, it: &NewPeer) -> Option<u32> {
         let mut added = self.net.as_mut()?.tables().add_peer(it).ok();
         if added.is_none() {
-            self.keep_places();
+            self.evict_peers();
             added = self.net.as_mut()?.tables().add_peer(it).ok();
         }
-        self.keep_places();
+        self.evict_peers();
         Some(added?.0 + 1)
     }
 
@@ -336,19 +336,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Admits a peer that has introduced itself: from now on it may send.
-    pub fn let_in(&mut self, rank: u32, mode: impl FnOnce(NetAddress) -> Mode) {
+    pub fn accept_stranger(&mut self, rank: u32, mode: impl FnOnce(NetAddress) -> Mode) {
         let Some(net) = &mut self.net else { return };
         let peer = peer_of(rank);
         let Some(address) = net.tables().view().peer_address(peer) else {
             return;
         };
-        self.keep_places();
+        self.evict_peers();
         self.begin_rank(rank, false, CAME);
         self.core.emit_to_all(Event::PeerCome { rank }, 0);
         let now = self.clock.now();
         if let Some(net) = &mut self.net {
             net.set_now(now);
-            net.tables().view().welcome(now, peer, mode(address));
+            net.tables().view().accept(now, peer, mode(address));
             net.sender().dirty = true;
         }
         self.flush();
@@ -460,11 +460,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Releases numbers that nothing needs any more, and keeps some free for strangers that
     /// come between two passes.
-    pub fn keep_places(&mut self) {
+    pub fn evict_peers(&mut self) {
         let now = self.clock.now();
         self.free_departed(now);
         let Some(net) = &mut self.net else { return };
-        net.tables().keep_places();
+        net.tables().evict_peers();
         if net.tables().view().unused_peers() == 0 {
             self.make_number_free();
         }

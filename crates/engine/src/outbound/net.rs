@@ -126,7 +126,7 @@ impl ProtoTables {
 
     /// Keeps entries free for strangers: makes memory for some more, as long as there may be
     /// more.
-    pub(crate) fn keep_places(&mut self) {
+    pub(crate) fn evict_peers(&mut self) {
         if self.view().unused_peers() < PEERS_AT_ONCE / 2 {
             let more = self.peers.len() + PEERS_AT_ONCE;
             self.peers.grow(more, proto::Peer::default);

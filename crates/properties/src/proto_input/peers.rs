@@ -13,7 +13,7 @@ use crate::record::Standing;
 
 impl Run<'_> {
     /// An endpoint's caller lets in all that have come.
-    pub(super) fn welcome(&mut self, i: usize) {
+    pub(super) fn accept(&mut self, i: usize) {
         let Some(peers) = &mut self.record.peers else {
             return;
         };
@@ -23,7 +23,7 @@ impl Run<'_> {
             .filter_map(|(at, it)| come(&it).then(|| *it = Standing::Known).map(|()| at.1))
             .collect();
         for peer in mine {
-            self.with(i, |e, _, now| e.welcome(now, peer, Mode::Lan));
+            self.with(i, |e, _, now| e.accept(now, peer, Mode::Lan));
         }
     }
 
@@ -33,7 +33,7 @@ impl Run<'_> {
         let peer = PeerId(u32::from(bits >> 3 & 3));
         let standing = |run: &Self| run.record.peers.as_ref()?.get(&(i, peer)).copied();
         match (bits & 7, standing(self)) {
-            (0, _) => self.welcome(i),
+            (0, _) => self.accept(i),
             (1, _) => self.add(i, 1 - i),
             (2, _) => self.add(i, 2),
             (3 | 4, Some(Standing::Known)) => {

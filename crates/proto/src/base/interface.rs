@@ -172,7 +172,7 @@ pub enum DeathReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerEvent {
     /// The peer introduced itself: nothing of it is accepted before
-    /// [`crate::Endpoint::welcome`].
+    /// [`crate::Endpoint::accept`].
     Come,
     /// Connected: keys and limits are known.
     Up,

@@ -296,7 +296,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Accepts a peer that has [come](PeerEvent::Come): from now on it may send. `mode` is used
     /// unless the configuration fixes one.
-    pub fn welcome(&mut self, now: u64, peer: PeerId, mode: Mode) {
+    pub fn accept(&mut self, now: u64, peer: PeerId, mode: Mode) {
         let p = &mut self.peers[peer];
         if p.state != PeerState::Come {
             return;

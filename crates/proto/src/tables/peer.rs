@@ -25,7 +25,7 @@ pub enum PeerState {
     /// Dead: nothing more is sent to it in this life.
     Dead(DeathReason),
     /// The peer introduced itself: nothing of it is taken before
-    /// [`crate::Endpoint::welcome`].
+    /// [`crate::Endpoint::accept`].
     Come,
     /// The number was freed and names no peer; another may get it.
     Free,

@@ -56,7 +56,7 @@ impl Space {
                 s.core.lanes.tell_all();
                 // A caller that retries until it succeeds must learn that the rank is back.
                 s.begin();
-                s.attend();
+                s.poll_rare_events();
                 s.end();
                 s.rethrow();
                 Err(WaitError::PeerDead { rank, why })

@@ -60,7 +60,7 @@ impl Space {
         let mut s = self.enter_for_peer(peer)?;
         s.stop_calling(peer);
         let removed = s.engine.remove_peer(peer);
-        s.after();
+        s.notify_progress();
         s.end();
         removed
     }

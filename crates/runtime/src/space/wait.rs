@@ -22,7 +22,7 @@ impl State {
     fn stop_waiting(&mut self, why: Waiting) {
         self.waiting.call = Call::None;
         if self.sleep.dozes() {
-            self.sleep.doze_no_more();
+            self.sleep.end_doze();
         }
         if let Some(trace) = &mut self.core.trace {
             trace.waited(why.call as u32, why.rank);
@@ -231,7 +231,7 @@ impl Space {
             drop(s);
             let woken = Woken::from(&wait_set.events, idle.timeout);
             s = self.enter()?;
-            s.sleep.lead_no_more();
+            s.sleep.step_down();
             s.awake(&woken);
         }
         Ok(s)

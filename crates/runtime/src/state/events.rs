@@ -29,7 +29,7 @@ impl State {
                 // Only a rank that shares memory with us can judge it.
                 Notice::GivenUp(rank) => {
                     if let Some(Lane::Shm(_)) = self.core.lanes.get(rank) {
-                        self.gone(rank, Death::Corrupt);
+                        self.handle_peer_death(rank, Death::Corrupt);
                     }
                 }
                 Notice::Stopped(rank) => self.reset_silence_timer(rank),
@@ -38,8 +38,8 @@ impl State {
                         watch.has_heard(rank, ago);
                     }
                 }
-                Notice::Left(rank) => self.gone(rank, Death::Closed),
-                Notice::Back(it) => self.back(&it),
+                Notice::Left(rank) => self.handle_peer_death(rank, Death::Closed),
+                Notice::Back(it) => self.handle_peer_restart(&it),
                 Notice::Ending(why) => {
                     log::info!("rank {}: the job is being ended: {why}", self.core.rank);
                     self.ending = Some(why);
@@ -93,25 +93,25 @@ impl State {
             let (_, pid) = self.pids.remove(at);
             let _ = self.sleep.wait_set.events.remove(pid.as_fd());
         }
-        self.gone(rank, how);
+        self.handle_peer_death(rank, how);
     }
 
     /// Reads what a rank has still sent, then marks it dead.
-    pub(super) fn gone(&mut self, rank: u32, why: Death) {
+    pub(super) fn handle_peer_death(&mut self, rank: u32, why: Death) {
         if why == Death::Ended {
             // The launcher may have reported the cause.
             self.hear();
         }
-        self.engine.gone(rank, why);
+        self.engine.handle_peer_death(rank, why);
     }
 
     /// Takes in a rank that is back in a new life.
-    fn back(&mut self, it: &Restarted) {
+    fn handle_peer_restart(&mut self, it: &Restarted) {
         // The table of ranks may include this return already.
         if it.since <= self.core.lanes.returns.since(it.rank) {
             return;
         }
         self.ended(it.rank, Death::Restarted);
-        self.engine.back(it);
+        self.engine.handle_peer_restart(it);
     }
 }

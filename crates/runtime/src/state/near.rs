@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use portolan_engine::{Death, Lane, NewPeer, NotNear};
+use portolan_engine::{Death, Lane, LocalRefused, NewPeer};
 use portolan_link::shm::SegmentError;
 use portolan_proto::NetAddress;
 use portolan_sys::clock::now_ns;
@@ -91,7 +91,8 @@ impl State {
     pub(super) fn call(&mut self, rank: u32) {
         self.stop_calling(rank);
         let Some(index) = self.engine.expect_near(rank) else {
-            self.engine.pass_by(rank, "as many share memory as can");
+            self.engine
+                .fall_back_to_network(rank, "as many share memory as can");
             return;
         };
         let (Some(near), Some(who)) = (&mut self.near, self.engine.identity(rank)) else {
@@ -107,7 +108,7 @@ impl State {
     /// answered by now, memory is shared with it.
     pub fn stop_calling(&mut self, rank: u32) {
         let Some(near) = &mut self.near else { return };
-        if let Some((index, answer)) = near.neighbours.hang_up(rank) {
+        if let Some((index, answer)) = near.neighbours.cancel_call(rank) {
             match answer {
                 Some(handed) => self.answered(rank, index, handed),
                 None => self.engine.forget_near(index),
@@ -134,7 +135,7 @@ impl State {
                 } => self.answered(rank, index, handed),
                 Met::Refused { rank, index, why } => {
                     self.engine.forget_near(index);
-                    self.engine.pass_by(rank, why);
+                    self.engine.fall_back_to_network(rank, why);
                 }
                 Met::NoAnswer { rank, index } => {
                     self.engine.forget_near(index);
@@ -157,23 +158,28 @@ impl State {
         }
     }
 
-    fn take_up(&mut self, call: u64, from: &KeyAddress, handed: Handed) -> Result<(), NotNear> {
+    fn take_up(
+        &mut self,
+        call: u64,
+        from: &KeyAddress,
+        handed: Handed,
+    ) -> Result<(), LocalRefused> {
         let new = self.new_peer(from);
-        let (rank, is_new) = self.engine.let_near(&new)?;
+        let (rank, is_new) = self.engine.accept_local(&new)?;
         let met = self.take_up_as(rank, call, handed);
         if is_new {
-            self.engine.settle_near(rank, met == Ok(true));
+            self.engine.finish_accept_local(rank, met == Ok(true));
         }
         met.map(|_| ())
     }
 
     /// Maps the caller's memory and answers. Returns whether memory is shared now.
-    fn take_up_as(&mut self, rank: u32, call: u64, handed: Handed) -> Result<bool, NotNear> {
+    fn take_up_as(&mut self, rank: u32, call: u64, handed: Handed) -> Result<bool, LocalRefused> {
         self.stop_calling(rank);
-        let index = self.engine.expect_near(rank).ok_or(NotNear::Never)?;
+        let index = self.engine.expect_near(rank).ok_or(LocalRefused::Never)?;
         let process = self.map(index, handed).map_err(|e| {
             log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
-            NotNear::Never
+            LocalRefused::Never
         })?;
         let answered = (self.near.as_mut()).is_some_and(|it| it.neighbours.answer(call, Ok(index)));
         if answered {
@@ -192,7 +198,7 @@ impl State {
             Ok(process) => self.meet(rank, index, process),
             Err(e) => {
                 let why = format!("the memory that it hands over cannot be used: {e}");
-                self.engine.pass_by(rank, &why);
+                self.engine.fall_back_to_network(rank, &why);
             }
         }
     }
@@ -232,8 +238,8 @@ impl State {
         log::info!("rank {}: memory is shared with rank {rank}", self.core.rank);
         self.engine.meet(rank, index);
         // Sleepers relied on having no writer to our memory.
-        self.sleep.rouse();
-        self.after();
+        self.sleep.end_sleep();
+        self.notify_progress();
     }
 
     /// Handles the end of a process that writes to our memory.
@@ -253,7 +259,7 @@ impl State {
         if let Some(rank) = rank
             && self.core.lanes.get(rank) == Some(Lane::Shm(index))
         {
-            self.gone(rank, Death::Ended);
+            self.handle_peer_death(rank, Death::Ended);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 
-use portolan_engine::{Death, Lane, NewPeer, NotNear, ShmLane};
+use portolan_engine::{Death, Lane, LocalRefused, NewPeer, ShmLane};
 use portolan_link::shm::{Ringer, SegmentConfig, ShmPort};
 use portolan_proto::congestion::Mode;
 use portolan_seal::identity;
@@ -85,7 +85,7 @@ impl Meeting {
         self.stop_calling(at, rank);
         let node = self.nodes[at].as_mut().expect("it lives");
         let Some(index) = node.engine.expect_near(rank) else {
-            return node.engine.pass_by(rank, "full");
+            return node.engine.fall_back_to_network(rank, "full");
         };
         let to = node.engine.identity(rank).expect("it is known");
         self.calls.push(Call {
@@ -141,9 +141,9 @@ impl Meeting {
             key.as_ref().is_some_and(to)
         });
         let answer = match there {
-            Some(_) if self.rng.one_in(8) => Err(NotNear::Never),
+            Some(_) if self.rng.one_in(8) => Err(LocalRefused::Never),
             Some(there) => self.take_up(there, at, call.index),
-            None => Err(NotNear::NotNow),
+            None => Err(LocalRefused::NotNow),
         };
         match (answer, there) {
             (Ok(index), Some(there)) => {
@@ -151,11 +151,11 @@ impl Meeting {
                 call.due = self.now + self.rng.scale(1_000, 5 * MS);
                 self.calls.push(call);
             }
-            (Err(NotNear::Never), _) => {
+            (Err(LocalRefused::Never), _) => {
                 self.note(at, || format!("{} shares no memory", call.rank));
                 let engine = &mut self.node(at).engine;
                 engine.forget_near(call.index);
-                engine.pass_by(call.rank, "refused");
+                engine.fall_back_to_network(call.rank, "refused");
                 self.node(at).next_pass = 0;
             }
             (_, None) if call.until <= self.now => {
@@ -172,7 +172,7 @@ impl Meeting {
     }
 
     /// One is called; gives what it calls the caller, and shares memory from then on.
-    fn take_up(&mut self, at: usize, from: usize, us: u16) -> Result<u16, NotNear> {
+    fn take_up(&mut self, at: usize, from: usize, us: u16) -> Result<u16, LocalRefused> {
         let caller = self.nodes[from].as_ref().expect("it lives");
         let (id, life) = identity(&caller.key);
         let new = NewPeer {
@@ -186,14 +186,14 @@ impl Meeting {
             caller.near.as_ref().expect("it shares").handed(),
             caller.life,
         );
-        let (rank, is_new) = self.node(at).engine.let_near(&new)?;
+        let (rank, is_new) = self.node(at).engine.accept_local(&new)?;
         self.stop_calling(at, rank);
         let node = self.node(at);
         let Some(index) = node.engine.expect_near(rank) else {
             if is_new {
-                node.engine.settle_near(rank, false);
+                node.engine.finish_accept_local(rank, false);
             }
-            return Err(NotNear::Never);
+            return Err(LocalRefused::Never);
         };
         let mapped = node
             .engine
@@ -201,7 +201,7 @@ impl Meeting {
         mapped.expect("it is sound");
         node.engine.meet(rank, index);
         if is_new {
-            node.engine.settle_near(rank, true);
+            node.engine.finish_accept_local(rank, true);
         }
         node.seats.insert(index, caller);
         node.next_pass = 0;
@@ -277,7 +277,7 @@ impl Meeting {
         shm.link.mark_dead(index);
         let rank = shm.ranks()[usize::from(index)];
         if node.engine.core.lanes.get(rank) == Some(Lane::Shm(index)) {
-            node.engine.gone(rank, Death::Ended);
+            node.engine.handle_peer_death(rank, Death::Ended);
         }
         node.next_pass = 0;
     }
@@ -291,7 +291,7 @@ impl Meeting {
         let gone = shm.gone();
         let mut moved = gone.len();
         for (rank, why) in gone {
-            node.engine.gone(rank, why);
+            node.engine.handle_peer_death(rank, why);
         }
         if let Some(shm) = &mut node.engine.shm {
             shm.link.tidy();

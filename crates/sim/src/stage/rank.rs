@@ -214,7 +214,7 @@ impl Rank {
 
     /// Somebody tells that a rank's process has ended.
     pub fn tell_of_death(&mut self, rank: usize, why: Death) {
-        self.engine.gone(rank as u32, why);
+        self.engine.handle_peer_death(rank as u32, why);
     }
 
     /// Somebody tells that a rank is back, in another life.
@@ -222,9 +222,9 @@ impl Rank {
         if since <= self.engine.core.lanes.returns.since(rank as u32) {
             return;
         }
-        self.engine.gone(rank as u32, Death::Restarted);
+        self.engine.handle_peer_death(rank as u32, Death::Restarted);
         self.book.lock().returned(self.life, rank, life);
-        self.engine.back(&Restarted {
+        self.engine.handle_peer_restart(&Restarted {
             rank: rank as u32,
             address: address_of(rank, life),
             restarts,
@@ -244,7 +244,7 @@ impl Rank {
         while let Some(finding) = self.engine.next_finding() {
             moved += 1;
             match finding {
-                Finding::Suspect(rank, why) => self.engine.gone(rank, why),
+                Finding::Suspect(rank, why) => self.engine.handle_peer_death(rank, why),
                 Finding::Wanted(_) | Finding::Come(_) | Finding::Departed(_) | Finding::Due => {
                     panic!("in a job nobody comes")
                 }

@@ -31,7 +31,7 @@ use crate::frame::{Frames, json};
 use crate::message::{ToRank, Versions};
 
 /// Timeout of the agent.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Head of the frame of the pre-shared key: its length, 33, and its kind. 32 bytes follow.
 const MIX_HEAD: [u8; 5] = [33, 0, 0, 0, b'M'];
@@ -117,7 +117,7 @@ impl Called {
 
     /// Waits until the agent listens.
     pub fn wait(mut self) -> Result<Present, String> {
-        let answer = hear(&self.stream, &mut Frames::default(), PATIENCE);
+        let answer = hear(&self.stream, &mut Frames::default(), TIMEOUT);
         // A starter that still runs has failed. The program may itself have
         // waited for all its children.
         if let Some(starter) = &mut self.starter {
@@ -163,7 +163,7 @@ pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option
             Closer::default().take(socket);
             return Err(io::Error::other(format!("user {uid} answers")));
         }
-        wait(&socket, Instant::now() + PATIENCE)?;
+        wait(&socket, Instant::now() + TIMEOUT)?;
         Ok(socket)
     };
     let control = open().map_err(said("reaching"))?;

@@ -71,7 +71,7 @@ impl Here {
     }
 
     fn hears_of_death(&self) -> (u32, How) {
-        match self.hears(PATIENCE) {
+        match self.hears(TIMEOUT) {
             Some(ToRank::Died { rank, how }) => (rank, how),
             other => panic!("{other:?}"),
         }
@@ -98,7 +98,7 @@ fn rand_word() -> u64 {
 
 const SOON: Duration = Duration::from_millis(300);
 /// Ends a test that would hang: nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_death_is_told_here_and_on_other_hosts() {
@@ -135,7 +135,7 @@ fn the_stopped_are_vouched_for() {
     let pid = rustix::process::Pid::from_child(&a.sleeper);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     for at in [&a, &b, &b] {
-        let said = at.hears(PATIENCE);
+        let said = at.hears(TIMEOUT);
         assert!(
             matches!(said, Some(ToRank::Stopped { rank: 1 })),
             "{said:?}"
@@ -265,7 +265,7 @@ fn nobody_else_is_let_in() {
         std::thread::sleep(Duration::from_millis(if gone { 0 } else { 10 }));
         gone
     };
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + TIMEOUT;
     while !nobody_is_reached() {
         assert!(Instant::now() < limit, "somebody is reached");
     }

@@ -66,7 +66,7 @@ impl WatchedRank {
 
     /// Takes the rank's connection: sends it the memory of the futex words,
     /// then queued messages.
-    pub fn let_in(&mut self, control: OwnedFd, lives: Option<BorrowedFd<'_>>) {
+    pub fn accept_rank(&mut self, control: OwnedFd, lives: Option<BorrowedFd<'_>>) {
         self.came = true;
         let lives: Vec<_> = lives.into_iter().collect();
         let membership = ToRank::Watched.encode();
