@@ -10,7 +10,7 @@ target=$(realpath "${2:?cargo\'s target folder}")
 out=$target/deb
 
 if [ "$1" = lint ]; then
-    # Man pages are left to crates/cli/tests/manual.rs: half of the time goes by
+    # Man pages are left to crates/cli/tests/it/manual.rs: half of the time goes by
     # for them. What is no error is worth a look, and ends nothing.
     lintian --allow-root --fail-on error -X documentation/manual "$out"/*.deb
     exit

@@ -48,18 +48,16 @@ tests() {
 
 tests portolan-sys/portolan_sys xdp bpf net::
 tests portolan-link/portolan_link xdp
-tests portolan-link/conformance
-tests portolan-link/udp
-tests portolan-runtime/messages
-tests portolan-runtime/direct
+tests portolan-link/it conformance:: udp::
+tests portolan-runtime/it messages:: direct::
 tests portolan-hosts/portolan_hosts node::steering node::query \
     node::tests::packets_go node::tests::ranks_of node::tests::what_cannot
-tests portolan-cli/xdp ranks_with_and who_cannot sockets_are a_second_job
+tests portolan-cli/it xdp::ranks_with_and xdp::who_cannot xdp::sockets_are xdp::a_second_job
 if [ -n "$list" ] || [ $remaps -eq 1 ]; then
-    tests portolan-cli/node users_that_are_named a_host_port_is_held
+    tests portolan-cli/it node::users::users_that_are_named node::held::a_host_port_is_held
 fi
 if [ -n "$list" ] || [ $remaps -eq 0 ]; then
-    tests portolan-cli/node unbound_sockets
+    tests portolan-cli/it unbound_sockets
 fi
 if [ -n "$list" ]; then
     [ ${#failed[@]} -eq 0 ] || printf '*** NO SUCH TEST: %s\n' "${failed[@]}" >&2

@@ -31,9 +31,9 @@ kernel() {
 # The test programs: crate and name of the executable, which for the tests within a
 # crate is the crate's or the command's own.
 cargo build --locked -p portolan --examples
-for tests in "portolan-sys --lib" "portolan-link --lib --test conformance --test udp" \
-    "portolan-runtime --test messages --test direct" \
-    "portolan-hosts --lib" "portolan-cli --examples --test xdp --test node"; do
+for tests in "portolan-sys --lib" "portolan-link --lib --test it" \
+    "portolan-runtime --test it" \
+    "portolan-hosts --lib" "portolan-cli --examples --test it"; do
     # shellcheck disable=SC2086
     cargo test --locked --no-run -p $tests 2>&1 | tee /dev/stderr |
         sed -nE "s|^ *Executable .*\((.*/deps/([a-z_]+)-[0-9a-f]+)\)\$|${tests%% *}/\2 \1|p"

@@ -10,6 +10,8 @@ cd "$(dirname "$0")/.."
 source scripts/bounded.sh
 # shellcheck source=scripts/results.sh
 source scripts/results.sh
+# shellcheck source=scripts/groups.sh
+source scripts/groups.sh
 target=${CARGO_TARGET_DIR:-target}
 # Seconds to compile and to test, several times what a slow machine takes. A
 # single program has ten minutes, and so has a script.
@@ -31,14 +33,59 @@ labs() {
     ip netns list 2>/dev/null | sed -nE "s/^ptl-(.*-($pids))-[^-]* ?.*/\1/p" | sort -u
 }
 
-# `tests NAME CRATES...` compiles and runs the tests of crates and the programs
+# Crates whose tests compute. Those of the others mostly wait.
+computing='^portolan-(atoll|bsp|exchange|matching|properties|proto|ring|seal|sim|wire)$'
+
+# `compiled CARGO_OPTIONS...` compiles tests and lists their groups in $target/test-groups.
+compiled() {
+    cargo test --locked --no-run "$@" && groups "$@" | slow_first >"$target/test-groups"
+}
+
+waiting_groups() {
+    awk -F'\t' -v re="$computing" '$2 !~ re' "$target/test-groups" | run_groups $(($(nproc) + 1))
+}
+
+computing_groups() {
+    awk -F'\t' -v re="$computing" '$2 ~ re' "$target/test-groups" | run_groups 1
+}
+
+# What takes the processors' time: it runs at low priority beside the tests that wait.
+computing_steps() {
+    renice -n 10 $BASHPID >/dev/null
+    part $test "simulator, packet scripts and others that compute" computing_groups
+    [ "$1" = all ] || return 0
+    RUSTFLAGS="--cfg loom" part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
+        cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
+    if cargo +nightly --version >/dev/null 2>&1; then
+        part $compile "address sanitizer: ring, link and the C interfaces" scripts/sanitize.sh "${with_runner[@]}"
+        part $compile "the fuzz targets compile" cargo +nightly check --locked --manifest-path fuzz/Cargo.toml --target-dir "$target/fuzz"
+    fi
+    if cargo +nightly miri --version >/dev/null 2>&1; then
+        part $compile "miri: wire" cargo +nightly miri test --locked -p portolan-wire --target-dir "$target/miri"
+        part $compile "miri: ring" cargo +nightly miri test --locked -p portolan-ring --lib --target-dir "$target/miri"
+    fi
+}
+
+# `tests all|check CARGO_OPTIONS...` compiles and runs the tests of crates, and the programs
 # in their documents.
 tests() {
-    local name=$1
+    local which=$1 beside
     shift
-    part $compile "$name: compiling" cargo test --locked --no-run "$@" || return
-    part $test "$name" cargo "${with_runner[@]}" test --locked --no-fail-fast --tests "$@"
-    part $test "$name: documents" cargo test --locked --no-fail-fast --doc "$@"
+    part $compile "compiling the tests" compiled "$@" || return
+    (computing_steps "$which") >"$target/test-beside.log" 2>&1 &
+    beside=$!
+    part $test "unit and end-to-end tests" waiting_groups
+    part $test "programs in documents" cargo test --locked --no-fail-fast --doc "$@"
+    wait $beside
+    cat "$target/test-beside.log"
+}
+
+nothing_is_left() {
+    local shm
+    [ -z "$(labs)" ] || echo "labs are up, take them down ($target/debug/portolan lab down NAME):" $(labs)
+    shm=$(find /dev/shm -name 'portolan*' -newermt "@$began" 2>/dev/null)
+    [ -z "$shm" ] || echo "files of shared memory:" $shm
+    [ -z "$(labs)$shm" ]
 }
 
 if [ "${1:-}" = check ]; then
@@ -51,41 +98,19 @@ if [ "${1:-}" = check ]; then
         missing+=("BSPlib from Fortran: there is no gfortran")
     }
     missing+=("the command and labs, loom, miri, the address sanitizer: make test has them")
-    tests "unit, packet-script, simulator and library tests" --workspace --exclude portolan-cli --exclude portolan-hosts
+    tests check --workspace --exclude portolan-cli --exclude portolan-hosts
 else
-    tests "unit, packet-script, simulator and end-to-end tests" --workspace
-
+    tests all --workspace
     part $long "installed and removed: make install" scripts/test-install.sh make "$target"
     part $long "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
-
-    RUSTFLAGS="--cfg loom" part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
-        cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
-
-    if cargo +nightly miri --version >/dev/null 2>&1; then
-        part $compile "miri: wire" cargo +nightly miri test --locked -p portolan-wire --target-dir "$target/miri"
-        part $compile "miri: ring" cargo +nightly miri test --locked -p portolan-ring --lib --target-dir "$target/miri"
-    else
-        missing+=("miri: the component is not installed for a nightly toolchain")
-    fi
-
-    if cargo +nightly --version >/dev/null 2>&1; then
-        part $compile "address sanitizer: ring, link and the C interfaces" scripts/sanitize.sh "${with_runner[@]}"
-        part $compile "the fuzz targets compile" cargo +nightly check --locked --manifest-path fuzz/Cargo.toml --target-dir "$target/fuzz"
-    else
-        missing+=("the address sanitizer, and the fuzz targets: there is no nightly toolchain")
-    fi
-
     part $long "README and tutorial, in a fresh clone" scripts/readme.sh
     part $long "demo" scripts/demo.sh "$target/release"
-
-    nothing_is_left() {
-        local shm
-        [ -z "$(labs)" ] || echo "labs are up, take them down ($target/debug/portolan lab down NAME):" $(labs)
-        shm=$(find /dev/shm -name 'portolan*' -newermt "@$began" 2>/dev/null)
-        [ -z "$shm" ] || echo "files of shared memory:" $shm
-        [ -z "$(labs)$shm" ]
-    }
     part 60 "nothing is left behind" nothing_is_left
+
+    cargo +nightly --version >/dev/null 2>&1 ||
+        missing+=("the address sanitizer, and the fuzz targets: there is no nightly toolchain")
+    cargo +nightly miri --version >/dev/null 2>&1 ||
+        missing+=("miri: the component is not installed for a nightly toolchain")
 fi
 
 tell_times

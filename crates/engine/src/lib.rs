@@ -52,14 +52,14 @@
 //! | `groups` | groups of ranks; barriers and broadcasts as they travel |
 //! | `lanes` | which link leads to each rank, and why; restarted ranks |
 //! | `waiting` | what waits to be sent, acknowledged, completed or taken, or for its port |
-//! | `out` | the sending halves of both lanes |
+//! | `outbound` | the sending halves of both lanes |
 //! | `matched` | the exchange of each space; memory in pieces; regions published on the host |
 //! | `core` | [`Core`]: what happens to a message that arrives, handlers, sends, spaces, barriers |
 //! | `shm`, `net` | the lanes: they hand what arrives to the core |
 //! | `engine` | [`Engine`]: one pass over all of it, and how operations begin |
 //!
 //! Receive path: link, `net` or `shm`, `core`, where its handler runs, or the message waits or
-//! is refused. Send path: `core` picks the lane, `out` has its sending half.
+//! is refused. Send path: `core` picks the lane, `outbound` has its sending half.
 
 mod core;
 mod engine;

@@ -1,6 +1,6 @@
 //! libfabric's structures, as of release 2.6: each release only appends to them. A program's
 //! structures may be shorter, so only fields that release 1.17 has are read of them
-//! (`crates/ofi/tests/layout.rs` compares with the installed headers). libfabric's manual pages
+//! (`crates/ofi/tests/it/layout.rs` compares with the installed headers). libfabric's manual pages
 //! say what each field means.
 #![allow(missing_docs)]
 
