@@ -123,7 +123,7 @@ fn unpack(word: u64) -> [f32; 2] {
 
 /// What the handlers work on.
 #[derive(Clone, Default)]
-struct Shared {
+struct HandlerState {
     own: Arc<Mutex<Arc<Block>>>,
     landings: Arc<Mutex<Landings>>,
 }
@@ -133,7 +133,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no handler panics")
 }
 
-impl Shared {
+impl HandlerState {
     /// Binds the ports that answer fetches and take the answers.
     fn serve(&self, endpoint: &Endpoint) -> Result<(), Error> {
         let own = self.own.clone();
@@ -202,7 +202,12 @@ struct Figures {
 }
 
 /// One multiplication, all ranks together.
-fn multiply(ep: &Endpoint, shared: &Shared, shape: Shape, fetch: Fetch) -> Result<Figures, Error> {
+fn multiply(
+    ep: &Endpoint,
+    shared: &HandlerState,
+    shape: Shape,
+    fetch: Fetch,
+) -> Result<Figures, Error> {
     let (rank, size) = (ep.rank() as usize, ep.size() as usize);
     let Shape {
         rows,
@@ -320,7 +325,12 @@ struct Line {
     alone: Duration,
 }
 
-fn measure(ep: &Endpoint, shared: &Shared, shape: Shape, fetch: Fetch) -> Result<Line, Error> {
+fn measure(
+    ep: &Endpoint,
+    shared: &HandlerState,
+    shape: Shape,
+    fetch: Fetch,
+) -> Result<Line, Error> {
     type Rows = Vec<[u64; 3]>;
     let seen: Arc<Mutex<Rows>> = Arc::default();
     let sink = seen.clone();
@@ -457,7 +467,7 @@ fn run() -> Result<(), Error> {
         )
         .into());
     }
-    let shared = Shared::default();
+    let shared = HandlerState::default();
     shared.serve(&ep)?;
     if ep.rank() == 0 {
         println!(

@@ -16,7 +16,7 @@ use crate::experiments::spray::{Spray, Sprayed};
 use crate::experiments::stalled::{Part, Played};
 use crate::ranks::asleep::Wait;
 use crate::ranks::flood::{Flooded, Role, Turn};
-use crate::ranks::matched::{Exchange, Exchanged};
+use crate::ranks::matched::{ExchangeSlice, Exchanged};
 use crate::ranks::rank::Site;
 use crate::ranks::standalone::Step;
 use crate::ranks::stream::{Received, Stream};
@@ -199,7 +199,7 @@ pub enum Order {
         size_max: usize,
     },
     /// To both ranks of a bench of matched messages: a slice.
-    Exchange(Exchange),
+    Exchange(ExchangeSlice),
     /// To a rank of the connect bench.
     Connect(Step),
     /// What do you know of others, and what has come to you?
@@ -251,7 +251,7 @@ pub enum Answer {
     Received(Received),
     /// To `Stop` after `Trickle`: the link that words to the first took.
     Trickled(String),
-    /// To `Exchange`.
+    /// To `ExchangeSlice`.
     Exchanged(Exchanged),
     /// To `Report`.
     State(RankState),

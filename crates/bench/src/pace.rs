@@ -3,7 +3,7 @@
 use portolan_hosts::failure::Result;
 
 use crate::control::Line;
-use crate::ranks::matched::{Exchange, Exchanged, exchange};
+use crate::ranks::matched::{ExchangeSlice, Exchanged, exchange};
 use crate::report::stats::Series;
 use crate::slice::{CAP_NS, OPERATIONS_MIN};
 
@@ -53,10 +53,10 @@ impl Pace {
         &mut self,
         lines: &mut [Line],
         slice_ns: u64,
-        slice: Exchange,
-    ) -> Result<(Exchange, [Exchanged; 2])> {
+        slice: ExchangeSlice,
+    ) -> Result<(ExchangeSlice, [Exchanged; 2])> {
         let (warm_up, count) = self.count(slice_ns);
-        let slice = Exchange {
+        let slice = ExchangeSlice {
             warm_up,
             count,
             ..slice
@@ -95,9 +95,9 @@ impl Timed {
         &mut self,
         lines: &mut [Line],
         slice_ns: u64,
-        (slice, messages): (Exchange, u64),
+        (slice, messages): (ExchangeSlice, u64),
         counts: bool,
-    ) -> Result<(Exchange, Exchanged)> {
+    ) -> Result<(ExchangeSlice, Exchanged)> {
         let (slice, [said, _]) = self.pace.slice(lines, slice_ns, slice)?;
         if counts {
             self.us.keep(said.us, messages * slice.count);

@@ -35,7 +35,7 @@ use agent::HostCard;
 use agent::call::{Brief, Called, meet};
 pub use agent::{call::GUEST_AGENT_WORDS, serve_guests};
 use card::{Card, Choices, hex, unhex};
-use share::{Neighbours, Shared};
+use share::{Neighbours, SegmentShare};
 
 /// Settings of a guest, which `portolan run` would pass otherwise.
 #[derive(Clone, Debug)]
@@ -287,7 +287,7 @@ impl Guest {
             },
             membership,
             secret: random_secret().map_err(drawing())?,
-            shared: shared.map(|Shared { segment, doorbells }| (segment, doorbells)),
+            shared: shared.map(|SegmentShare { segment, doorbells }| (segment, doorbells)),
         })
     }
 

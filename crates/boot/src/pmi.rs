@@ -84,13 +84,13 @@ enum Spoken {
 /// What the launcher has set in the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    way: Way,
+    way: PmiTransport,
     /// The launcher's name of the job; only those that speak PMI-2 set one.
     job: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Way {
+enum PmiTransport {
     /// An inherited descriptor, rank and size.
     Inherited(i32, u32, u32),
     /// Address to connect to, and the number to give there.
@@ -127,13 +127,13 @@ impl Found {
         let open = || text("PMI_FD")?.parse().ok().filter(|fd| is_open(*fd));
         let way = if variable("PMI_FD").is_some() && (!has_library || open().is_some()) {
             let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
-            Way::Inherited(number("PMI_FD")?.cast_signed(), rank, size)
+            PmiTransport::Inherited(number("PMI_FD")?.cast_signed(), rank, size)
         } else if let Some(port) = text("PMI_PORT") {
-            Way::Port(port, number("PMI_ID")?)
+            PmiTransport::Port(port, number("PMI_ID")?)
         } else if has_library {
             // The library would fail without it, and report no reason.
             number("PMIX_RANK")?;
-            Way::Library
+            PmiTransport::Library
         } else {
             let many = |name| text(name)?.parse().ok().filter(|size: &u32| *size > 1);
             let without = |&(launcher, name): &(&'static str, &'static str)| {
@@ -212,16 +212,16 @@ impl Pmi {
     /// needs no other process.
     pub fn open(found: &Found, limit: Duration) -> Result<Self, PmiError> {
         match &found.way {
-            Way::Inherited(number, rank, size) => {
+            PmiTransport::Inherited(number, rank, size) => {
                 let stream = Stream::new(inherited(*number)?);
                 Self::over(stream, *rank, *size, found.job.as_deref())
             }
-            Way::Port(port, id) => {
+            PmiTransport::Port(port, id) => {
                 let mut stream = Stream::new(connect(port)?);
                 let (rank, size) = one::introduce(&mut stream, *id)?;
                 Self::over(stream, rank, size, None)
             }
-            Way::Library => {
+            PmiTransport::Library => {
                 let (speaker, rank, size) = pmix::open(limit)?;
                 checked("PMIX_RANK", rank, size)?;
                 let server = Server::Library(speaker);

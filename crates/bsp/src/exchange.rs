@@ -114,7 +114,7 @@ struct Missing {
 }
 
 /// Calls of a process in a superstep, and the state of its end.
-pub struct Exchange {
+pub struct SuperstepExchange {
     me: u32,
     heads: Heads,
     /// Calls of this process, by target process.
@@ -155,7 +155,7 @@ pub struct Volume {
     pub received: u64,
 }
 
-impl Exchange {
+impl SuperstepExchange {
     /// State of process `me` of `size`; the heads of others arrive in `heads`.
     pub fn new(me: u32, size: u32, heads: Heads) -> Self {
         Self {
@@ -184,8 +184,8 @@ impl Exchange {
     /// Begins to end a superstep, whose messages have tags of `tag_bytes`.
     ///
     /// # Safety
-    /// Until [`Exchange::finish`] wanted memory may be written, registered areas may be read
-    /// and written, and lent pieces stay unchanged.
+    /// Until [`SuperstepExchange::finish`] wanted memory may be written, registered areas may be
+    /// read and written, and lent pieces stay unchanged.
     pub unsafe fn begin(
         &mut self,
         common: &Common,
@@ -516,7 +516,7 @@ impl Exchange {
         matches!(self.missing.pieces, Some(0))
     }
 
-    /// Bytes moved by the superstep; called before [`Exchange::finish`].
+    /// Bytes moved by the superstep; called before [`SuperstepExchange::finish`].
     pub fn volume(&self) -> Volume {
         let (me, sent) = (self.me, self.sent);
         let others = (0..).zip(&self.peers).filter(|(who, _)| *who != me);

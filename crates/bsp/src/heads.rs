@@ -21,7 +21,7 @@ struct Place {
     bytes: UnsafeCell<Vec<u8>>,
 }
 
-struct Shared {
+struct HeadTable {
     /// Two places for each process.
     places: Box<[Place]>,
     /// Number of full places, for even and for odd supersteps.
@@ -32,23 +32,23 @@ struct Shared {
 
 // SAFETY: `full` says which end owns the bytes of a place. Neither end is `Clone`, and each
 // hands a place to the other by a release store.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for HeadTable {}
 
 const fn turn(step: u64) -> usize {
     (step & 1) as usize
 }
 
-impl Shared {
+impl HeadTable {
     fn place(&self, from: u32, step: u64) -> Option<&Place> {
         self.places.get(2 * from as usize + turn(step))
     }
 }
 
 /// End of the receiver.
-pub struct Intake(Arc<Shared>);
+pub struct Intake(Arc<HeadTable>);
 
 /// End of the process.
-pub struct Heads(Arc<Shared>);
+pub struct Heads(Arc<HeadTable>);
 
 /// Makes the places of `size` processes.
 pub fn heads(size: u32) -> (Intake, Heads) {
@@ -56,7 +56,7 @@ pub fn heads(size: u32) -> (Intake, Heads) {
         full: AtomicBool::new(false),
         bytes: UnsafeCell::new(Vec::new()),
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(HeadTable {
         places: (0..2 * size as usize).map(place).collect(),
         come: [const { AtomicU32::new(0) }; 2],
         broken: AtomicU32::new(NOBODY),

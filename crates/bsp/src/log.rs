@@ -36,7 +36,7 @@ const CALL_MAX: usize = 32;
 
 /// Values that a call may share with the one before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Shared {
+struct PreviousCall {
     slot: u32,
     end: u64,
     bytes: u64,
@@ -92,7 +92,7 @@ pub struct Log {
     pub pieces: Vec<Piece>,
     /// Put that the next may extend.
     open: Option<Place>,
-    shared: Shared,
+    shared: PreviousCall,
     /// Address of the area to which the next put may be a [word](Log::word).
     words_to: Option<usize>,
 }
@@ -270,7 +270,7 @@ impl Log {
                 numbers::push(&mut self.calls, bytes);
             }
         }
-        self.shared = Shared {
+        self.shared = PreviousCall {
             slot,
             end: offset.wrapping_add(bytes),
             bytes,
@@ -292,7 +292,7 @@ impl Log {
 
     /// Takes calls and bytes with their memory, and resets.
     pub fn take(&mut self) -> (Vec<u8>, Vec<u8>) {
-        self.shared = Shared::default();
+        self.shared = PreviousCall::default();
         (
             std::mem::take(&mut self.calls),
             std::mem::take(&mut self.data),
@@ -302,7 +302,7 @@ impl Log {
     /// Resets the log.
     #[inline]
     pub fn clear(&mut self) {
-        self.shared = Shared::default();
+        self.shared = PreviousCall::default();
         self.calls.clear();
         self.data.clear();
     }
@@ -328,7 +328,7 @@ pub struct Calls<'a> {
     calls: &'a [u8],
     data: &'a [u8],
     tag_bytes: u64,
-    shared: Shared,
+    shared: PreviousCall,
 }
 
 impl<'a> Calls<'a> {
@@ -339,7 +339,7 @@ impl<'a> Calls<'a> {
             calls,
             data,
             tag_bytes,
-            shared: Shared::default(),
+            shared: PreviousCall::default(),
         }
     }
 

@@ -10,7 +10,7 @@ mod tests;
 mod twin;
 
 use crate::areas::{Area, Areas};
-use crate::exchange::{Exchange, Wanted};
+use crate::exchange::{SuperstepExchange, Wanted};
 use crate::head::Common;
 use crate::heads::heads;
 use crate::log::PIECE_MIN;
@@ -31,7 +31,7 @@ pub struct Process {
     areas: Areas,
     queue: Queue,
     step: u64,
-    exchange: Exchange,
+    exchange: SuperstepExchange,
     ends: bool,
     /// Sources of long puts that do not copy.
     lent: Vec<Vec<u8>>,
@@ -56,7 +56,7 @@ impl Process {
             areas,
             queue: Queue::default(),
             step: 0,
-            exchange: Exchange::new(me as u32, twin.size as u32, heads),
+            exchange: SuperstepExchange::new(me as u32, twin.size as u32, heads),
             ends: false,
             lent: Vec::new(),
         };
@@ -74,7 +74,7 @@ impl Process {
     }
 
     /// State of the end of the superstep.
-    pub const fn exchange(&self) -> &Exchange {
+    pub const fn exchange(&self) -> &SuperstepExchange {
         &self.exchange
     }
 

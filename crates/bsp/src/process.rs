@@ -10,7 +10,7 @@ use crate::areas::{Area, Areas, NotNull};
 use crate::check::Checks;
 use crate::direct::Direct;
 use crate::ending::{self, abort, end_all, end_now, end_silently, say};
-use crate::exchange::{Exchange, Wanted};
+use crate::exchange::{SuperstepExchange, Wanted};
 use crate::failure::Failure;
 use crate::head::Common;
 use crate::heads;
@@ -34,7 +34,7 @@ pub struct Process {
     pub size: u32,
     step: u64,
     pub areas: Areas,
-    exchange: Exchange,
+    exchange: SuperstepExchange,
     direct: Direct,
     pub queue: Queue,
     tags: Tags,
@@ -203,7 +203,7 @@ pub fn begin(most: i64) {
         measured,
     };
     let profile = profile(&writer, &wire);
-    let mut exchange = Exchange::new(me, size, heads);
+    let mut exchange = SuperstepExchange::new(me, size, heads);
     exchange.checks = checks();
     let began = Instant::now();
     *stage = Stage::Running(Box::new(Process {
@@ -309,7 +309,7 @@ pub fn end() {
 }
 
 /// Reports which processes are waited for, unless a lower-numbered one does.
-fn tell_who_is_where(me: u32, step: u64, exchange: &Exchange) {
+fn tell_who_is_where(me: u32, step: u64, exchange: &SuperstepExchange) {
     let missing: Vec<u32> = exchange.missing().collect();
     if (0..me).all(|who| missing.contains(&who)) {
         let missing: Vec<String> = missing.iter().map(u32::to_string).collect();

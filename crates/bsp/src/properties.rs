@@ -7,7 +7,7 @@ use portolan::{Gather, Scatter};
 
 use crate::areas::{Area, Areas};
 use crate::check::Checks;
-use crate::exchange::{Arrived, Exchange, Part, Wanted, Wire};
+use crate::exchange::{Arrived, Part, SuperstepExchange, Wanted, Wire};
 use crate::failure::Failure;
 use crate::head::{Common, Head};
 use crate::heads::{Intake, heads};
@@ -96,7 +96,7 @@ struct Victim {
     areas: Areas,
     queue: Queue,
     intake: Intake,
-    exchange: Exchange,
+    exchange: SuperstepExchange,
     link: Link,
     step: u64,
     /// In the call that ends a superstep.
@@ -123,7 +123,7 @@ impl Victim {
             areas,
             queue: Queue::default(),
             intake,
-            exchange: Exchange::new(0, size, heads),
+            exchange: SuperstepExchange::new(0, size, heads),
             link: Link::default(),
             step: 0,
             ends: false,

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use crate::exchange::{Arrived, Exchange, Part};
+use crate::exchange::{Arrived, Part, SuperstepExchange};
 use crate::failure::Failure;
 use crate::head::Head;
 use crate::heads::Intake;
@@ -59,7 +59,7 @@ pub struct Streams {
 #[derive(Clone, Copy)]
 enum Until<'a> {
     /// More heads have arrived, or the deadline has passed.
-    Heads(&'a Exchange, Option<Instant>),
+    Heads(&'a SuperstepExchange, Option<Instant>),
     /// A part has arrived.
     Part,
     /// All outgoing bytes have left.
@@ -182,7 +182,7 @@ impl Streams {
         &mut self,
         endpoint: &Endpoint,
         spare: &mut Spare,
-        exchange: &Exchange,
+        exchange: &SuperstepExchange,
         seen: u32,
         limit: Option<Duration>,
     ) -> Result<bool, Failure> {

@@ -11,7 +11,7 @@ use portolan::{
 };
 
 use crate::copy::Copier;
-use crate::exchange::{Arrived, Exchange, Part, Wire};
+use crate::exchange::{Arrived, Part, SuperstepExchange, Wire};
 use crate::failure::Failure;
 use crate::head::Head;
 use crate::heads::Intake;
@@ -170,7 +170,7 @@ impl Engine {
     #[inline]
     pub fn wait_heads(
         &mut self,
-        exchange: &Exchange,
+        exchange: &SuperstepExchange,
         seen: u32,
         limit: Option<Duration>,
     ) -> Result<bool, Failure> {

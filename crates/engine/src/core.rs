@@ -68,7 +68,7 @@ impl<'a> Arrival<'a> {
 
 /// What became of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Took {
+pub enum ArrivalOutcome {
     /// Taken; no further parts name it.
     Whole,
     /// Begun; further parts name this cookie (never 0).

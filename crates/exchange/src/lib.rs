@@ -27,9 +27,9 @@
 //!   [`Exchange::register`] lends memory to others; [`Exchange::post_inline`] is the fast path of
 //!   a receive that its caller waits for.
 //! - **Arriving messages.** [`Exchange::arrive`] takes the first part of a message. If it returns
-//!   [`Took::Part`], the other bytes go where [`Exchange::room`] says, or by
-//!   [`Exchange::write_part`], and [`Exchange::arrived`] ends it. After [`Took::NotNow`] the
-//!   message is offered again once [`Exchange::take_freed`] returns true.
+//!   [`IncomingOutcome::Part`], the other bytes go where [`Exchange::room`] says, or by
+//!   [`Exchange::write_part`], and [`Exchange::arrived`] ends it. After
+//!   [`IncomingOutcome::NotNow`] the message is offered again once [`Exchange::take_freed`] returns true.
 //! - **Reports.** [`Exchange::peer_died`] and [`Exchange::peer_back`] report the fate of a rank,
 //!   [`Exchange::set_lane`] how it is reached, [`Exchange::set_port`] which ports signals may
 //!   name.
@@ -78,8 +78,8 @@ pub use exchange::{
 pub use portolan_matching::Selector;
 pub use values::{
     ATOMIC_BYTES, Action, Admission, Atomic, AtomicOp, AtomicType, Completion, Count, CounterId,
-    DeregisterRefused, Did, Incoming, KINDS, Kind, Lane, LaneTerms, Located, Memory, MessageId,
-    Notify, OpError, OpId, Opened, Outgoing, PUSHED_MIN, Payload, Place, Probed, Push, PutEnd,
-    PutOptions, QueueId, Range, RegionId, RegisterRefused, RemoteKey, Rights, Salt, Signal, Sink,
-    Source, Stream, Task, Took, Where,
+    DeregisterRefused, Did, Incoming, IncomingOutcome, KINDS, Kind, Lane, LaneTerms, Located,
+    Memory, MessageId, Notify, OpError, OpId, Opened, Outgoing, PUSHED_MIN, Payload, Place, Probed,
+    Push, PutEnd, PutOptions, QueueId, Range, RegionId, RegisterRefused, RemoteKey, Rights, Salt,
+    Signal, Sink, Source, Stream, Task, Where,
 };

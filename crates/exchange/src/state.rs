@@ -23,7 +23,7 @@ pub(crate) use self::ops::{
 };
 pub(crate) use self::outbox::{Lines, Outbox, Waiting};
 pub(crate) use self::pulls::Pulls;
-pub(crate) use self::regions::{Region, Regions, Shared, Spot};
+pub(crate) use self::regions::{Region, RegionMemory, Regions, Spot};
 pub(crate) use self::remote::{Remote, RemoteStage, RmaOp, TargetState, of_status, to_status};
 pub(crate) use self::served::{Arriving, Served, Told};
 pub(crate) use self::slab::Slab;

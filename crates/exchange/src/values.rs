@@ -16,7 +16,7 @@ mod task;
 pub(crate) use self::atomic::AtomicKind;
 pub use self::atomic::{ATOMIC_BYTES, Atomic, AtomicOp, AtomicType};
 pub(crate) use self::copy::{copy, copy_source};
-pub use self::incoming::{Incoming, Took};
+pub use self::incoming::{Incoming, IncomingOutcome};
 pub(crate) use self::kind::{FENCE, OVERLAP, SECOND, SHARES, SIGNAL, SYNC, UNWANTED, Words};
 pub use self::kind::{KINDS, Kind, Stream};
 pub(crate) use self::lane::OVERHEAD;

@@ -12,12 +12,12 @@ use crate::{domain, eq, info, sets};
 /// Name of fabrics and domains.
 pub const NAME: &CStr = c"portolan";
 
-struct Shared(UnsafeCell<abi::Provider>);
+struct StaticProvider(UnsafeCell<abi::Provider>);
 
 // SAFETY: only libfabric writes here, to the context, under a lock of its own.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for StaticProvider {}
 
-static PROVIDER: Shared = Shared(UnsafeCell::new(abi::Provider {
+static PROVIDER: StaticProvider = StaticProvider(UnsafeCell::new(abi::Provider {
     version: crate::version(
         crate::number(env!("CARGO_PKG_VERSION_MAJOR")),
         crate::number(env!("CARGO_PKG_VERSION_MINOR")),

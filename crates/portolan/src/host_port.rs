@@ -31,7 +31,7 @@ fn ip_of(address: &Address) -> IpAddr {
 }
 
 /// How this rank reaches other hosts.
-pub(crate) enum Way {
+pub(crate) enum NetworkAccess {
     /// By a host port on this interface.
     HostPort {
         interface: u32,
@@ -43,7 +43,7 @@ pub(crate) enum Way {
     Socket { why: Option<String> },
 }
 
-impl Way {
+impl NetworkAccess {
     /// The link to a peer at `address` on another host, and the reason for it.
     pub fn to_host(&self, address: &Address) -> (&'static str, Cow<'static, str>) {
         match self {
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for NetworkAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HostPort {
@@ -85,7 +85,7 @@ impl fmt::Display for Way {
 pub(crate) fn map(
     config: &engine::Config,
     port: OwnHostPort,
-) -> Result<(Way, engine::MappedHostPort), String> {
+) -> Result<(NetworkAccess, engine::MappedHostPort), String> {
     let OwnHostPort {
         info,
         descriptors,
@@ -109,7 +109,7 @@ pub(crate) fn map(
         mtu: info.mtu,
     };
     let mapped = engine::MappedHostPort::map(config, port).map_err(|e| e.to_string())?;
-    let way = Way::HostPort {
+    let way = NetworkAccess::HostPort {
         interface: info.interface,
         name: info.name,
         packet_max: (most < info.mtu).then_some(most),
@@ -123,7 +123,7 @@ fn ask(
     settings: &Settings,
     config: &engine::Config,
     own: &Told,
-) -> Result<(Way, engine::MappedHostPort, Lease), String> {
+) -> Result<(NetworkAccess, engine::MappedHostPort, Lease), String> {
     let disabled = &config.udp.disabled;
     if disabled.xdp {
         return Err("xdp is switched off".to_owned());
@@ -179,7 +179,10 @@ pub(crate) fn outside(
         Err(why) if link == LinkChoice::Xdp => Err(OpenError::NoHostPort { why }),
         Err(why) => {
             let why = Some(why);
-            log::info!("other hosts are reached by udp: {}", Way::Socket { why });
+            log::info!(
+                "other hosts are reached by udp: {}",
+                NetworkAccess::Socket { why }
+            );
             Ok(None)
         }
     }

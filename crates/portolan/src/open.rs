@@ -24,7 +24,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::configure::{adopt_tuned, job_config};
 use crate::guest::{self, Keys, SecretFileError};
-use crate::host_port::{self, Lease, Way};
+use crate::host_port::{self, Lease, NetworkAccess};
 use crate::interfaces::{self, Chosen};
 use crate::settings::{SettingError, Settings};
 use crate::tuned::Link;
@@ -311,7 +311,7 @@ pub(crate) fn mode(sharing: Sharing, to: &Address) -> Congestion {
 /// The engine's configuration of a rank, and the link to it.
 fn peer_config(
     job: &Job,
-    way: &Way,
+    way: &NetworkAccess,
     rank: u32,
     peer: &PeerInfo,
 ) -> Result<(PeerConfig, &'static str), OpenError> {
@@ -459,8 +459,8 @@ impl Endpoint {
         let shares = job.segment.is_some().then_some(Link::Shm);
         let network = match (&way, engine_config.network) {
             (_, false) => None,
-            (Way::HostPort { .. }, true) => Some(Link::Xdp),
-            (Way::Socket { .. }, true) => Some(Link::Udp),
+            (NetworkAccess::HostPort { .. }, true) => Some(Link::Xdp),
+            (NetworkAccess::Socket { .. }, true) => Some(Link::Udp),
         };
         let links: Vec<Link> = shares.into_iter().chain(network).collect();
         adopt_tuned(&mut settings, &links, &mut engine_config)?;
@@ -553,7 +553,7 @@ fn host_port(
     job: &mut Job,
     config: &engine::Config,
     first: Option<&Chosen>,
-) -> Result<(Way, Option<engine::MappedHostPort>), OpenError> {
+) -> Result<(NetworkAccess, Option<engine::MappedHostPort>), OpenError> {
     let given = job.host_port.take().filter(|_| config.network);
     let other = given.as_ref().filter(|port| {
         let there = port.info.interface;
@@ -576,18 +576,18 @@ fn host_port(
     match mapped {
         Ok((way, port)) => Ok((way, Some(port))),
         Err(why) if config.network => Ok((without(job, why)?, None)),
-        Err(why) => Ok((Way::Socket { why }, None)),
+        Err(why) => Ok((NetworkAccess::Socket { why }, None)),
     }
 }
 
 /// The way of a rank that has no host port, and `why`; an error if the job requires
 /// one (link `xdp`).
-fn without(job: &Job, why: Option<String>) -> Result<Way, OpenError> {
+fn without(job: &Job, why: Option<String>) -> Result<NetworkAccess, OpenError> {
     if job.link == LinkChoice::Xdp {
         let why = why.unwrap_or_else(|| "nobody opened one".to_owned());
         return Err(OpenError::NoHostPort { why });
     }
-    Ok(Way::Socket { why })
+    Ok(NetworkAccess::Socket { why })
 }
 
 /// Fresh random bytes from the kernel.

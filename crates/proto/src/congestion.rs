@@ -17,7 +17,7 @@ mod tests;
 use lan::Lan;
 pub(crate) use pacing::Pacer;
 pub(crate) use rtt::Rtt;
-use shared::Shared;
+use shared::Cubic;
 
 /// No mode goes below this many packets: one more than a lost one, so that
 /// the receiver still finds a gap.
@@ -81,7 +81,7 @@ pub struct Congestion(Control);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Control {
     Lan(Lan),
-    Shared(Shared),
+    Shared(Cubic),
 }
 
 const _: () = assert!(size_of::<Congestion>() <= 256);
@@ -95,7 +95,7 @@ impl Congestion {
         let packet_bytes = packet_bytes.max(1);
         Self(match mode {
             Mode::Lan => Control::Lan(Lan::new(packet_bytes, window_max)),
-            Mode::Shared => Control::Shared(Shared::new(packet_bytes, window_max)),
+            Mode::Shared => Control::Shared(Cubic::new(packet_bytes, window_max)),
         })
     }
 

@@ -17,7 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::path::Path;
 use crate::tables::{DETOURS, PEER_BITS, PeerState};
 
-pub(crate) use reassembly::Took;
+pub(crate) use reassembly::ChunkOutcome;
 pub use rx::{Rx, Spare};
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -257,7 +257,7 @@ impl<S: Seal> Endpoint<'_, S> {
         path: PathIndex,
         bytes: usize,
         chunk: &Chunk<'_>,
-    ) -> Took {
+    ) -> ChunkOutcome {
         let conn = self.paths[path].conn;
         match *chunk {
             Chunk::Refuse {
@@ -275,9 +275,9 @@ impl<S: Seal> Endpoint<'_, S> {
             Chunk::Stopped { serial, flows } => {
                 return self.handle_stopped(now, conn, serial, flows);
             }
-            Chunk::Head(_) | Chunk::Body(_) => return Took::Bad,
+            Chunk::Head(_) | Chunk::Body(_) => return ChunkOutcome::Bad,
         }
-        Took::Yes
+        ChunkOutcome::Yes
     }
 
     /// Handles a close: the peer is dead from now on, but its close is

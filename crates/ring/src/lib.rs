@@ -47,7 +47,7 @@ pub use ownership::Ownership;
 pub use portolan_sys::memory::MemoryError;
 #[cfg(not(loom))]
 pub use queue::queue_lines;
-pub use queue::{BATCH, Exchange, Offsets, Share, Words};
+pub use queue::{BATCH, Offsets, QueueTurn, Share, Words};
 pub use regions::{
     Permission, PublishError, Region, RegionId, RegionKey, RegionOwner, RegionTable, RegionUse,
     RegionsLayout, Terms, UseWord, WithdrawError,

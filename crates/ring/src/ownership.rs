@@ -212,11 +212,11 @@ mod tests {
     }
 
     fn never_together(fence: Fence) {
-        struct Shared(Ownership, UnsafeCell<u64>, AtomicBool);
+        struct OwnedCell(Ownership, UnsafeCell<u64>, AtomicBool);
         // SAFETY: the cell is touched by whoever holds the ownership only;
         // that this excludes is what the test shows (under the sanitizer).
-        unsafe impl Sync for Shared {}
-        let s = Shared(
+        unsafe impl Sync for OwnedCell {}
+        let s = OwnedCell(
             Ownership::new(fence),
             UnsafeCell::new(0),
             AtomicBool::new(false),

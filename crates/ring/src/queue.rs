@@ -3,7 +3,7 @@
 //!
 //! The kernel wants one process at a time at its ends of these rings. So they
 //! are held under a lock, for at most [`BATCH`] entries of each. A holder that
-//! stops is not waited for: the others find the lock [held](Exchange::Held)
+//! stops is not waited for: the others find the lock [held](QueueTurn::Held)
 //! and live on what they have. From a holder that died the lock is robbed,
 //! and what it had begun is done: it stands in a log from before its first
 //! step to after its last, and doing it twice does it once.
@@ -106,7 +106,7 @@ pub const fn queue_lines(tx_chunks: u32) -> usize {
 
 /// How a turn at the rings went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchange {
+pub enum QueueTurn {
     /// It is done.
     Done,
     /// This process holds the lock.
@@ -275,21 +275,21 @@ impl<F: Offsets, C: Offsets> Share<F, C> {
         &mut self,
         words: &(impl Words + ?Sized),
         is_dead: impl FnOnce(u32) -> bool,
-    ) -> Result<Exchange, Corrupt> {
+    ) -> Result<QueueTurn, Corrupt> {
         let own = u64::from(self.own);
         if !words.replace(LOCK, 0, own) {
             let holder = words.load(LOCK);
             let process = holder as u32;
             let dead = process != 0 && is_dead(process);
             if !dead || !words.replace(LOCK, holder, own) {
-                return Ok(Exchange::Held(process));
+                return Ok(QueueTurn::Held(process));
             }
             self.repair(words)?;
         }
         self.give_back(words)?;
         self.take_back(words)?;
         words.store(LOCK, 0);
-        Ok(Exchange::Done)
+        Ok(QueueTurn::Done)
     }
 
     /// Does what a dead holder had begun.

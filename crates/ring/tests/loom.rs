@@ -8,9 +8,10 @@ use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use portolan_ring::{
-    BATCH, Consumer, Exchange, Fence, Holder, InboxConsumer, InboxLayout, InboxProducer, Line,
-    Offsets, Ownership, Permission, Position, Producer, Region, RegionId, RegionOwner, RegionTable,
-    RegionsLayout, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError, Words,
+    BATCH, Consumer, Fence, Holder, InboxConsumer, InboxLayout, InboxProducer, Line, Offsets,
+    Ownership, Permission, Position, Producer, QueueTurn, Region, RegionId, RegionOwner,
+    RegionTable, RegionsLayout, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError,
+    Words,
 };
 
 fn lines(count: usize) -> Arc<Vec<Line>> {
@@ -422,12 +423,12 @@ fn no_room_is_freed_unnoticed() {
 #[test]
 fn ownership_is_exclusive_and_handed_back() {
     model(4, || {
-        struct Shared(Ownership, loom::cell::UnsafeCell<u32>);
+        struct LoomOwned(Ownership, loom::cell::UnsafeCell<u32>);
         // SAFETY: loom checks each access to the cell.
-        unsafe impl Sync for Shared {}
+        unsafe impl Sync for LoomOwned {}
         // SAFETY: as above.
-        unsafe impl Send for Shared {}
-        let shared = Arc::new(Shared(
+        unsafe impl Send for LoomOwned {}
+        let shared = Arc::new(LoomOwned(
             Ownership::new(Fence::Local),
             loom::cell::UnsafeCell::new(0),
         ));
@@ -457,13 +458,13 @@ fn ownership_is_exclusive_and_handed_back() {
 #[test]
 fn a_holder_is_one_thread_and_wakes_the_next() {
     model(3, || {
-        struct Shared(Holder, loom::cell::UnsafeCell<u32>);
+        struct LoomHeld(Holder, loom::cell::UnsafeCell<u32>);
         // SAFETY: loom checks each access to the cell.
-        unsafe impl Sync for Shared {}
+        unsafe impl Sync for LoomHeld {}
         // SAFETY: as above.
-        unsafe impl Send for Shared {}
-        let shared = Arc::new(Shared(Holder::new(), loom::cell::UnsafeCell::new(0)));
-        let takes = |shared: &Shared, me| {
+        unsafe impl Send for LoomHeld {}
+        let shared = Arc::new(LoomHeld(Holder::new(), loom::cell::UnsafeCell::new(0)));
+        let takes = |shared: &LoomHeld, me| {
             if let Err(holder) = shared.0.try_take(me) {
                 assert_ne!(holder, me);
                 shared.0.wait(me);
@@ -526,13 +527,13 @@ fn queue_with_a_death(kill: u32) {
                 b.send(&mortal, 11);
                 sent_again = true;
             }
-            if done == Ok(Exchange::Done) && sent_again {
+            if done == Ok(QueueTurn::Done) && sent_again {
                 break;
             }
             thread::yield_now();
         }
         first.join().unwrap();
-        assert_eq!(b.exchange(&mortal, |_| true), Ok(Exchange::Done));
+        assert_eq!(b.exchange(&mortal, |_| true), Ok(QueueTurn::Done));
         let count = queue.fill[0].load(Relaxed) as usize;
         let mut filled: Vec<u64> = (0..count)
             .map(|n| queue.fill[2 + n].load(Relaxed))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use portolan_ring::{BATCH, Corrupt, Exchange, Line, Offsets, Share, Words, queue_lines};
+use portolan_ring::{BATCH, Corrupt, Line, Offsets, QueueTurn, Share, Words, queue_lines};
 
 /// So many more stores, then the process that makes them is killed.
 #[derive(Clone, Default)]
@@ -163,7 +163,7 @@ fn chunks_go_round() {
     let (mut a, mut b) = (queue.share(0), queue.share(1));
     let words = &queue.memory;
     (0..5).for_each(|chunk| a.keep(chunk));
-    assert_eq!(a.exchange(words, nobody), Ok(Exchange::Done));
+    assert_eq!(a.exchange(words, nobody), Ok(QueueTurn::Done));
     assert_eq!(a.kept(), 0);
     let mut filled: Vec<u32> = std::iter::from_fn(|| queue.fill.pop()).collect();
     filled.sort_unstable();
@@ -177,7 +177,7 @@ fn chunks_go_round() {
         }
         assert_eq!(share.chunk_to_send(words), None);
     }
-    assert_eq!(b.exchange(words, nobody), Ok(Exchange::Done));
+    assert_eq!(b.exchange(words, nobody), Ok(QueueTurn::Done));
     assert_eq!(a.chunk_to_send(words), Some(100));
     assert_eq!(b.chunk_to_send(words), Some(104));
     a.send(words, 100);
@@ -201,7 +201,7 @@ fn a_chain_takes_chunks_that_are_free_or_none() {
     // A part of it has come back, and by another's hand.
     queue.completion.push(101);
     queue.completion.push(102);
-    assert_eq!(b.exchange(words, nobody), Ok(Exchange::Done));
+    assert_eq!(b.exchange(words, nobody), Ok(QueueTurn::Done));
     assert!(a.chunks_to_send(words, &mut chain));
     assert_eq!(chain, [103, 101, 102]);
     assert!(!a.chunks_to_send(words, &mut [0; 4]));
@@ -215,11 +215,11 @@ fn a_full_ring_leaves_the_rest_and_nonsense_is_told() {
     let queue = Queue::new();
     let mut a = queue.share(0);
     (0..20).for_each(|chunk| a.keep(chunk));
-    assert_eq!(a.exchange(&queue.memory, nobody), Ok(Exchange::Done));
+    assert_eq!(a.exchange(&queue.memory, nobody), Ok(QueueTurn::Done));
     assert_eq!(a.kept(), 4);
     queue.completion.push(7);
     queue.completion.push(9_999);
-    assert_eq!(a.exchange(&queue.memory, nobody), Ok(Exchange::Done));
+    assert_eq!(a.exchange(&queue.memory, nobody), Ok(QueueTurn::Done));
     assert_eq!(queue.completion.consumer(), queue.completion.producer());
     queue
         .completion
@@ -227,7 +227,7 @@ fn a_full_ring_leaves_the_rest_and_nonsense_is_told() {
         .set(queue.completion.consumer().wrapping_sub(1));
     assert_eq!(a.exchange(&queue.memory, nobody), Err(Corrupt));
     let mut b = queue.share(1);
-    assert_eq!(b.exchange(&queue.memory, nobody), Ok(Exchange::Held(1)));
+    assert_eq!(b.exchange(&queue.memory, nobody), Ok(QueueTurn::Held(1)));
     queue.memory.store(8, (BATCH as u64 + 1) << 32);
     assert_eq!(
         b.exchange(&queue.memory, |_| true),
@@ -252,7 +252,7 @@ fn who_has_a_part_next_brings_nothing_and_has_all_that_was_sent() {
     assert!(!next.is_first(words, 0) && !next.is_first(words, 63));
     assert!(next.is_first(words, 1));
     assert!(next.has_sent());
-    assert_eq!(next.exchange(words, nobody), Ok(Exchange::Done));
+    assert_eq!(next.exchange(words, nobody), Ok(QueueTurn::Done));
     assert!(!next.has_sent());
     assert_eq!(next.all_to_send(words), None);
     next.reclaim(words);
@@ -265,12 +265,12 @@ fn the_living_are_not_robbed() {
     let (mut a, mut b) = (queue.share(0), queue.share(1));
     queue.memory.store(0, 1);
     b.keep(3);
-    assert_eq!(b.exchange(&queue.memory, nobody), Ok(Exchange::Held(1)));
+    assert_eq!(b.exchange(&queue.memory, nobody), Ok(QueueTurn::Held(1)));
     assert_eq!(b.kept(), 1);
     queue.memory.store(0, 0);
     assert_eq!(
         a.exchange(&queue.memory, |_| panic!("free")),
-        Ok(Exchange::Done)
+        Ok(QueueTurn::Done)
     );
 }
 
@@ -310,7 +310,7 @@ fn killed(kill: u32, again: Option<u32>) -> bool {
         let _ = catch_unwind(AssertUnwindSafe(|| c.exchange(words, |it| it == 1)));
         queue.life.0.set(None);
     }
-    assert_eq!(b.exchange(words, |it| it != 2), Ok(Exchange::Done));
+    assert_eq!(b.exchange(words, |it| it != 2), Ok(QueueTurn::Done));
     assert_eq!(words.load(0), 0, "free again");
     let mut filled = BTreeMap::new();
     while let Some(chunk) = queue.fill.pop() {

@@ -52,14 +52,14 @@ pub struct Space {
     pub(crate) inner: Arc<Inner>,
     pub(crate) id: SpaceId,
     /// `None` once it is being dropped.
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<EndpointShared>>,
 }
 
 /// Opens spaces of an endpoint, as long as one of them is open.
 #[derive(Clone, Debug)]
 pub struct Opener {
     inner: Weak<Inner>,
-    shared: Weak<Shared>,
+    shared: Weak<EndpointShared>,
 }
 
 impl Opener {
@@ -86,7 +86,7 @@ impl Opener {
 }
 
 /// What lives as long as any of an endpoint's spaces.
-struct Shared {
+struct EndpointShared {
     helper: Option<Helper>,
     tables: Vec<Table>,
     /// Spaces that are open, or were: a bit for each. Threads that may not call the endpoint read
@@ -138,7 +138,7 @@ impl Space {
         Ok(Self {
             inner,
             id: SpaceId::PROGRAM,
-            shared: Some(Arc::new(Shared {
+            shared: Some(Arc::new(EndpointShared {
                 helper,
                 tables,
                 taken: AtomicU16::new(SpaceId::PROGRAM.bit()),
@@ -155,7 +155,11 @@ impl Space {
         Self::open(&self.inner, self.shared.clone(), id)
     }
 
-    fn open(inner: &Arc<Inner>, shared: Option<Arc<Shared>>, id: SpaceId) -> Result<Self, Misuse> {
+    fn open(
+        inner: &Arc<Inner>,
+        shared: Option<Arc<EndpointShared>>,
+        id: SpaceId,
+    ) -> Result<Self, Misuse> {
         let mut s = inner.state.enter()?;
         s.open_space(id)?;
         s.end();

@@ -8,7 +8,7 @@ use portolan_link::{LinkAddress, LinkError, RxFrame, TxFrame};
 use crate::net::{Arrival, Network};
 use crate::node::address_on;
 use crate::rng::Rng;
-use crate::steer::Way;
+use crate::steer::ReceivePath;
 use crate::trace::Trace;
 
 /// A network that several links share.
@@ -53,7 +53,7 @@ impl SimLinks {
         (0..self.networks).find_map(|network| {
             let place = network * self.ranks + self.rank;
             let fast = net.receive(place);
-            fast.or_else(|| net.receive_by(Way::Kernel, place))
+            fast.or_else(|| net.receive_by(ReceivePath::Kernel, place))
         })
     }
 
@@ -61,7 +61,7 @@ impl SimLinks {
     #[must_use]
     pub fn has_packets(&self) -> bool {
         let net = self.net.lock();
-        let waits = |place| net.waiting(place) + net.waiting_by(Way::Kernel, place) > 0;
+        let waits = |place| net.waiting(place) + net.waiting_by(ReceivePath::Kernel, place) > 0;
         (0..self.networks).any(|network| waits(network * self.ranks + self.rank))
             || net.has_unreachable(self.rank)
     }

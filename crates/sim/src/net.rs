@@ -13,7 +13,7 @@ use portolan_link::xdp::SourcePort;
 use crate::fate::{Fate, FateList};
 pub use crate::pipe::Pipe;
 use crate::rng::Rng;
-use crate::steer::{Places, Steering, Way};
+use crate::steer::{Places, ReceivePath, Steering};
 
 /// Bytes that a packet takes on the wire beside the UDP payload: preamble and
 /// gap 20, Ethernet 18, IPv4 20, UDP 8.
@@ -390,17 +390,17 @@ impl Network {
     /// Puts a packet of no node's making into an inbox, as an attacker would.
     pub fn inject(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         let ce = false;
-        self.inbox(to, Way::Fast, Arrival { from, bytes, ce });
+        self.inbox(to, ReceivePath::Fast, Arrival { from, bytes, ce });
     }
 
-    fn inbox(&mut self, to: usize, way: Way, packet: Arrival) {
+    fn inbox(&mut self, to: usize, way: ReceivePath, packet: Arrival) {
         let inbox = &mut self.inboxes[to][way as usize];
         if inbox.len() >= self.inbox_max {
             self.counters.inbox_full += 1;
             return;
         }
         self.counters.arrived += 1;
-        self.counters.by_kernel += u64::from(way == Way::Kernel);
+        self.counters.by_kernel += u64::from(way == ReceivePath::Kernel);
         inbox.push_back(packet);
     }
 
@@ -459,29 +459,29 @@ impl Network {
 
     /// The oldest packet that has come past the kernel and waits for a node.
     pub fn receive(&mut self, node: usize) -> Option<Arrival> {
-        self.receive_by(Way::Fast, node)
+        self.receive_by(ReceivePath::Fast, node)
     }
 
     /// The oldest packet that has come by a way and waits for a node.
-    pub fn receive_by(&mut self, way: Way, node: usize) -> Option<Arrival> {
+    pub fn receive_by(&mut self, way: ReceivePath, node: usize) -> Option<Arrival> {
         self.inboxes[node][way as usize].pop_front()
     }
 
     /// Packets that have come past the kernel and wait for a node.
     #[must_use]
     pub fn waiting(&self, node: usize) -> usize {
-        self.waiting_by(Way::Fast, node)
+        self.waiting_by(ReceivePath::Fast, node)
     }
 
     /// Packets that have come by a way and wait for a node.
     #[must_use]
-    pub fn waiting_by(&self, way: Way, node: usize) -> usize {
+    pub fn waiting_by(&self, way: ReceivePath, node: usize) -> usize {
         self.inboxes[node][way as usize].len()
     }
 
     /// What has come past the kernel to a node is lost: its rings are gone.
     pub fn lose_fast(&mut self, node: usize) {
-        let lost = std::mem::take(&mut self.inboxes[node][Way::Fast as usize]);
+        let lost = std::mem::take(&mut self.inboxes[node][ReceivePath::Fast as usize]);
         self.counters.lost += lost.len() as u64;
     }
 

@@ -198,7 +198,8 @@ fn a_recorded_run_replays_from_its_fates() {
 #[test]
 fn what_is_steered_off_comes_through_the_kernel_and_rings_that_go_lose_theirs() {
     let mut net = Network::new(1, 2);
-    let count = |net: &Network| [Way::Fast, Way::Kernel].map(|way| net.waiting_by(way, 1));
+    let count =
+        |net: &Network| [ReceivePath::Fast, ReceivePath::Kernel].map(|way| net.waiting_by(way, 1));
     net.steering_mut(1).both = 1_000_000;
     net.send(0, 1, &[1], false);
     net.advance(1);

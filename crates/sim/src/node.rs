@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::net::{Arrival, Network};
 use crate::rng::{Rng, mix};
 use crate::scenario::Scenario;
-use crate::steer::Way;
+use crate::steer::ReceivePath;
 use crate::suite::{NonceBook, SimSeal, Suite};
 use crate::trace::Trace;
 use gate::Gate;
@@ -246,21 +246,22 @@ impl Node {
 
     /// The oldest packet that came by a way and waits for it on any of its
     /// networks.
-    fn receive(&self, way: Way, world: &mut World) -> Option<Arrival> {
+    fn receive(&self, way: ReceivePath, world: &mut World) -> Option<Arrival> {
         let me = self.app.node;
         (0..self.networks).find_map(|network| world.net.receive_by(way, network * self.nodes + me))
     }
 
     /// Whether packets wait for it that came by a way.
-    fn has_packets(&self, way: Way, world: &World) -> bool {
+    fn has_packets(&self, way: ReceivePath, world: &World) -> bool {
         let me = self.app.node;
         (0..self.networks).any(|network| world.net.waiting_by(way, network * self.nodes + me) > 0)
     }
 
     /// Makes the node run when it is to look for packets that wait for it.
     pub fn notice(&mut self, world: &World) {
-        let by_kernel = self.has_packets(Way::Kernel, world);
-        if self.has_packets(Way::Fast, world) || by_kernel && self.cadence.kernel_is_due(world.now)
+        let by_kernel = self.has_packets(ReceivePath::Kernel, world);
+        if self.has_packets(ReceivePath::Fast, world)
+            || by_kernel && self.cadence.kernel_is_due(world.now)
         {
             self.wake(world.now);
         } else if by_kernel {
@@ -452,10 +453,10 @@ impl Node {
         busy |= self.send_waiting(world);
         busy |= self.transmit(world);
         self.timeout = self.with(world, |e, _| e.next_timeout());
-        if self.app.delivered || self.has_packets(Way::Fast, world) {
+        if self.app.delivered || self.has_packets(ReceivePath::Fast, world) {
             self.next_pass = self.next_pass.min(now + 1 + self.app.rng.below(500));
         }
-        if self.has_packets(Way::Kernel, world) {
+        if self.has_packets(ReceivePath::Kernel, world) {
             let due = self.cadence.kernel_due_at().max(now + 1);
             self.next_pass = self.next_pass.min(due);
         }
@@ -485,22 +486,22 @@ impl Node {
         let kernel_first = self.cadence.kernel_first();
         let mut by_kernel = 0;
         if kernel_first {
-            by_kernel = self.take(Way::Kernel, world);
+            by_kernel = self.take(ReceivePath::Kernel, world);
             self.cadence.saw_kernel(now, by_kernel);
         }
-        let fast = self.take(Way::Fast, world);
+        let fast = self.take(ReceivePath::Fast, world);
         if fast > 0 {
             self.cadence.saw_fast(now);
         }
         if !kernel_first && self.cadence.kernel_is_due(now) {
-            by_kernel = self.take(Way::Kernel, world);
+            by_kernel = self.take(ReceivePath::Kernel, world);
             self.cadence.saw_kernel(now, by_kernel);
         }
         by_kernel + fast > 0
     }
 
     /// Takes what has come by a way, a burst at most; gives how many packets.
-    fn take(&mut self, way: Way, world: &mut World) -> usize {
+    fn take(&mut self, way: ReceivePath, world: &mut World) -> usize {
         let (now, me, nodes) = (world.now, self.app.node, self.nodes);
         let mut taken = 0;
         while taken < self.burst as usize
@@ -516,7 +517,7 @@ impl Node {
                 let before = e.counters().packets_received;
                 let heard = hands.packet(e, from, &mut packet);
                 if let Some(heard) = heard.filter(|heard| heard.path == 0) {
-                    e.note_detour(heard.peer, way == Way::Kernel);
+                    e.note_detour(heard.peer, way == ReceivePath::Kernel);
                 }
                 (heard, e.counters().packets_received > before)
             });

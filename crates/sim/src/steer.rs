@@ -5,7 +5,7 @@ use crate::rng::mix;
 
 /// How a packet comes to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ReceivePath {
     /// Past the kernel.
     Fast,
     /// By the kernel's socket.
@@ -37,15 +37,15 @@ impl Steering {
 
     /// The way by which a packet comes, and another by which it comes too;
     /// `which`: a number of its own.
-    pub(crate) fn ways(&self, places: Places, which: u64) -> (Way, Option<Way>) {
+    pub(crate) fn ways(&self, places: Places, which: u64) -> (ReceivePath, Option<ReceivePath>) {
         let chance = mix(which ^ 0x57ee);
         let strays = chance % 1_000_000 < u64::from(self.strays);
         if self.off || !places.hash().is_multiple_of(self.queues) || strays {
-            (Way::Kernel, None)
+            (ReceivePath::Kernel, None)
         } else if (chance >> 32) % 1_000_000 < u64::from(self.both) {
-            (Way::Fast, Some(Way::Kernel))
+            (ReceivePath::Fast, Some(ReceivePath::Kernel))
         } else {
-            (Way::Fast, None)
+            (ReceivePath::Fast, None)
         }
     }
 }
@@ -85,7 +85,7 @@ mod tests {
             // The same port, the same way.
             let ways = steering.ways(places, 0);
             assert_eq!(ways, steering.ways(places, 1));
-            ways == (Way::Fast, None)
+            ways == (ReceivePath::Fast, None)
         });
         assert!((900..1_100).contains(&fast.count()));
     }
@@ -106,9 +106,11 @@ mod tests {
             both: 500_000,
             ..Steering::FAST
         };
-        assert!((1_900..2_100).contains(&count(both, (Way::Kernel, None))));
-        assert!((3_800..4_200).contains(&count(both, (Way::Fast, Some(Way::Kernel)))));
+        assert!((1_900..2_100).contains(&count(both, (ReceivePath::Kernel, None))));
+        assert!(
+            (3_800..4_200).contains(&count(both, (ReceivePath::Fast, Some(ReceivePath::Kernel))))
+        );
         let off = Steering { off: true, ..both };
-        assert_eq!(count(off, (Way::Kernel, None)), 10_000);
+        assert_eq!(count(off, (ReceivePath::Kernel, None)), 10_000);
     }
 }

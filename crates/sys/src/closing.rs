@@ -64,10 +64,10 @@ fn is_empty(socket: BorrowedFd<'_>) -> bool {
 /// Closes sockets by the end of a thread that has nothing else. No socket lingers
 /// then, and what blocks nevertheless keeps that thread alone. Clones are the same one.
 #[derive(Clone, Debug, Default)]
-pub struct Closer(Arc<Shared>);
+pub struct Closer(Arc<CloseQueue>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct CloseQueue {
     waiting: Mutex<Waiting>,
     /// How many wait, to be seen without the lock.
     count: AtomicUsize,

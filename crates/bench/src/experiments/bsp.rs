@@ -19,7 +19,7 @@ use crate::options::Common;
 use crate::pace::Timed;
 use crate::peers::bsplib::{Bsplib, FIGURES};
 use crate::peers::netpipe::Buffers;
-use crate::ranks::matched::{Act, Exchange};
+use crate::ranks::matched::{Act, ExchangeSlice};
 use crate::report::bsp_cache;
 use crate::report::stats::Series;
 use crate::report::table::{Ratio, Row};
@@ -136,8 +136,8 @@ struct References {
 
 impl References {
     fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
-        let small = Exchange::of(Act::Port, 8);
-        let large = Exchange::of(Act::Matched(Buffers::Warm), LARGE);
+        let small = ExchangeSlice::of(Act::Port, 8);
+        let large = ExchangeSlice::of(Act::Matched(Buffers::Warm), LARGE);
         self.round_trip.slice(lines, slice_ns, (small, 2), counts)?;
         self.matched.slice(lines, slice_ns, (large, 2), counts)?;
         say_all(lines, &Order::Barriers(self.barriers))?;

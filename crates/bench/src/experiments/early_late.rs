@@ -14,7 +14,7 @@ use crate::options::{Common, Sizes, Thresholds};
 use crate::pace::{Timed, fit_timed};
 use crate::peers::netpipe::SIZE_MAX;
 use crate::plan::slice_of;
-use crate::ranks::matched::{Act, Exchange, PushMode};
+use crate::ranks::matched::{Act, ExchangeSlice, PushMode};
 use crate::report::dimensions::Dimension;
 use crate::report::table::{Ratio, Row};
 
@@ -195,10 +195,10 @@ fn run(
                 receiver_ns,
                 sender_ns,
             };
-            let slice = Exchange {
+            let slice = ExchangeSlice {
                 push: cell.strategy.push(&asked.thresholds),
                 pushed_share: share.take(),
-                ..Exchange::of(act, cell.size)
+                ..ExchangeSlice::of(act, cell.size)
             };
             cell.timed.slice(lines, slice_ns, (slice, 1), counts)?;
         }

@@ -29,7 +29,7 @@ struct Kept {
 
 /// The two that share a line.
 #[derive(Default)]
-struct Shared {
+struct SharedLine {
     ours: Kept,
     tcp: Kept,
 }
@@ -158,8 +158,8 @@ fn run(
     size: usize,
     slices: usize,
     span_ns: u64,
-) -> Result<Shared> {
-    let mut shared = Shared::default();
+) -> Result<SharedLine> {
+    let mut shared = SharedLine::default();
     rounds(slices, |counts| {
         for turn in [Turn::Ours, Turn::Tcp, Turn::Both] {
             let start_ns = now_ns() + LEAD_NS;

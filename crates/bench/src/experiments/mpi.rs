@@ -14,10 +14,10 @@ use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::experiments::external_mpi::once;
 use crate::options::Common;
 use crate::pace::Timed;
-use crate::peers::mpi_probe::{Probe, Ran, Run, Started, Way};
+use crate::peers::mpi_probe::{MpiTransport, Probe, Ran, Run, Started};
 use crate::peers::nas::Nas;
 use crate::peers::netpipe::Buffers;
-use crate::ranks::matched::{Act, Exchange};
+use crate::ranks::matched::{Act, ExchangeSlice};
 use crate::report::dimensions::Dimension;
 use crate::report::stats::Series;
 use crate::report::table::{Ratio, Row};
@@ -197,18 +197,18 @@ impl Asked {
     }
 
     /// The ways of each MPI, ours first.
-    fn ways(&self, lab: Option<&Lab>) -> Result<Vec<Way>> {
-        let mut ways = vec![Way::Portolan];
+    fn ways(&self, lab: Option<&Lab>) -> Result<Vec<MpiTransport>> {
+        let mut ways = vec![MpiTransport::Portolan];
         for beside in once(&self.vs) {
             ways.push(match beside {
-                Beside::Tcp => Way::Tcp,
-                Beside::ProviderTcp => Way::Provider,
+                Beside::Tcp => MpiTransport::Tcp,
+                Beside::ProviderTcp => MpiTransport::Provider,
                 Beside::Own if lab.is_some() => {
                     return wrong(
                         "--vs own is shared memory, and a lab's hosts have none in common",
                     );
                 }
-                Beside::Own => Way::Own,
+                Beside::Own => MpiTransport::Own,
                 Beside::Native if self.what != What::Pingpong || self.ranks != 2 => {
                     return wrong("--vs native measures --what pingpong of 2 processes");
                 }
@@ -265,7 +265,7 @@ impl Experiment for Asked {
         let mut systems: Vec<Started> = Vec::new();
         for probe in &probes {
             let ours = self.ours(probe.mpi, shm)?;
-            let of = |way: &Way| Started::new(probe, *way, &ours, place);
+            let of = |way: &MpiTransport| Started::new(probe, *way, &ours, place);
             systems.extend(ways.iter().map(of));
         }
         let run = Run {
@@ -300,7 +300,7 @@ impl Experiment for Asked {
                 let spec = self.common.spec(lab.as_ref(), 2)?;
                 stage.job(spec, |lines| {
                     for (timed, size) in native.iter_mut().zip(&sizes) {
-                        let slice = Exchange::of(Act::Matched(Buffers::Warm), *size);
+                        let slice = ExchangeSlice::of(Act::Matched(Buffers::Warm), *size);
                         timed.slice(lines, run.milliseconds * 1_000_000, (slice, 2), counts)?;
                     }
                     Ok(())
@@ -318,7 +318,7 @@ impl Experiment for Asked {
         let mut figures: Vec<Figures> = Vec::new();
         for (system, of_size) in systems.iter().zip(all) {
             let name = match system.way {
-                Way::Portolan => format!("{}-{transport}", value_name(&system.mpi())),
+                MpiTransport::Portolan => format!("{}-{transport}", value_name(&system.mpi())),
                 _ => system.name(),
             };
             let method = system.method();
@@ -337,7 +337,7 @@ impl Experiment for Asked {
         for own in figures.chunks(ways.len()) {
             for (figures, system) in own.iter().zip(&ways) {
                 let plain = Row::of(figures.name.clone(), self.ranks);
-                let base = if *system == Way::Portolan {
+                let base = if *system == MpiTransport::Portolan {
                     &base
                 } else {
                     &plain

@@ -12,7 +12,7 @@ use crate::options::{Common, check_sizes, check_tcp_only};
 use crate::pace::{Pace, fit};
 use crate::peers::netpipe::SIZE_MAX;
 use crate::plan::{Peer, slice_of};
-use crate::ranks::matched::{Act, Exchange, Exchanged, exchange};
+use crate::ranks::matched::{Act, ExchangeSlice, Exchanged, exchange};
 use crate::report::cost;
 use crate::report::dimensions::Dimension;
 use crate::report::stats::Series;
@@ -70,10 +70,10 @@ impl Side {
                 tcp,
                 rounds,
             };
-            let slice = Exchange {
+            let slice = ExchangeSlice {
                 warm_up,
                 count,
-                ..Exchange::of(act, size)
+                ..ExchangeSlice::of(act, size)
             };
             exchange(lines, &slice)
         };

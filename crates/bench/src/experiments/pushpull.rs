@@ -14,7 +14,7 @@ use crate::pace::Timed;
 use crate::peers::mpi;
 use crate::peers::netpipe::{Buffers, Case, SIZE_MAX};
 use crate::plan::{SWEEP, slice_of};
-use crate::ranks::matched::{Act, Exchange, PushMode};
+use crate::ranks::matched::{Act, ExchangeSlice, PushMode};
 use crate::report::dimensions::Dimension;
 use crate::report::table::{Ratio, Row};
 
@@ -170,9 +170,9 @@ impl Cell {
     }
 
     fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
-        let slice = Exchange {
+        let slice = ExchangeSlice {
             push: self.push,
-            ..Exchange::of(self.act, self.case.size)
+            ..ExchangeSlice::of(self.act, self.case.size)
         };
         let (_, said) = self.timed.slice(lines, slice_ns, (slice, 2), counts)?;
         self.pushed = said.push;

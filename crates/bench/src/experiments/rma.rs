@@ -9,7 +9,7 @@ use crate::options::{Common, Sizes};
 use crate::pace::{Timed, fit_timed};
 use crate::peers::netpipe::SIZE_MAX;
 use crate::plan::slice_of;
-use crate::ranks::matched::{Act, Exchange};
+use crate::ranks::matched::{Act, ExchangeSlice};
 use crate::ranks::rma_regions::MARK_BYTES;
 use crate::report::dimensions::Dimension;
 use crate::report::stats::Series;
@@ -148,7 +148,7 @@ impl Experiment for Rma {
                 fit_timed(cells.iter_mut().map(|it| &mut it.timed), slice_ns, slices);
                 for cell in &mut cells {
                     let both = matches!(cell.act, Act::Put | Act::Port);
-                    let slice = (Exchange::of(cell.act, cell.size), 1 + u64::from(both));
+                    let slice = (ExchangeSlice::of(cell.act, cell.size), 1 + u64::from(both));
                     cell.timed.slice(lines, slice_ns, slice, counts)?;
                 }
                 Ok(())

@@ -14,7 +14,7 @@ use crate::options::{Common, check_sizes};
 use crate::pace::Timed;
 use crate::peers::netpipe::SIZE_MAX;
 use crate::plan::slice_of;
-use crate::ranks::matched::{Act, Exchange};
+use crate::ranks::matched::{Act, ExchangeSlice};
 use crate::ranks::portolan::ours;
 use crate::report::dimensions::Dimension;
 use crate::report::stats::Series;
@@ -211,7 +211,7 @@ impl Experiment for Threading {
                 for cell in &mut cells {
                     let lines = &mut jobs[cell.mode as usize];
                     let messages = 2 * u64::from(cell.callers);
-                    let slice = Exchange::of(Act::Threads(cell.callers), *size);
+                    let slice = ExchangeSlice::of(Act::Threads(cell.callers), *size);
                     let slice = (slice, messages);
                     let (slice, said) = cell.timed.slice(lines, slice_ns, slice, counts)?;
                     if counts {

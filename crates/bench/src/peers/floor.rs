@@ -35,12 +35,12 @@ pub struct Floor {
     buffer: Vec<u8>,
     meter: Meter,
     /// The best way to copy messages of a size: size, chunk, ring.
-    best: Vec<(usize, Way)>,
+    best: Vec<(usize, CopyPipeline)>,
 }
 
 /// How a pipelined copy is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
+struct CopyPipeline {
     chunk: usize,
     ring: usize,
 }
@@ -183,7 +183,7 @@ fn tell(order: &MemoryLine, word: u64) {
 }
 
 /// What the other side tells; `None` when there is nothing more.
-fn told(order: &MemoryLine) -> Option<Way> {
+fn told(order: &MemoryLine) -> Option<CopyPipeline> {
     loop {
         match order.word(0).load(Acquire) {
             0 => spin_loop(),
@@ -192,7 +192,7 @@ fn told(order: &MemoryLine) -> Option<Way> {
                 return None;
             }
             word => {
-                return Some(Way {
+                return Some(CopyPipeline {
                     chunk: (word >> 32) as usize,
                     ring: word as u32 as usize,
                 });
@@ -202,7 +202,13 @@ fn told(order: &MemoryLine) -> Option<Way> {
 }
 
 /// Copies `message` over and over by `rule`.
-fn copy(order: &MemoryLine, lines: &[MemoryLine], message: &[u8], way: Way, rule: &Rule) -> Sent {
+fn copy(
+    order: &MemoryLine,
+    lines: &[MemoryLine],
+    message: &[u8],
+    way: CopyPipeline,
+    rule: &Rule,
+) -> Sent {
     tell(order, ((way.chunk as u64) << 32) | way.ring as u64);
     let mut copy = Copy::new(&lines[..Copy::lines(way.ring)], way.chunk, way.ring);
     let often = (65_536 / message.len()).max(1);
@@ -219,14 +225,14 @@ fn copy(order: &MemoryLine, lines: &[MemoryLine], message: &[u8], way: Way, rule
 }
 
 /// The fastest of all ways.
-fn best_way(order: &MemoryLine, lines: &[MemoryLine], message: &[u8]) -> Way {
+fn best_way(order: &MemoryLine, lines: &[MemoryLine], message: &[u8]) -> CopyPipeline {
     let rule = Rule {
         operations: 1,
         ..Rule::new(TRY_NS)
     };
     let ways = CHUNKS
         .iter()
-        .flat_map(|&chunk| RINGS.iter().map(move |&ring| Way { chunk, ring }));
+        .flat_map(|&chunk| RINGS.iter().map(move |&ring| CopyPipeline { chunk, ring }));
     // Twice each, in turns, so that one disturbance does not decide.
     let speeds = ways.map(|way| {
         let speed = |_| {
@@ -238,7 +244,7 @@ fn best_way(order: &MemoryLine, lines: &[MemoryLine], message: &[u8]) -> Way {
     });
     let (way, _) = speeds.fold(
         (
-            Way {
+            CopyPipeline {
                 chunk: CHUNKS[0],
                 ring: RINGS[0],
             },

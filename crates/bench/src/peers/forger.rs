@@ -79,7 +79,7 @@ impl Flood {
 
 /// What he and his thread share.
 #[derive(Default)]
-struct Shared {
+struct ForgerState {
     active: AtomicBool,
     ended: AtomicBool,
     packets: AtomicU64,
@@ -92,7 +92,7 @@ pub struct Forger {
     per_second: u64,
     size: usize,
     ear: Option<OwnedFd>,
-    shared: Arc<Shared>,
+    shared: Arc<ForgerState>,
     thread: Option<JoinHandle<Result<()>>>,
     /// Bytes that his interface had sent and received before.
     before: [u64; 2],
@@ -280,7 +280,7 @@ fn flood(
     to: SocketAddr,
     forge: Forge,
     per_second: u64,
-    shared: &Shared,
+    shared: &ForgerState,
 ) -> Result<()> {
     let gap_ns = 1_000_000_000 / per_second;
     let mut packet = Vec::new();

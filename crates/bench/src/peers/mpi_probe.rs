@@ -19,7 +19,7 @@ const SOURCE: &str = include_str!("mpi_probe.c");
 
 /// Where messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum MpiTransport {
     /// Portolan's provider.
     Portolan,
     /// The MPI's TCP: the fastest of what it has.
@@ -32,7 +32,7 @@ pub enum Way {
 
 type Words = &'static [(&'static str, &'static str)];
 
-impl Way {
+impl MpiTransport {
     /// Its name in rows, behind that of the MPI.
     pub const fn name(self) -> &'static str {
         match self {
@@ -143,7 +143,7 @@ pub struct Run {
 /// The program of an MPI over one of its ways.
 pub struct Started<'a> {
     probe: &'a Probe,
-    pub way: Way,
+    pub way: MpiTransport,
     /// What Portolan's provider takes.
     ours: Vec<Variable>,
     lab: Option<(&'a Lab, &'a RemoteShell)>,
@@ -172,11 +172,15 @@ impl Ran {
 impl<'a> Started<'a> {
     pub fn new(
         probe: &'a Probe,
-        way: Way,
+        way: MpiTransport,
         ours: &[Variable],
         lab: Option<(&'a Lab, &'a RemoteShell)>,
     ) -> Self {
-        let ours = if way == Way::Portolan { ours } else { &[] };
+        let ours = if way == MpiTransport::Portolan {
+            ours
+        } else {
+            &[]
+        };
         Self {
             probe,
             way,

@@ -416,11 +416,11 @@ pub mod tests {
     }
 
     /// Sizes of messages on their way, in memory; takes so many at most.
-    type Way = Arc<Mutex<VecDeque<usize>>>;
+    type SizeQueue = Arc<Mutex<VecDeque<usize>>>;
 
     struct Memory {
-        out: Way,
-        into: Way,
+        out: SizeQueue,
+        into: SizeQueue,
         room: usize,
         received: u64,
         sent: u64,
@@ -429,8 +429,8 @@ pub mod tests {
     }
 
     fn memory(room: usize, stalls_after: u64) -> (Memory, Memory) {
-        let (a, b) = (Way::default(), Way::default());
-        let half = |out: &Way, into: &Way, stalls_after| Memory {
+        let (a, b) = (SizeQueue::default(), SizeQueue::default());
+        let half = |out: &SizeQueue, into: &SizeQueue, stalls_after| Memory {
             out: Arc::clone(out),
             into: Arc::clone(into),
             room,

@@ -106,7 +106,7 @@ pub enum Act {
 
 /// A slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exchange {
+pub struct ExchangeSlice {
     /// What is done.
     pub act: Act,
     /// Bytes of a message.
@@ -121,7 +121,7 @@ pub struct Exchange {
     pub count: u64,
 }
 
-impl Exchange {
+impl ExchangeSlice {
     /// Pushed as the endpoint has it. How often, its pace says.
     pub fn of(act: Act, size: usize) -> Self {
         Self {
@@ -149,7 +149,7 @@ pub struct Exchanged {
 }
 
 /// Lets both ranks do it; gives what they say.
-pub fn exchange(lines: &mut [Line], slice: &Exchange) -> Result<[Exchanged; 2]> {
+pub fn exchange(lines: &mut [Line], slice: &ExchangeSlice) -> Result<[Exchanged; 2]> {
     let [leader, follower] = two(lines)?;
     for line in [&mut *leader, &mut *follower] {
         line.say(&Order::Exchange(*slice))?;
@@ -266,7 +266,7 @@ impl Desk {
     }
 
     /// Does its part of a slice.
-    pub fn exchange(&mut self, slice: &Exchange) -> Result<Exchanged> {
+    pub fn exchange(&mut self, slice: &ExchangeSlice) -> Result<Exchanged> {
         let (push, share) = &self.usual;
         let (push, share) = (slice.push.push(push), slice.push.share.unwrap_or(*share));
         self.endpoint.set_push(push, push).map_err(ours)?;
@@ -308,7 +308,7 @@ impl Desk {
         })
     }
 
-    fn times(&mut self, slice: &Exchange, count: u64) -> Result<()> {
+    fn times(&mut self, slice: &ExchangeSlice, count: u64) -> Result<()> {
         let Act::Threads(callers) = slice.act else {
             return (0..count).try_for_each(|_| self.once(slice));
         };
@@ -325,7 +325,7 @@ impl Desk {
         Ok(())
     }
 
-    fn once(&mut self, slice: &Exchange) -> Result<()> {
+    fn once(&mut self, slice: &ExchangeSlice) -> Result<()> {
         match slice.act {
             Act::Matched(buffers) => {
                 let places = self.places(slice.size, buffers);

@@ -31,7 +31,7 @@ const TAKE: u8 = b'S';
 const NOTHING: u8 = b'N';
 
 /// The segment, and this process's share of its users' doorbells.
-pub(super) struct Shared {
+pub(super) struct SegmentShare {
     pub segment: OwnedFd,
     pub doorbells: Vec<OwnedFd>,
 }
@@ -55,7 +55,10 @@ pub(super) struct Neighbours<'a> {
 impl Neighbours<'_> {
     /// Makes the memory, or gets it from the first process. An error holds the
     /// reason; the other processes learn of it in the next exchange.
-    pub fn share(&self, make: impl FnOnce(u32) -> io::Result<OwnedFd>) -> Result<Shared, String> {
+    pub fn share(
+        &self,
+        make: impl FnOnce(u32) -> io::Result<OwnedFd>,
+    ) -> Result<SegmentShare, String> {
         let until = Instant::now() + TIMEOUT;
         let shared = if self.index == 0 {
             self.serve(make, until)?
@@ -85,7 +88,7 @@ impl Neighbours<'_> {
         &self,
         make: impl FnOnce(u32) -> io::Result<OwnedFd>,
         until: Instant,
-    ) -> Result<Shared, String> {
+    ) -> Result<SegmentShare, String> {
         let count = u32::try_from(self.pids.len()).expect("no more than ranks");
         let made = make(count).and_then(|segment| {
             let doorbells = SharedDoorbells::new(count as usize)?;
@@ -124,13 +127,13 @@ impl Neighbours<'_> {
             let _ = hand_over(other.as_fd(), &made, index, until);
         }
         closer.take(listener);
-        made.map(|Made { segment, .. }| Shared {
+        made.map(|Made { segment, .. }| SegmentShare {
             segment,
             doorbells: own,
         })
     }
 
-    fn fetch(&self, until: Instant) -> Result<Shared, String> {
+    fn fetch(&self, until: Instant) -> Result<SegmentShare, String> {
         let said = |doing: &'static str| move |error: io::Error| format!("{doing}: {error}");
         let address = self.address().map_err(said("naming the host's socket"))?;
         let host = loop {
@@ -179,7 +182,7 @@ impl Neighbours<'_> {
         // the limit of open files.
         socket::send(host.as_fd(), &[TAKE], &[], false).map_err(said(listening))?;
         let segment = all.remove(0);
-        Ok(Shared {
+        Ok(SegmentShare {
             segment,
             doorbells: all,
         })
@@ -231,7 +234,7 @@ mod tests {
         size: usize,
         id: u64,
         make: fn(u32) -> io::Result<OwnedFd>,
-    ) -> Vec<Result<Shared, String>> {
+    ) -> Vec<Result<SegmentShare, String>> {
         let pids = vec![std::process::id(); size];
         thread::scope(|scope| {
             let start = |index| {
@@ -257,8 +260,8 @@ mod tests {
             assert_eq!(ranks, 5);
             Ok(File::open("/dev/null")?.into())
         });
-        let all: Vec<Shared> = all.into_iter().map(Result::unwrap).collect();
-        let split = |mut shared: Shared| {
+        let all: Vec<SegmentShare> = all.into_iter().map(Result::unwrap).collect();
+        let split = |mut shared: SegmentShare| {
             let own = SharedDoorbell::try_from(shared.doorbells.pop().unwrap()).unwrap();
             let ringers = shared.doorbells.into_iter();
             let ringers: Vec<_> = ringers.map(|it| Ringer::try_from(it).unwrap()).collect();

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::Versions;
     use crate::launch::output::Room;
-    use crate::launch::remote::{Remote, Way};
+    use crate::launch::remote::{AgentRoute, Remote};
     use crate::launch::{Greeting, JobSpec};
     use crate::silence::StallDetector;
     use rustix::event::epoll;
@@ -131,7 +131,7 @@ mod tests {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let room = Room::new(2).unwrap();
         let mut job = Running::new(JobSpec::new(vec![1, 1]), Vec::new(), epoll, room);
-        let mut remote = Remote::new(Way::Via(0));
+        let mut remote = Remote::new(AgentRoute::Via(0));
         remote.greeting = Some(Greeting {
             versions: Versions::ours(),
             aes: true,

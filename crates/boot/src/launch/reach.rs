@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::agent_protocol::{FromHost, Order, Report, ToHost, relayed};
 use super::connection::Came;
-use super::remote::{Heard, HostFailure, Remote, Way};
+use super::remote::{AgentRoute, Heard, HostFailure, Remote};
 use super::watch::{Side, Token, index_of, wait_until};
 use super::{Event, LaunchError, Reach, Running, Starter, Stop, Task};
 
@@ -39,13 +39,13 @@ impl Running {
                 (Some(Reach { command, task }), Some(via)) => {
                     let words = std::iter::once(command.get_program()).chain(command.get_args());
                     let words = words.map(OsStr::to_owned).collect();
-                    let remote = Remote::new(Way::Via(via));
+                    let remote = Remote::new(AgentRoute::Via(via));
                     (Side::There(Box::new(remote)), Some(words), Some(task))
                 }
                 (Some(Reach { command, task }), None) => {
                     let remote = Remote::open(command);
                     let remote = remote.map_err(|failure| self.host_error(host, failure))?;
-                    if let Way::Own(connection) = &remote.way {
+                    if let AgentRoute::Own(connection) = &remote.way {
                         starter.reached(connection.pid());
                         let data = Token::Host(host).data();
                         let flags = epoll::EventFlags::IN;
@@ -168,7 +168,8 @@ impl Running {
             _ => return Err(report),
         };
         match self.hosts.get_mut(host) {
-            Some(Side::There(remote)) if matches!(remote.way, Way::Via(via) if via == from) => {
+            Some(Side::There(remote)) if matches!(remote.way, AgentRoute::Via(via) if via == from) =>
+            {
                 remote.take(match report {
                     Report::Relayed { bytes, .. } => Came::Bytes(bytes),
                     Report::RelayErrors { bytes, .. } => Came::Errors(bytes),
@@ -191,8 +192,8 @@ impl Running {
         let mut frame = Zeroizing::new(frame);
         while let Some(Side::There(remote)) = self.hosts.get_mut(host) {
             match &mut remote.way {
-                Way::Own(connection) => return connection.send(&frame),
-                Way::Via(via) => {
+                AgentRoute::Own(connection) => return connection.send(&frame),
+                AgentRoute::Via(via) => {
                     frame = Zeroizing::new(relayed(index_of(host), &frame));
                     host = *via;
                 }

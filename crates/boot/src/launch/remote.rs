@@ -109,7 +109,7 @@ pub(super) enum Heard {
 }
 
 /// How an agent is reached.
-pub(super) enum Way {
+pub(super) enum AgentRoute {
     /// By a program of our own.
     Own(Box<Connection>),
     /// By a program that this host's agent runs.
@@ -118,7 +118,7 @@ pub(super) enum Way {
 
 /// An agent on another host.
 pub(super) struct Remote {
-    pub way: Way,
+    pub way: AgentRoute,
     /// When the connection was begun.
     pub since: Instant,
     /// When something was last received.
@@ -143,11 +143,11 @@ impl Remote {
         let program = command.get_program().to_string_lossy().into_owned();
         let connection =
             Connection::open(command).map_err(|error| HostFailure::Command { program, error })?;
-        Ok(Self::new(Way::Own(Box::new(connection))))
+        Ok(Self::new(AgentRoute::Own(Box::new(connection))))
     }
 
     /// Makes the state of an agent whose connection was just begun.
-    pub fn new(way: Way) -> Self {
+    pub fn new(way: AgentRoute) -> Self {
         Self {
             way,
             since: Instant::now(),
@@ -172,7 +172,7 @@ impl Remote {
     /// A system call failed; nothing to retry.
     pub fn pump(&mut self) -> io::Result<()> {
         let mut came = VecDeque::new();
-        if let Way::Own(connection) = &mut self.way {
+        if let AgentRoute::Own(connection) = &mut self.way {
             connection.pump(&mut came)?;
         }
         came.into_iter().for_each(|came| self.take(came));

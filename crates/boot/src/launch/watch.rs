@@ -14,7 +14,7 @@ use super::host::Host;
 use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
 use super::query::{self, Questions};
-use super::remote::{Heard, HostFailure, Remote, Way};
+use super::remote::{AgentRoute, Heard, HostFailure, Remote};
 use super::{Event, OnDeath, Running, Starter, Stop};
 use crate::message::How;
 use crate::ready::ready;
@@ -56,8 +56,8 @@ impl Side {
     pub fn via(&self) -> Option<usize> {
         match self {
             Self::There(remote) => match remote.way {
-                Way::Via(host) => Some(host),
-                Way::Own(_) => None,
+                AgentRoute::Via(host) => Some(host),
+                AgentRoute::Own(_) => None,
             },
             _ => None,
         }
@@ -189,7 +189,7 @@ impl Running {
     fn finish_connections(&mut self, deadline: Instant) {
         for side in &mut self.hosts {
             if let Side::There(remote) = side
-                && let Way::Own(connection) = &mut remote.way
+                && let AgentRoute::Own(connection) = &mut remote.way
             {
                 connection.finish(deadline);
             }
@@ -236,7 +236,7 @@ impl Running {
             match side {
                 Side::Here(part) => part.handle(order)?,
                 Side::There(remote) => {
-                    if let Way::Own(connection) = &mut remote.way {
+                    if let AgentRoute::Own(connection) = &mut remote.way {
                         connection.send(&frame);
                     }
                 }
@@ -625,7 +625,7 @@ impl Drop for Running {
         for side in &mut self.hosts {
             match side {
                 Side::There(remote) => match &mut remote.way {
-                    Way::Own(connection) if remote.greeting.is_some() => connection.close(),
+                    AgentRoute::Own(connection) if remote.greeting.is_some() => connection.close(),
                     _ => *side = Side::None,
                 },
                 _ => *side = Side::None,

@@ -85,7 +85,7 @@ struct Rank {
     waits: BTreeMap<u16, Duration>,
 }
 
-enum Way {
+enum PartitionNotice {
     /// To the launcher: a host has given up another.
     Report(u16, u16),
     /// To a host: another is dead, or it is to end itself.
@@ -104,7 +104,7 @@ fn run(hosts: u16, seed: u64) {
     let start = Instant::now();
     let mut ranks: Vec<Rank> = (0..hosts).map(|_| Rank::default()).collect();
     let (mut reports, mut out) = (Reports::default(), BTreeSet::new());
-    let mut under_way: Vec<(Duration, Way)> = Vec::new();
+    let mut under_way: Vec<(Duration, PartitionNotice)> = Vec::new();
     let mut since_cut: Option<Duration> = None;
     for now in (0..1000).map(|step| step * STEP) {
         let is_mute = |host: u16| mute.is_some_and(|(it, at)| it == host && now >= at);
@@ -123,22 +123,24 @@ fn run(hosts: u16, seed: u64) {
                     rank.waits.remove(&peer);
                 } else if asks && now >= *rank.waits.entry(peer).or_insert(now) + SILENCE {
                     rank.dead.insert(peer);
-                    sent.push(Way::Report(host, peer));
+                    sent.push(PartitionNotice::Report(host, peer));
                 }
             }
         }
         let (came, left) = under_way.into_iter().partition(|(at, _)| *at <= now);
         under_way = left;
-        let came: Vec<(Duration, Way)> = came;
+        let came: Vec<(Duration, PartitionNotice)> = came;
         for (_, way) in came {
             match way {
-                Way::Report(from, about) if !out.contains(&from) && !out.contains(&about) => {
+                PartitionNotice::Report(from, about)
+                    if !out.contains(&from) && !out.contains(&about) =>
+                {
                     reports.add(from, about, start + now);
                     since_cut.get_or_insert(now);
                 }
-                Way::Report(..) => {}
-                Way::Died(to, host) if to == host => ranks[to as usize].ended = true,
-                Way::Died(to, host) => _ = ranks[to as usize].dead.insert(host),
+                PartitionNotice::Report(..) => {}
+                PartitionNotice::Died(to, host) if to == host => ranks[to as usize].ended = true,
+                PartitionNotice::Died(to, host) => _ = ranks[to as usize].dead.insert(host),
             }
         }
         let lost = mute.filter(|(_, at)| now >= *at + SILENCE * 5 / 6);
@@ -158,7 +160,7 @@ fn run(hosts: u16, seed: u64) {
         assert!(since_cut.is_none_or(|at| now - at <= bound), "seed {seed}");
         out.extend(&leavers);
         for host in leavers {
-            sent.extend((0..hosts).map(|to| Way::Died(to, host)));
+            sent.extend((0..hosts).map(|to| PartitionNotice::Died(to, host)));
         }
         // Each has a delay of its own.
         under_way.extend(sent.into_iter().map(|way| (now + chance.millis(LATE), way)));

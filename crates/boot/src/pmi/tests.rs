@@ -178,14 +178,14 @@ fn over_a_port_the_server_says_who_one_is() {
         }
     });
     let found = Found {
-        way: Way::Port(port, 5),
+        way: PmiTransport::Port(port, 5),
         job: None,
     };
     let pmi = Pmi::open(&found, BRIEF).unwrap();
     assert_eq!((pmi.rank, pmi.size), (3, 4));
     server.join().unwrap();
     let nobody = Found {
-        way: Way::Port("127.0.0.1:1".to_owned(), 5),
+        way: PmiTransport::Port("127.0.0.1:1".to_owned(), 5),
         job: None,
     };
     let refused = Pmi::open(&nobody, BRIEF).unwrap_err();
@@ -333,11 +333,17 @@ fn the_environment_is_read_with_care() {
     }
     let all = [("PMI_FD", "6"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
     let found = look(&all).unwrap().unwrap();
-    assert_eq!((found.way, found.job), (Way::Inherited(6, 1, 2), None));
+    assert_eq!(
+        (found.way, found.job),
+        (PmiTransport::Inherited(6, 1, 2), None)
+    );
     let found = look(&[&all[..], &[("PMI_JOBID", "7.0")]].concat()).unwrap();
     assert_eq!(found.unwrap().job.as_deref(), Some("7.0"));
     let found = look(&[("PMI_PORT", "h0:1234"), ("PMI_ID", "3")]).unwrap();
-    assert_eq!(found.unwrap().way, Way::Port("h0:1234".to_owned(), 3));
+    assert_eq!(
+        found.unwrap().way,
+        PmiTransport::Port("h0:1234".to_owned(), 3)
+    );
     for (pairs, name) in [
         (
             &[("PMI_FD", "x"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")][..],
@@ -375,14 +381,14 @@ fn the_environment_is_read_with_care() {
     let port = [("PMI_PORT", "h0:1"), ("PMI_ID", "0")];
     let closed = [("PMI_FD", "7"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")];
     let several = [("OMPI_COMM_WORLD_SIZE", "2")];
-    assert_eq!(way(&[&pmix, &several]), Way::Library);
-    assert_eq!(way(&[&pmix, &all, &port]), Way::Inherited(6, 1, 2));
-    assert_eq!(way(&[&pmix, &closed]), Way::Library);
+    assert_eq!(way(&[&pmix, &several]), PmiTransport::Library);
+    assert_eq!(way(&[&pmix, &all, &port]), PmiTransport::Inherited(6, 1, 2));
+    assert_eq!(way(&[&pmix, &closed]), PmiTransport::Library);
     assert_eq!(
         way(&[&pmix, &closed, &port]),
-        Way::Port("h0:1".to_owned(), 0)
+        PmiTransport::Port("h0:1".to_owned(), 0)
     );
-    assert_eq!(way(&[&closed]), Way::Inherited(7, 0, 2));
+    assert_eq!(way(&[&closed]), PmiTransport::Inherited(7, 0, 2));
     // This descriptor is not open.
     assert!(matches!(inherited(9999), Err(PmiError::NoDescriptor(9999))));
 }

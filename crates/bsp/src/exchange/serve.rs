@@ -1,7 +1,7 @@
 //! Serves other processes when their logs have arrived: answers gets, and writes puts, each
 //! when it may.
 
-use super::{Exchange, PIECES_MAX, Part, Wanted, Wire};
+use super::{PIECES_MAX, Part, SuperstepExchange, Wanted, Wire};
 use crate::areas::{Areas, Pop};
 use crate::check::{Access, conflict};
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ struct Asked {
     popped: Vec<Pop>,
 }
 
-impl Exchange {
+impl SuperstepExchange {
     /// Checks all calls of others, and answers their gets. If there are no gets at all, puts are
     /// written at once.
     pub(super) fn serve(&mut self, areas: &Areas, wire: &mut impl Wire) -> Result<(), Failure> {

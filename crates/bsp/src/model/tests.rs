@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use portolan::{Gather, Scatter};
 
-use super::{Arrived, Exchange, Failure, Head, Intake, Part, Process, Rng, Twin, Wire};
+use super::{Arrived, Failure, Head, Intake, Part, Process, Rng, SuperstepExchange, Twin, Wire};
 use crate::head::Common;
 use crate::heads::heads;
 
@@ -199,9 +199,9 @@ fn random_programs_do_what_their_twins_do() {
 }
 
 /// Process 0 of several, without calls, which is ending its superstep.
-fn begun(run: &Run, link: &mut Link<'_>) -> (Intake, Exchange) {
+fn begun(run: &Run, link: &mut Link<'_>) -> (Intake, SuperstepExchange) {
     let (intake, heads) = heads(run.twin.size as u32);
-    let mut exchange = Exchange::new(0, run.twin.size as u32, heads);
+    let mut exchange = SuperstepExchange::new(0, run.twin.size as u32, heads);
     let areas = &run.processes[0].areas;
     // SAFETY: nothing is written.
     unsafe { exchange.begin(&Common::default(), 0, areas, link) }.unwrap();

@@ -35,12 +35,12 @@ const REPLACE_EVERY: Duration = Duration::from_millis(20);
 
 /// The launcher's side.
 pub struct Guard {
-    shared: Arc<Shared>,
+    shared: Arc<GuardState>,
     keeper: Option<JoinHandle<()>>,
 }
 
 /// What the launcher and the thread that replaces guards have in common.
-struct Shared {
+struct GuardState {
     own: PathBuf,
     group: Option<PathBuf>,
     line: Mutex<Line>,
@@ -60,7 +60,7 @@ impl Guard {
     /// Starts the guard, which is the command `own`.
     pub fn start(own: &Path) -> io::Result<Self> {
         let group = cgroup::make();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(GuardState {
             own: own.to_owned(),
             group,
             line: Mutex::new(Line {
@@ -133,7 +133,7 @@ impl Line {
     }
 }
 
-impl Shared {
+impl GuardState {
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }

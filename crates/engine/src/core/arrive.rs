@@ -5,7 +5,7 @@ use portolan_wire::Priority;
 
 use super::placing::place_cut;
 use super::ports::{HeldMessage, PortState, Slot};
-use super::{Arrival, Core, SPARE_MAX, Took, is_matched};
+use super::{Arrival, ArrivalOutcome, Core, SPARE_MAX, is_matched};
 use crate::matched::{MATCHED, Matched, Onward};
 use crate::values::{Charge, Event, FIRST_FLOW, Meta, PORTS_RESERVED, PortId};
 use crate::waiting::{Dest, Incoming, Offer};
@@ -13,12 +13,12 @@ use crate::waiting::{Dest, Incoming, Offer};
 impl Core {
     /// Handles a first part, which is set aside if it cannot be taken.
     #[inline(always)]
-    pub(crate) fn arrive(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+    pub(crate) fn arrive(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
         if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
             return self.set_aside(a, None);
         }
         match self.arrive_now(on, a) {
-            Took::NotNow => self.set_aside(a, None),
+            ArrivalOutcome::NotNow => self.set_aside(a, None),
             took => took,
         }
     }
@@ -29,20 +29,20 @@ impl Core {
         on: &mut Onward<'_>,
         a: &Arrival<'_>,
         offer: Offer,
-    ) -> Option<Took> {
+    ) -> Option<ArrivalOutcome> {
         if !self.aside.has(a.meta.flow_of()) {
             match self.arrive_now(on, a) {
-                Took::NotNow => {}
+                ArrivalOutcome::NotNow => {}
                 took => return Some(took),
             }
         }
-        let left = self.set_aside(a, Some(offer)) == Took::NotNow;
-        left.then_some(Took::NotNow)
+        let left = self.set_aside(a, Some(offer)) == ArrivalOutcome::NotNow;
+        left.then_some(ArrivalOutcome::NotNow)
     }
 
     /// Offers a first part to its exchange or its port.
     #[inline(always)]
-    pub(crate) fn arrive_now(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+    pub(crate) fn arrive_now(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
         if a.meta.port >= MATCHED {
             return self.arrive_matched(on, a);
         }
@@ -51,7 +51,11 @@ impl Core {
 
     /// Offers a first part to its port: a message of no exchange.
     #[inline(always)]
-    pub(crate) fn arrive_at_port(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+    pub(crate) fn arrive_at_port(
+        &mut self,
+        on: &mut Onward<'_>,
+        a: &Arrival<'_>,
+    ) -> ArrivalOutcome {
         if a.meta.flow < FIRST_FLOW {
             self.arrive_in::<true>(on, a)
         } else {
@@ -61,7 +65,7 @@ impl Core {
 
     /// For other spaces than the program's: out of line, so as not to slow the latter.
     #[inline(never)]
-    fn arrive_in_other(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+    fn arrive_in_other(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
         self.arrive_in::<false>(on, a)
     }
 
@@ -76,7 +80,11 @@ impl Core {
     }
 
     #[inline(always)]
-    fn arrive_in<const OWN: bool>(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+    fn arrive_in<const OWN: bool>(
+        &mut self,
+        on: &mut Onward<'_>,
+        a: &Arrival<'_>,
+    ) -> ArrivalOutcome {
         if a.is_whole()
             && self.run
             && !self.outbox.is_any_full()
@@ -86,12 +94,12 @@ impl Core {
         {
             let generation = slot.note_arrival();
             self.call::<OWN>(on, handler, generation, a);
-            return Took::Whole;
+            return ArrivalOutcome::Whole;
         }
         self.arrive_slow(on, a)
     }
 
-    fn arrive_slow(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+    fn arrive_slow(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
         let space = a.meta.space();
         if !self.is_open(space) {
             return self.not_now();
@@ -107,8 +115,8 @@ impl Core {
         let (run, closed) = (self.run, self.is_closed(space));
         let slot = self.ports.get_or_make(a.meta.port_id());
         match slot.state {
-            PortState::Closed => return Took::Refused,
-            PortState::Unbound if closed => return Took::Refused,
+            PortState::Closed => return ArrivalOutcome::Refused,
+            PortState::Unbound if closed => return ArrivalOutcome::Refused,
             PortState::Unbound => return self.keep(a, Charge::Unexpected),
             PortState::Bound if slot.placing.is_some() => {
                 return self.arrive_placing(on, a);
@@ -122,7 +130,7 @@ impl Core {
         };
         if room.is_some_and(|room| a.total > room) {
             self.too_long(&a.meta, a.total, room.unwrap_or(0));
-            return Took::Refused;
+            return ArrivalOutcome::Refused;
         }
         let no_handler = slot.handler.is_none();
         if !a.is_whole() {
@@ -137,14 +145,14 @@ impl Core {
             } else {
                 self.run_handler(on, a);
             }
-            return Took::Whole;
+            return ArrivalOutcome::Whole;
         }
         self.keep(a, Charge::Queued)
     }
 
-    pub(crate) const fn not_now(&mut self) -> Took {
+    pub(crate) const fn not_now(&mut self) -> ArrivalOutcome {
         self.counters.not_now += 1;
-        Took::NotNow
+        ArrivalOutcome::NotNow
     }
 
     /// Notes that memory has become free, or a port was bound: what was not taken may be now.
@@ -165,13 +173,13 @@ impl Core {
     }
 
     /// Keeps a message, or its first part, in the endpoint's memory.
-    pub(crate) fn keep(&mut self, a: &Arrival<'_>, charge: Charge) -> Took {
+    pub(crate) fn keep(&mut self, a: &Arrival<'_>, charge: Charge) -> ArrivalOutcome {
         let budget = self.budget(a.meta.space(), charge);
         let Some(charged) = budget.charge(a.meta.from, a.total) else {
             if charge == Charge::Queued && !budget.could_ever(a.total) {
                 let room = budget.room();
                 self.too_long(&a.meta, a.total, room);
-                return Took::Refused;
+                return ArrivalOutcome::Refused;
             }
             self.reply_waits |= a.meta.priority == Priority::Reply;
             return self.not_now();
@@ -207,7 +215,7 @@ impl Core {
             charged,
         };
         self.hold(held, false);
-        Took::Whole
+        ArrivalOutcome::Whole
     }
 
     /// Queues a whole message for its port; `first`: before the others.
@@ -234,18 +242,18 @@ impl Core {
     }
 
     /// Begins a message of several parts that goes to the port's buffer.
-    fn begin_in_buffer(&mut self, a: &Arrival<'_>) -> Took {
+    fn begin_in_buffer(&mut self, a: &Arrival<'_>) -> ArrivalOutcome {
         let slot = self.ports.get_or_make(a.meta.port_id());
         let Some(buffer) = slot.buffer.take() else {
-            return Took::Refused;
+            return ArrivalOutcome::Refused;
         };
         slot.busy = true;
         slot.fast = false;
         self.begin_in(a, buffer, false)
     }
 
-    pub(crate) fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
-        Took::Part(self.incoming.insert(Incoming {
+    pub(crate) fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> ArrivalOutcome {
+        ArrivalOutcome::Part(self.incoming.insert(Incoming {
             meta: a.meta,
             args: a.args.to_vec(),
             total: a.total,

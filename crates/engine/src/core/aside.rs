@@ -1,7 +1,7 @@
 //! Setting aside messages that cannot be taken on arrival, and taking them later.
 
 use super::collective::BROADCAST;
-use super::{Arrival, Core, Took};
+use super::{Arrival, ArrivalOutcome, Core};
 use crate::lanes::Lane;
 use crate::matched::{Matched, Onward};
 use crate::outbound::Outbound;
@@ -19,17 +19,17 @@ const BYTES_MAX: usize = 144 << 20;
 impl Core {
     /// Sets a message aside, or its first part, or an offer of one.
     #[cold]
-    pub(crate) fn set_aside(&mut self, a: &Arrival<'_>, offer: Option<Offer>) -> Took {
+    pub(crate) fn set_aside(&mut self, a: &Arrival<'_>, offer: Option<Offer>) -> ArrivalOutcome {
         let of = a.meta.flow_of();
         let full = (self.aside.of(of)).is_some_and(|queue| queue.bytes >= BEGIN_BYTES_MAX);
         self.attention = true;
         if a.meta.flow >= FLOWS_ALL {
             self.suspect(of.rank, Death::Corrupt);
-            return Took::Refused;
+            return ArrivalOutcome::Refused;
         }
         if full || self.is_leaving(of.rank) {
             self.starved = true;
-            return Took::NotNow;
+            return ArrivalOutcome::NotNow;
         }
         let is_part = !a.is_whole() && offer.is_none();
         let it = Incoming {
@@ -47,9 +47,9 @@ impl Core {
         let cookie = self.incoming.insert(it);
         self.aside.push(of, cookie, bytes);
         if is_part {
-            Took::Part(cookie)
+            ArrivalOutcome::Part(cookie)
         } else {
-            Took::Whole
+            ArrivalOutcome::Whole
         }
     }
 
@@ -143,7 +143,7 @@ impl Core {
             payload: &parts.first,
         };
         let took = self.arrive_now(on, &a);
-        if took == Took::NotNow {
+        if took == ArrivalOutcome::NotNow {
             self.incoming.give_back(cookie, it);
             return None;
         }
@@ -153,12 +153,12 @@ impl Core {
             return Some(bytes);
         }
         let to = match took {
-            Took::Part(to) => Some(to),
-            Took::Refused => {
+            ArrivalOutcome::Part(to) => Some(to),
+            ArrivalOutcome::Refused => {
                 self.refuse_kept(&mut on.out, &it.meta);
                 None
             }
-            Took::Whole | Took::NotNow => None,
+            ArrivalOutcome::Whole | ArrivalOutcome::NotNow => None,
         };
         if let Some(to) = to {
             for (at, bytes) in parts.rest.drain(..) {

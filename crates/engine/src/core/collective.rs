@@ -6,7 +6,7 @@ use portolan_proto::PeerId;
 use portolan_wire::{MessageNo, Priority};
 
 use super::ports::{HeldMessage, PortState};
-use super::{Arrival, Core, Finding, Took};
+use super::{Arrival, ArrivalOutcome, Core, Finding};
 use crate::groups::{Broadcast, Epoch, Group, ROUNDS, broadcast_meta};
 use crate::lanes::Restarted;
 use crate::matched::{FLOW_REQUESTS, Onward, request_flow};
@@ -222,15 +222,19 @@ impl Core {
 
 impl Core {
     /// Handles a message on a reserved port.
-    pub(crate) fn arrive_internal(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+    pub(crate) fn arrive_internal(
+        &mut self,
+        on: &mut Onward<'_>,
+        a: &Arrival<'_>,
+    ) -> ArrivalOutcome {
         match a.meta.port {
             // Both name ranks of a job.
-            BROADCAST | BARRIER if self.standalone() => return Took::Refused,
+            BROADCAST | BARRIER if self.standalone() => return ArrivalOutcome::Refused,
             BROADCAST if !a.is_whole() || self.is_ahead(a.payload) => {
                 return self.keep(a, Charge::Queued);
             }
             BROADCAST => return self.broadcast(on, a.meta.space(), a.payload),
-            _ if !a.is_whole() => return Took::Refused,
+            _ if !a.is_whole() => return ArrivalOutcome::Refused,
             _ => {}
         }
         let word = |i: usize| {
@@ -258,12 +262,12 @@ impl Core {
             BARRIER => self.barriers.arrive(word(0), word(1) as usize, epoch),
             LEFT => match u32::try_from(word(0)).map(SpaceId::new) {
                 Ok(Ok(space)) => self.peer_left(on, a.meta.from, a.meta.flow, space),
-                _ => return Took::Refused,
+                _ => return ArrivalOutcome::Refused,
             },
             CLOSING => self.peer_closes(on, a.meta.from, word(0), word(1) != 0),
-            _ => return Took::Refused,
+            _ => return ArrivalOutcome::Refused,
         }
-        Took::Whole
+        ArrivalOutcome::Whole
     }
 
     /// Returns whether `from`'s message of a barrier round has come, or why it never will;
@@ -422,7 +426,7 @@ impl Core {
             return;
         }
         let took = self.broadcast(on, held.meta.space(), &held.body);
-        if took == Took::NotNow
+        if took == ArrivalOutcome::NotNow
             && let Some(b) = Broadcast::parse(&held.body)
         {
             // Already in our memory and charged: it waits at its port.
@@ -443,19 +447,19 @@ impl Core {
     }
 
     /// Hands a broadcast to its port here and passes it on. On
-    /// [`Took::NotNow`] neither was done.
-    fn broadcast(&mut self, on: &mut Onward<'_>, space: SpaceId, bytes: &[u8]) -> Took {
+    /// [`ArrivalOutcome::NotNow`] neither was done.
+    fn broadcast(&mut self, on: &mut Onward<'_>, space: SpaceId, bytes: &[u8]) -> ArrivalOutcome {
         let Some(b) = Broadcast::parse(bytes) else {
-            return Took::Refused;
+            return ArrivalOutcome::Refused;
         };
         if b.port >= PORTS_RESERVED || b.root >= self.size || SpaceId::of_flow(b.flow) != space {
-            return Took::Refused;
+            return ArrivalOutcome::Refused;
         }
         let returns = &self.lanes.returns;
         if b.turn < returns.since(self.rank).max(returns.since(b.root)) {
             // Meant for our earlier life, or sent by an earlier life of its root.
             self.forward(&mut on.out, &b);
-            return Took::Whole;
+            return ArrivalOutcome::Whole;
         }
         let local = Arrival {
             meta: broadcast_meta(&b),
@@ -464,12 +468,12 @@ impl Core {
             payload: b.payload,
         };
         match self.arrive_at_port(on, &local) {
-            Took::NotNow => return Took::NotNow,
-            Took::Refused => self.refuse_kept(&mut on.out, &local.meta),
-            Took::Whole | Took::Part(_) => {}
+            ArrivalOutcome::NotNow => return ArrivalOutcome::NotNow,
+            ArrivalOutcome::Refused => self.refuse_kept(&mut on.out, &local.meta),
+            ArrivalOutcome::Whole | ArrivalOutcome::Part(_) => {}
         }
         self.forward(&mut on.out, &b);
-        Took::Whole
+        ArrivalOutcome::Whole
     }
 
     fn forward(&mut self, out: &mut Outbound<'_>, b: &Broadcast<'_>) {

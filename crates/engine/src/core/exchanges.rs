@@ -1,8 +1,8 @@
 //! Passes news to the exchanges, and executes their tasks by `tasks`.
 
-use portolan_exchange::{self as exchange, Did, Incoming, Kind, Stream, Took};
+use portolan_exchange::{self as exchange, Did, Incoming, IncomingOutcome, Kind, Stream};
 
-use super::{Arrival, Core, Took as CoreTook};
+use super::{Arrival, ArrivalOutcome, Core};
 use crate::matched::{Matched, Onward, Part, SPACE_SHIFT, arrives};
 use crate::values::{SPACES, SpaceId};
 use crate::waiting::News;
@@ -56,9 +56,13 @@ impl Core {
 
     /// Handles a message of another rank's exchange.
     #[inline]
-    pub(crate) fn arrive_matched(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> CoreTook {
+    pub(crate) fn arrive_matched(
+        &mut self,
+        on: &mut Onward<'_>,
+        a: &Arrival<'_>,
+    ) -> ArrivalOutcome {
         let Some((kind, space)) = arrives(&a.meta) else {
-            return CoreTook::Refused;
+            return ArrivalOutcome::Refused;
         };
         if kind.stream() == Stream::Requests && self.is_leaving(a.meta.from) {
             return self.not_now();
@@ -69,7 +73,7 @@ impl Core {
         let Some(part) = on.matched.at(space) else {
             // A space that is not open has offered nothing that could be pulled.
             return match kind.stream() {
-                Stream::Pulls => CoreTook::Refused,
+                Stream::Pulls => ArrivalOutcome::Refused,
                 Stream::Requests | Stream::Replies => self.not_now(),
             };
         };
@@ -87,10 +91,12 @@ impl Core {
         let took = part.exchange.arrive(&message);
         self.work(on, space);
         let took = match took {
-            Took::NotNow => return self.not_now(),
-            Took::Refused => return CoreTook::Refused,
-            Took::Whole => CoreTook::Whole,
-            Took::Part(part) => CoreTook::Part(part | (space.index() as u64) << SPACE_SHIFT),
+            IncomingOutcome::NotNow => return self.not_now(),
+            IncomingOutcome::Refused => return ArrivalOutcome::Refused,
+            IncomingOutcome::Whole => ArrivalOutcome::Whole,
+            IncomingOutcome::Part(part) => {
+                ArrivalOutcome::Part(part | (space.index() as u64) << SPACE_SHIFT)
+            }
         };
         if matches!(kind, Kind::Eager | Kind::Offer) {
             self.count_arrival(a.meta.flow, a.total as usize);

@@ -1,6 +1,6 @@
 //! Copies long messages out of their sender's memory.
 
-use super::{Arrival, Core, Took};
+use super::{Arrival, ArrivalOutcome, Core};
 use crate::matched::Onward;
 use crate::outbound::Outbound;
 use crate::outbound::frame::{DONE, control};
@@ -17,13 +17,19 @@ impl Offer {
     }
 
     /// Acts on the core's answer: copies the message if it was taken, and tells the sender.
-    pub fn answer(&self, core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>, took: Took) {
+    pub fn answer(
+        &self,
+        core: &mut Core,
+        on: &mut Onward<'_>,
+        a: &Arrival<'_>,
+        took: ArrivalOutcome,
+    ) {
         let Self { from, remote, id } = *self;
         let cookie = match took {
-            Took::NotNow => return,
-            Took::Refused => return self.refuse(&mut on.out),
-            Took::Whole => return on.out.near().send_control(from, control(DONE, 0, id)),
-            Took::Part(cookie) => cookie,
+            ArrivalOutcome::NotNow => return,
+            ArrivalOutcome::Refused => return self.refuse(&mut on.out),
+            ArrivalOutcome::Whole => return on.out.near().send_control(from, control(DONE, 0, id)),
+            ArrivalOutcome::Part(cookie) => cookie,
         };
         // In pieces: bytes that go to several places, or nowhere, are assembled in a buffer
         // first.

@@ -5,14 +5,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use portolan_wire::Priority;
 
 use super::ports::Placement;
-use super::{Arrival, Core, Took};
+use super::{Arrival, ArrivalOutcome, Core};
 use crate::matched::Onward;
 use crate::values::{Buffer, Charge};
 use crate::waiting::{Dest, Filled};
 
 impl Core {
     /// Handles a message, or its first part, for such a port.
-    pub(super) fn arrive_placing(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> Took {
+    pub(super) fn arrive_placing(
+        &mut self,
+        on: &mut Onward<'_>,
+        a: &Arrival<'_>,
+    ) -> ArrivalOutcome {
         let run = self.run;
         let slot = self.ports.get_or_make(a.meta.port_id());
         if slot.paused || !slot.held.is_empty() {
@@ -28,7 +32,7 @@ impl Core {
             Placement::Later => self.not_now(),
             to if a.is_whole() => {
                 self.place_whole(on, a, to);
-                Took::Whole
+                ArrivalOutcome::Whole
             }
             Placement::Here => self.keep(a, Charge::Queued),
             Placement::Into(buffer) => self.begin_in(a, buffer, true),
@@ -86,7 +90,12 @@ impl Core {
     }
 
     /// Begins a message of several parts in `buffer`; `placed` as above.
-    pub(super) fn begin_in(&mut self, a: &Arrival<'_>, mut buffer: Buffer, placed: bool) -> Took {
+    pub(super) fn begin_in(
+        &mut self,
+        a: &Arrival<'_>,
+        mut buffer: Buffer,
+        placed: bool,
+    ) -> ArrivalOutcome {
         write_cut(&mut buffer, a.payload);
         let filled = Filled {
             buffer,

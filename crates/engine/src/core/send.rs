@@ -6,7 +6,7 @@ use portolan_proto::{Release, SourceId};
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use super::ports::PortState;
-use super::{Arrival, Core, Took};
+use super::{Arrival, ArrivalOutcome, Core};
 use crate::lanes::Lane;
 use crate::matched::{Gather, Matched, Onward, Part, Row};
 use crate::outbound::{Outbound, STREAMED_MIN, ShmFailure, ShmOut, why};
@@ -388,8 +388,8 @@ impl Core {
             PortState::Unbound => Some(Charge::Unexpected),
             PortState::Bound => Some(Charge::Queued),
         };
-        let took = charge.map_or(Took::Refused, |charge| self.keep(&a, charge));
-        if took == Took::NotNow {
+        let took = charge.map_or(ArrivalOutcome::Refused, |charge| self.keep(&a, charge));
+        if took == ArrivalOutcome::NotNow {
             let unbound = charge == Some(Charge::Unexpected);
             let budget = self.budget(meta.space(), Charge::Queued);
             // Would not fit even once the port is bound.
@@ -399,7 +399,7 @@ impl Core {
             return Err(SendError::NoCredit);
         }
         self.self_number = number.next();
-        if took == Took::Refused {
+        if took == ArrivalOutcome::Refused {
             self.refused(self.rank, o.priority, o.flow, number);
         }
         Ok(number)

@@ -10,7 +10,7 @@ use portolan_link::memory::CopyError;
 use portolan_link::shm::{OneSidedError, Outlet, Place};
 use portolan_proto::Release;
 
-use super::{Arrival, Core, Took};
+use super::{Arrival, ArrivalOutcome, Core};
 use crate::lanes::Lane;
 use crate::matched::{Gather, Published, Row, Scatter, in_table, options, prepare};
 use crate::outbound::Outbound;
@@ -194,7 +194,7 @@ impl Core {
             payload: &[],
         };
         match self.keep(&arrival, Charge::Queued) {
-            Took::NotNow => Did::NoRoom,
+            ArrivalOutcome::NotNow => Did::NoRoom,
             _ => Did::Done,
         }
     }

@@ -6,7 +6,7 @@ use portolan_proto::{
 };
 
 use super::failing::Failing;
-use crate::core::{Arrival, Core, Finding, Took};
+use crate::core::{Arrival, ArrivalOutcome, Core, Finding};
 use crate::environment::Clock;
 use crate::matched::{Matched, Onward};
 use crate::outbound::{NetTx, Outbound, Suites};
@@ -143,10 +143,10 @@ impl Intake<'_> {
             payload: d.payload,
         };
         match self.core.arrive(&mut on, &arrival) {
-            Took::Whole => Verdict::Take(0),
-            Took::Part(cookie) => Verdict::Take(cookie),
-            Took::NotNow => Verdict::NotNow,
-            Took::Refused => Verdict::Refuse,
+            ArrivalOutcome::Whole => Verdict::Take(0),
+            ArrivalOutcome::Part(cookie) => Verdict::Take(cookie),
+            ArrivalOutcome::NotNow => Verdict::NotNow,
+            ArrivalOutcome::Refused => Verdict::Refuse,
         }
     }
 

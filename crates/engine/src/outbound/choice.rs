@@ -14,7 +14,7 @@ const PERIOD: u32 = 512;
 
 /// The way of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ShmTransfer {
     /// Through the ring.
     Ring,
     /// Copied by the receiver.
@@ -43,7 +43,7 @@ struct Class {
     begun: u32,
     copy: Tally,
     ring: Tally,
-    best: Way,
+    best: ShmTransfer,
 }
 
 /// The choices for one peer.
@@ -57,7 +57,7 @@ pub(super) struct Choice {
 /// Record of a trial's message, kept until the receiver has all of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
-    pub way: Way,
+    pub way: ShmTransfer,
     began: u64,
     bytes: u64,
 }
@@ -85,26 +85,26 @@ impl Choice {
                     bytes: 0,
                     ns: 0,
                 },
-                best: Way::Copy,
+                best: ShmTransfer::Copy,
             }; CLASSES],
             last_done: 0,
         }
     }
 
     /// Returns the way of the next message of `bytes` bytes.
-    pub const fn way(&self, bytes: u64) -> Way {
+    pub const fn way(&self, bytes: u64) -> ShmTransfer {
         let class = &self.classes[class_of(bytes)];
         if class.begun < TRIAL {
-            Way::Copy
+            ShmTransfer::Copy
         } else if class.begun < 2 * TRIAL {
-            Way::Ring
+            ShmTransfer::Ring
         } else {
             class.best
         }
     }
 
     /// Counts a message that was begun; returns a ticket if it is one of a trial.
-    pub fn begin(&mut self, way: Way, bytes: u64, now: u64) -> Option<Ticket> {
+    pub fn begin(&mut self, way: ShmTransfer, bytes: u64, now: u64) -> Option<Ticket> {
         let class = &mut self.classes[class_of(bytes)];
         class.begun += 1;
         let ticket = Ticket {
@@ -133,8 +133,8 @@ impl Choice {
         self.last_done = now;
         let class = &mut self.classes[class_of(ticket.bytes)];
         let tally = match ticket.way {
-            Way::Copy => &mut class.copy,
-            Way::Ring => &mut class.ring,
+            ShmTransfer::Copy => &mut class.copy,
+            ShmTransfer::Ring => &mut class.ring,
         };
         tally.messages += 1;
         // The first still overlaps with what went the other way.
@@ -145,9 +145,9 @@ impl Choice {
         tally.ns += ns;
         if class.copy.messages >= TRIAL && class.ring.messages >= TRIAL {
             class.best = if class.ring.beats(&class.copy) {
-                Way::Ring
+                ShmTransfer::Ring
             } else {
-                Way::Copy
+                ShmTransfer::Copy
             };
         }
     }
@@ -164,10 +164,10 @@ mod tests {
             let way = choice.way(1 << 20);
             let ticket = choice.begin(way, 1 << 20, *now);
             *now += match way {
-                Way::Copy => copy_ns,
-                Way::Ring => ring_ns,
+                ShmTransfer::Copy => copy_ns,
+                ShmTransfer::Ring => ring_ns,
             };
-            by_ring += u32::from(way == Way::Ring);
+            by_ring += u32::from(way == ShmTransfer::Ring);
             if let Some(ticket) = ticket {
                 choice.done(&ticket, *now);
             }
@@ -196,7 +196,7 @@ mod tests {
     fn lengths_are_told_apart() {
         let (mut choice, mut now) = (Choice::new(), 0);
         run(&mut choice, &mut now, 100, 2, 1);
-        assert_eq!(choice.way(1 << 20), Way::Ring);
-        assert_eq!(choice.way(1 << 16), Way::Copy);
+        assert_eq!(choice.way(1 << 20), ShmTransfer::Ring);
+        assert_eq!(choice.way(1 << 16), ShmTransfer::Copy);
     }
 }

@@ -7,7 +7,7 @@ use portolan_link::shm::{Outlet, PeerState, ShmError};
 use portolan_proto::{Field, Outcome, SourceId, field};
 use portolan_wire::{BODY_BYTES, Body, HEAD_BYTES, MessageNo, Priority};
 
-use super::choice::{Choice, Ticket, Way};
+use super::choice::{Choice, ShmTransfer, Ticket};
 use super::frame::{ASK, CONTROL_BYTES, MARK, OFFER, OFFER_BYTES, PART, control, write_head};
 use crate::environment::Clock;
 use crate::values::{Death, FLOWS_ALL, SendOptions, Source};
@@ -266,10 +266,10 @@ impl ShmTx {
         let whole = source.as_slice().filter(|_| choosing);
         let way = match whole {
             Some(_) => peer.choice.way(total),
-            None => Way::Ring,
+            None => ShmTransfer::Ring,
         };
         let number = peer.numbers[p][o.flow as usize];
-        if let Some(whole) = whole.filter(|_| way == Way::Copy) {
+        if let Some(whole) = whole.filter(|_| way == ShmTransfer::Copy) {
             let bytes = OFFER_BYTES + HEAD_BYTES + 8 * o.args.len();
             let mut slot = outlet.reserve_in(to, o.priority, o.flow, bytes)?;
             let out = slot.bytes_mut();

@@ -5,7 +5,7 @@ use portolan_proto::SourceId;
 use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::{FLOWS, NOBODY};
-use crate::core::{Arrival, Core, Took};
+use crate::core::{Arrival, ArrivalOutcome, Core};
 use crate::matched::Onward;
 use crate::outbound::Proof;
 use crate::outbound::frame::{
@@ -135,9 +135,9 @@ impl ShmRx {
     fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
         match core.arrive(on, a) {
             // A whole message has no further parts.
-            Took::Whole | Took::Part(_) => true,
-            Took::NotNow => false,
-            Took::Refused => {
+            ArrivalOutcome::Whole | ArrivalOutcome::Part(_) => true,
+            ArrivalOutcome::NotNow => false,
+            ArrivalOutcome::Refused => {
                 core.refuse_kept(&mut on.out, &a.meta);
                 true
             }
@@ -200,13 +200,13 @@ impl ShmRx {
                 return self.distrust(core, from);
             }
             let cookie = match core.arrive(on, &a) {
-                Took::NotNow => return false,
-                Took::Part(cookie) => cookie,
-                Took::Refused => {
+                ArrivalOutcome::NotNow => return false,
+                ArrivalOutcome::Part(cookie) => cookie,
+                ArrivalOutcome::Refused => {
                     core.refuse_kept(&mut on.out, &a.meta);
                     0
                 }
-                Took::Whole => 0,
+                ArrivalOutcome::Whole => 0,
             };
             self.active[from as usize][priority.index()][flow as usize] = Active {
                 cookie,
@@ -351,7 +351,7 @@ impl ShmRx {
             payload: &[],
         };
         match core.arrive_offer(on, &a, offer) {
-            Some(Took::NotNow) => return false,
+            Some(ArrivalOutcome::NotNow) => return false,
             Some(took) => offer.answer(core, on, &a, took),
             None => {}
         }

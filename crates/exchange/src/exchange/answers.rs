@@ -2,7 +2,7 @@
 
 use super::Exchange;
 use crate::state::{Dest, Remote, RemoteStage, RmaOp, of_status};
-use crate::values::{Incoming, OpError, OpId, PutEnd, Sink, Source, Took, Words};
+use crate::values::{Incoming, IncomingOutcome, OpError, OpId, PutEnd, Sink, Source, Words};
 
 impl<S, K: Sink> Remote<S, K> {
     /// Stores the old values that an atomic operation found; empty if it fetches nothing.
@@ -37,14 +37,14 @@ impl<S, K: Sink> Remote<S, K> {
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    pub(crate) fn arrive_got(&mut self, m: &Incoming<'_>) -> Took {
+    pub(crate) fn arrive_got(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
         let Some(remote) = self.ops.remote(id) else {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         };
         if remote.next_answer(m.from) != Some(m.total) || at != remote.came {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         }
         remote.came += m.total;
         remote.asks -= 1;
@@ -68,20 +68,20 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ask();
     }
 
-    pub(crate) fn arrive_result(&mut self, m: &Incoming<'_>) -> Took {
+    pub(crate) fn arrive_result(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let id = OpId(words.or_zero(0));
         let Some(result) = of_status(words.or_zero(1)) else {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         };
         let taken = match (id, result) {
             (OpId(0), Err(why)) if m.total == 0 => self.silent_failed(m.from, why),
             _ => self.take_result(m.from, id, result, m.payload),
         };
         if taken.is_some() {
-            Took::Whole
+            IncomingOutcome::Whole
         } else {
-            Took::Refused
+            IncomingOutcome::Refused
         }
     }
 

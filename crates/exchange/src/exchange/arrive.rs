@@ -6,8 +6,8 @@ use super::Exchange;
 use super::send::BYTES_MAX;
 use crate::state::{Arriving, Dest, Origin, Part};
 use crate::values::{
-    Incoming, Kind, OVERHEAD, OVERLAP, OpId, PUSHED_MIN, Probed, SECOND, SHARES, SYNC, Sink,
-    Source, Took, UNWANTED, Words,
+    Incoming, IncomingOutcome, Kind, OVERHEAD, OVERLAP, OpId, PUSHED_MIN, Probed, SECOND, SHARES,
+    SYNC, Sink, Source, UNWANTED, Words,
 };
 
 /// The number of a message that is never kept.
@@ -24,19 +24,19 @@ enum Target<'a, K> {
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Takes a message, or the first part of one.
     #[inline]
-    pub fn arrive(&mut self, m: &Incoming<'_>) -> Took {
+    pub fn arrive(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         if self.is_over && m.kind != Kind::Done {
             return match m.is_whole() {
-                true => Took::Whole,
+                true => IncomingOutcome::Whole,
                 false => self.rest(m.from, Dest::Message(NO_MESSAGE)),
             };
         }
         match self.peers.get(m.from) {
             Some(peer) if !peer.dead => {}
-            _ => return Took::Refused,
+            _ => return IncomingOutcome::Refused,
         }
         if m.payload.len() as u64 > m.total {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         }
         match m.kind {
             Kind::Eager => self.arrive_eager(m),
@@ -45,27 +45,27 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Kind::Pulled => self.arrive_pulled(m),
             Kind::Put => self.arrive_put(m),
             Kind::Got => self.arrive_got(m),
-            Kind::Atomic | Kind::Result if !m.is_whole() => Took::Refused,
+            Kind::Atomic | Kind::Result if !m.is_whole() => IncomingOutcome::Refused,
             Kind::Atomic => self.arrive_atomic(m),
             Kind::Result => self.arrive_result(m),
-            _ if m.total > 0 => Took::Refused,
+            _ if m.total > 0 => IncomingOutcome::Refused,
             Kind::Pull => {
                 let words = Words(m.args);
                 let args = [0, 1, 2, 3, 4].map(|i| words.or_zero(i));
                 self.asked(m.from, args);
-                Took::Whole
+                IncomingOutcome::Whole
             }
             Kind::Done => {
                 let words = Words(m.args);
                 let wanted = words.or_zero(1) != UNWANTED;
                 self.answered(m.from, OpId(words.or_zero(0)), wanted);
-                Took::Whole
+                IncomingOutcome::Whole
             }
             Kind::Credit => {
                 if let Some(peer) = self.peers.get(m.from) {
                     peer.limit = peer.limit.max(Words(m.args).or_zero(0));
                 }
-                Took::Whole
+                IncomingOutcome::Whole
             }
             Kind::Get => self.arrive_get(m),
             Kind::Flush => self.arrive_flush(m),
@@ -87,15 +87,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         fits
     }
 
-    fn arrive_eager(&mut self, m: &Incoming<'_>) -> Took {
+    fn arrive_eager(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let Some(tag) = words.get(0) else {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         };
         let charge = m.total.saturating_add(OVERHEAD);
         if !self.charge(m.from, charge, m.total) {
             // A push beyond the sender's credit waits.
-            return Took::NotNow;
+            return IncomingOutcome::NotNow;
         }
         let what = Probed {
             from: m.from,
@@ -106,13 +106,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let missing = u32::from(!m.is_whole());
         if missing == 0 && self.end_standing(&what, m.payload) {
             self.free_pushed(m.from, charge);
-            return Took::Whole;
+            return IncomingOutcome::Whole;
         }
         if let Some(id) = self.first_receive(&what) {
             if missing == 0 {
                 self.ops.receive_whole(id, &what, m.payload);
                 self.free_pushed(m.from, charge);
-                return Took::Whole;
+                return IncomingOutcome::Whole;
             }
             self.meet(id, &what, Origin::Eager, m.total, missing, true);
             self.write(id, 0, m.payload);
@@ -122,23 +122,23 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let body = self.body(m.payload, m.total);
         let number = self.keep(what, Origin::Eager, body, charge, missing, true);
         if missing == 0 {
-            return Took::Whole;
+            return IncomingOutcome::Whole;
         }
         self.rest(m.from, Dest::Message(number))
     }
 
-    fn arrive_offer(&mut self, m: &Incoming<'_>) -> Took {
+    fn arrive_offer(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let (Some(tag), Some(total), Some(op)) = (words.get(0), words.get(1), words.get(2)) else {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         };
         let (address, flags) = (words.or_zero(3), words.or_zero(4));
         let (first, second, overlap) = (m.total, flags & SECOND, flags & OVERLAP != 0);
         let Some(pushed) = first.checked_add(second).filter(|pushed| *pushed <= total) else {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         };
         if total > BYTES_MAX || self.second_pushes.contains_key(&(m.from, op)) {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         }
         let what = Probed {
             from: m.from,
@@ -154,10 +154,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 && this.matcher.peek_posted(&envelope).is_none()
         };
         if full && !self.is_refusing && is_unmet(self) {
-            return Took::NotNow;
+            return IncomingOutcome::NotNow;
         }
         if !self.charge(m.from, pushed, total) {
-            return Took::NotNow;
+            return IncomingOutcome::NotNow;
         }
         let origin = Origin::Offer {
             op,
@@ -190,13 +190,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 .insert((m.from, op), (dest, first, second));
         }
         if m.is_whole() {
-            Took::Whole
+            IncomingOutcome::Whole
         } else {
             self.rest(m.from, dest)
         }
     }
 
-    fn arrive_push(&mut self, m: &Incoming<'_>) -> Took {
+    fn arrive_push(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let key = (m.from, Words(m.args).or_zero(0));
         match self.second_pushes.get(&key) {
             Some(&(dest, at, bytes)) if bytes == m.total => {
@@ -204,18 +204,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 self.ops.lanes.expect(m.from, -1);
                 self.begin_part(m, dest, at, None)
             }
-            _ => Took::Refused,
+            _ => IncomingOutcome::Refused,
         }
     }
 
-    fn arrive_pulled(&mut self, m: &Incoming<'_>) -> Took {
+    fn arrive_pulled(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
         if m.total == 0 {
             return self.was_written(m.from, id, at, words.or_zero(2));
         }
         if !self.was_asked(m.from, id, at, m.total) {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         }
         self.begin_part(m, Dest::Receive(id), at, Some(m.total))
     }
@@ -228,7 +228,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         dest: Dest,
         at: u64,
         pulled: Option<u64>,
-    ) -> Took {
+    ) -> IncomingOutcome {
         let number = self.parts.insert(Part {
             from: m.from,
             dest,
@@ -239,15 +239,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.write_part(number, 0, m.payload);
         if m.is_whole() {
             self.arrived(number);
-            Took::Whole
+            IncomingOutcome::Whole
         } else {
-            Took::Part(number)
+            IncomingOutcome::Part(number)
         }
     }
 
     /// Begins the rest of a payload whose first bytes were written; it goes to `dest`.
-    pub(crate) fn rest(&mut self, from: u32, dest: Dest) -> Took {
-        Took::Part(self.parts.insert(Part {
+    pub(crate) fn rest(&mut self, from: u32, dest: Dest) -> IncomingOutcome {
+        IncomingOutcome::Part(self.parts.insert(Part {
             from,
             dest,
             at: 0,

@@ -1,7 +1,7 @@
 //! Memory of this rank that others may reach into, by key.
 
 use super::Exchange;
-use crate::state::{Region, Shared};
+use crate::state::{Region, RegionMemory};
 use crate::values::{
     Admission, CounterId, DeregisterRefused, Opened, RegionId, RegisterRefused, RemoteKey, Rights,
     Sink, Source,
@@ -26,7 +26,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Err(why) => return Err((why, memory)),
         };
         let bytes = memory.len();
-        let memory = (self.regions.memories).insert(Shared { memory, regions: 1 });
+        let memory = (self.regions.memories).insert(RegionMemory { memory, regions: 1 });
         let admission = admission.into();
         Ok(self.regions.open(key, admission, memory, 0, bytes))
     }

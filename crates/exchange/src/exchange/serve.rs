@@ -10,8 +10,8 @@ use crate::state::{
     Arriving, Dest, Part, RemoteStage, RmaOp, Served, Spot, Told, Waiting, to_status,
 };
 use crate::values::{
-    Args, AtomicKind, AtomicOp, Did, FENCE, Incoming, Kind, NOBODY, OpError, OpId, Outgoing,
-    Payload, Place, Range, RemoteKey, Rights, SIGNAL, Signal, Sink, Source, Took, Words, copy,
+    Args, AtomicKind, AtomicOp, Did, FENCE, Incoming, IncomingOutcome, Kind, NOBODY, OpError, OpId,
+    Outgoing, Payload, Place, Range, RemoteKey, Rights, SIGNAL, Signal, Sink, Source, Words, copy,
     copy_source,
 };
 
@@ -67,11 +67,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.say(to, Kind::Result, [op, to_status(result)]);
     }
 
-    pub(crate) fn arrive_put(&mut self, m: &Incoming<'_>) -> Took {
+    pub(crate) fn arrive_put(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let (op, flags) = (words.or_zero(3), words.or_zero(4));
         if !self.admits(m.from, flags & FENCE != 0) {
-            return Took::NotNow;
+            return IncomingOutcome::NotNow;
         }
         let bytes = m.total;
         let signal = (flags & SIGNAL != 0).then(|| Signal {
@@ -100,23 +100,23 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         if m.is_whole() {
             self.put_ends(&put, false);
-            return Took::Whole;
+            return IncomingOutcome::Whole;
         }
         self.regions.enter(spot.region);
         self.put_part(m.from, Dest::Put(put))
     }
 
     /// Refuses a put; its bytes are dropped.
-    fn refuse_put(&mut self, m: &Incoming<'_>, op: u64, why: OpError) -> Took {
+    fn refuse_put(&mut self, m: &Incoming<'_>, op: u64, why: OpError) -> IncomingOutcome {
         self.result(m.from, op, Err(why));
         if m.is_whole() {
-            Took::Whole
+            IncomingOutcome::Whole
         } else {
             self.put_part(m.from, Dest::Nowhere)
         }
     }
 
-    fn put_part(&mut self, from: u32, dest: Dest) -> Took {
+    fn put_part(&mut self, from: u32, dest: Dest) -> IncomingOutcome {
         if let Some(peer) = self.peers.get(from) {
             peer.putting += 1;
         }
@@ -177,15 +177,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    pub(crate) fn arrive_get(&mut self, m: &Incoming<'_>) -> Took {
+    pub(crate) fn arrive_get(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let [total, op, at, bytes] = [3, 4, 5, 6].map(|i| words.or_zero(i));
         let (fence, bytes) = (bytes & FENCE != 0, bytes & !FENCE);
         if bytes > BYTES_MAX || at.checked_add(bytes).is_none_or(|end| end > total) {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         }
         if !self.admits(m.from, fence) {
-            return Took::NotNow;
+            return IncomingOutcome::NotNow;
         }
         match self.spot_for(m.from, &place_of(&words), total, Rights::Get) {
             Err(why) => self.result(m.from, op, Err(why)),
@@ -198,7 +198,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 }
             }
         }
-        Took::Whole
+        IncomingOutcome::Whole
     }
 
     /// Bytes of an answer: read when it leaves, or now if some may be missing.
@@ -306,17 +306,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    pub(crate) fn arrive_atomic(&mut self, m: &Incoming<'_>) -> Took {
+    pub(crate) fn arrive_atomic(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let [op, flags] = [3, 4].map(|i| words.or_zero(i));
         let Some(what) = AtomicKind::of_bits(flags) else {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         };
         if m.payload.len() != what.lengths().iter().sum() {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         }
         if !self.admits(m.from, flags & FENCE != 0) {
-            return Took::NotNow;
+            return IncomingOutcome::NotNow;
         }
         match self.change(m.from, &place_of(&words), &what, m.payload) {
             Ok(found) if what.fetching => {
@@ -328,7 +328,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             Err(why) => self.result(m.from, op, Err(why)),
         }
-        Took::Whole
+        IncomingOutcome::Whole
     }
 
     /// Executes an atomic operation; returns the old values.
@@ -368,12 +368,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(found)
     }
 
-    pub(crate) fn arrive_flush(&mut self, m: &Incoming<'_>) -> Took {
+    pub(crate) fn arrive_flush(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         if !self.admits(m.from, true) {
-            return Took::NotNow;
+            return IncomingOutcome::NotNow;
         }
         self.result(m.from, Words(m.args).or_zero(0), Ok(()));
-        Took::Whole
+        IncomingOutcome::Whole
     }
 
     /// Executes an operation on this rank's own memory.

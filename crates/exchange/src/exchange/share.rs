@@ -3,7 +3,7 @@
 
 use super::Exchange;
 use crate::state::Waiting;
-use crate::values::{Did, Kind, OpError, OpId, Sink, Source, Took};
+use crate::values::{Did, IncomingOutcome, Kind, OpError, OpId, Sink, Source};
 
 /// Shortest rest of a message that both sides copy, bytes: half of a shorter one takes no longer
 /// to copy than the round trip that arranges it.
@@ -30,15 +30,21 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// Handles the sender's report that it has written a part to our memory.
-    pub(crate) fn was_written(&mut self, from: u32, id: OpId, at: u64, bytes: u64) -> Took {
+    pub(crate) fn was_written(
+        &mut self,
+        from: u32,
+        id: OpId,
+        at: u64,
+        bytes: u64,
+    ) -> IncomingOutcome {
         let end = at.checked_add(bytes);
         let published = (self.ops.meeting(id))
             .is_some_and(|it| it.published != 0 && end.is_some_and(|end| end <= it.published_end));
         if !published || !self.was_asked(from, id, at, bytes) {
-            return Took::Refused;
+            return IncomingOutcome::Refused;
         }
         self.answer_ends(id, bytes);
-        Took::Whole
+        IncomingOutcome::Whole
     }
 
     /// Ends a receive, once its memory is not written any more.

@@ -9,7 +9,7 @@ use crate::values::{
 };
 
 #[derive(Debug)]
-pub(crate) struct Shared<K> {
+pub(crate) struct RegionMemory<K> {
     pub memory: K,
     /// Number of regions that lie in the memory.
     pub regions: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Spot {
 /// All regions of this rank.
 #[derive(Debug)]
 pub(crate) struct Regions<K> {
-    pub memories: Slab<Shared<K>>,
+    pub memories: Slab<RegionMemory<K>>,
     pub regions: Slab<Region>,
     /// Numbers of regions that admit accesses, by key.
     pub keys: BTreeMap<u64, u64>,

@@ -25,7 +25,7 @@ impl Incoming<'_> {
 
 /// How [`crate::Exchange::arrive`] took a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Took {
+pub enum IncomingOutcome {
     /// The whole message was taken.
     Whole,
     /// The rest of the payload goes where [`crate::Exchange::room`] says, or by

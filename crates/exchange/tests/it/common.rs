@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use portolan_exchange::{
-    Config, Did, Exchange, Incoming, Kind, Lane, LaneTerms, Located, OpError, OpId, Outgoing,
-    Payload, Place, Push, Range as Memory, SendOptions, SendRefused, Signal, Sink, Source,
-    Statistics, Stream, Task, Took, Where,
+    Config, Did, Exchange, Incoming, IncomingOutcome, Kind, Lane, LaneTerms, Located, OpError,
+    OpId, Outgoing, Payload, Place, Push, Range as Memory, SendOptions, SendRefused, Signal, Sink,
+    Source, Statistics, Stream, Task, Where,
 };
 
 pub mod memory;
@@ -188,11 +188,11 @@ impl Default for Trouble {
 }
 
 /// (from, to, reply).
-pub type Way = (u32, u32, Stream);
+pub type StreamKey = (u32, u32, Stream);
 
 #[derive(Debug, Default)]
 pub struct Net {
-    pub ways: BTreeMap<Way, VecDeque<Packet>>,
+    pub ways: BTreeMap<StreamKey, VecDeque<Packet>>,
     pub room: usize,
     pub push: Push,
     /// Messages meet others' in queues.
@@ -231,7 +231,7 @@ pub struct Net {
 
 impl Net {
     /// Which message of a way is moved next.
-    fn pick(&mut self, way: Way) -> usize {
+    fn pick(&mut self, way: StreamKey) -> usize {
         let queue = self.ways.entry(way).or_default();
         let begun = queue.iter().take_while(|p| p.part.is_some()).count();
         match &mut self.mixed {
@@ -461,7 +461,7 @@ impl At<'_> {
             rank: to,
             others: &mut [],
         };
-        if target.arrive(&incoming) != Took::Whole {
+        if target.arrive(&incoming) != IncomingOutcome::Whole {
             return Err(Did::NotPossible);
         }
         run(target, &mut at);
@@ -566,7 +566,7 @@ impl Cluster {
     }
 
     /// Ways with something on them.
-    pub fn busy(&self) -> Vec<Way> {
+    pub fn busy(&self) -> Vec<StreamKey> {
         let ways = self.net.ways.iter();
         ways.filter(|(_, q)| !q.is_empty())
             .map(|(w, _)| *w)
@@ -577,7 +577,7 @@ impl Cluster {
     /// arrived of a message: which bytes. False if it was not taken.
     pub fn carry(
         &mut self,
-        way: Way,
+        way: StreamKey,
         cut: usize,
         mut seen: impl FnMut(&Packet, Range<usize>),
     ) -> bool {
@@ -602,22 +602,22 @@ impl Cluster {
                     payload: &packet.payload[..first],
                 };
                 match self.with(to, |x| x.arrive(&incoming)) {
-                    Took::NotNow => {
+                    IncomingOutcome::NotNow => {
                         let queue = self.net.ways.entry(way).or_default();
                         queue.insert(index, packet);
                         return false;
                     }
-                    Took::Part(number) => {
+                    IncomingOutcome::Part(number) => {
                         assert!(first < total);
                         packet.part = Some((number, first));
                         done = false;
                         seen(&packet, 0..first);
                     }
-                    Took::Whole => {
+                    IncomingOutcome::Whole => {
                         assert_eq!(first, total);
                         seen(&packet, 0..first);
                     }
-                    Took::Refused => assert!(!packet.kind.is_one_sided(), "{packet:?}"),
+                    IncomingOutcome::Refused => assert!(!packet.kind.is_one_sided(), "{packet:?}"),
                 }
             }
             Some((number, at)) => {
@@ -651,7 +651,7 @@ impl Cluster {
     pub fn kill(&mut self, rank: u32) {
         self.net.dead.push(rank);
         let size = self.ranks.len() as u32;
-        let ways: Vec<Way> = self.net.ways.keys().copied().collect();
+        let ways: Vec<StreamKey> = self.net.ways.keys().copied().collect();
         for way in ways {
             if way.0 == rank || way.1 == rank {
                 for packet in self.net.ways.remove(&way).into_iter().flatten() {

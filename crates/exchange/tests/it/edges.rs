@@ -2,9 +2,9 @@
 
 use crate::common::{Cluster, Net, Pieces};
 use portolan_exchange::{
-    Action, Completion, Config, DeregisterRefused, Incoming, Kind, Memory, Notify, OpError, OpId,
-    Place, PutEnd, PutOptions, RegionId, RegisterRefused, RemoteKey, Rights, Salt, Selector,
-    SendOptions, SendRefused, Signal, Statistics, Stream, Took,
+    Action, Completion, Config, DeregisterRefused, Incoming, IncomingOutcome, Kind, Memory, Notify,
+    OpError, OpId, Place, PutEnd, PutOptions, RegionId, RegisterRefused, RemoteKey, Rights, Salt,
+    Selector, SendOptions, SendRefused, Signal, Statistics, Stream,
 };
 
 const NONE: Notify = Notify::NONE;
@@ -513,7 +513,7 @@ fn a_close_gives_all_memory_back() {
         total: 0,
         payload: &[],
     };
-    assert_eq!(c.with(0, |x| x.arrive(&ask)), Took::Whole);
+    assert_eq!(c.with(0, |x| x.arrive(&ask)), IncomingOutcome::Whole);
     assert_eq!(c.ranks[0].statistics().accesses, 3);
     c.ranks[0].end_all();
     c.net.room = 100;
@@ -577,13 +577,19 @@ fn accesses_of_one_rank_beyond_the_bound_wait() {
         payload: &[1; 8],
     };
     let arrive = |c: &mut Cluster| c.with(1, |x| x.arrive(&add));
-    assert_eq!([arrive(&mut c), arrive(&mut c)], [Took::Whole; 2]);
-    assert_eq!([arrive(&mut c), arrive(&mut c)], [Took::NotNow; 2]);
+    assert_eq!(
+        [arrive(&mut c), arrive(&mut c)],
+        [IncomingOutcome::Whole; 2]
+    );
+    assert_eq!(
+        [arrive(&mut c), arrive(&mut c)],
+        [IncomingOutcome::NotNow; 2]
+    );
     assert!(!c.ranks[1].take_freed());
     c.net.room = 1;
     c.with(1, |x| x.resume());
     assert!(c.ranks[1].take_freed());
-    assert_eq!(arrive(&mut c), Took::Whole);
+    assert_eq!(arrive(&mut c), IncomingOutcome::Whole);
 }
 
 #[test]
@@ -604,20 +610,29 @@ fn what_makes_no_sense_is_refused() {
     // More bytes than it has.
     let args = words(&[7, 0, 0, 9]);
     let took = say(&mut c, 1, Kind::Put, &args, 4, &[1; 8]);
-    assert_eq!((took, bytes(&c, 1, id)), (Took::Refused, vec![0; 8]));
+    assert_eq!(
+        (took, bytes(&c, 1, id)),
+        (IncomingOutcome::Refused, vec![0; 8])
+    );
     // A put failed that there was not.
     let add = c.with(0, |x| x.fetch_add(1, at(key, 0), 1, NONE));
     let args = words(&[0, 1]);
-    assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
+    assert_eq!(
+        say(&mut c, 0, Kind::Result, &args, 0, &[]),
+        IncomingOutcome::Refused
+    );
     // A status that there is not.
     let args = words(&[add.expect("alive").0, 7]);
-    assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
+    assert_eq!(
+        say(&mut c, 0, Kind::Result, &args, 0, &[]),
+        IncomingOutcome::Refused
+    );
     // More than was there, or less, or of a put.
     let op = add.expect("alive").0;
     for (args, found) in [([op, 0], 7), ([op, 0], 0), ([op, 1], 8)] {
         let (args, found) = (words(&args), &[1; 8][..found]);
         let took = say(&mut c, 0, Kind::Result, &args, found.len() as u64, found);
-        assert_eq!(took, Took::Refused);
+        assert_eq!(took, IncomingOutcome::Refused);
     }
     // Operations, types, counts and values that there are not.
     let flags = |op: u64, of: u64, count: u64| op | of << 8 | count << 32;
@@ -636,11 +651,11 @@ fn what_makes_no_sense_is_refused() {
         let args = words(&[7, 0, 0, 9, flags]);
         let values = vec![0; bytes];
         let took = say(&mut c, 1, Kind::Atomic, &args, bytes as u64, &values);
-        assert_eq!(took, Took::Refused, "{flags:x} {bytes}");
+        assert_eq!(took, IncomingOutcome::Refused, "{flags:x} {bytes}");
     }
     let args = words(&[7, 0, 0, 9, flags(2, 7, 1)]);
     let part = say(&mut c, 1, Kind::Atomic, &args, 8, &[0; 4]);
-    assert_eq!(part, Took::Refused, "it comes whole");
+    assert_eq!(part, IncomingOutcome::Refused, "it comes whole");
     let flush = c.with(0, |x| x.flush(1, NONE)).expect("alive");
     carry(&mut c);
     assert_eq!(take(&mut c, 0, flush).result, Ok(()));

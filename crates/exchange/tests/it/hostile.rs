@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use crate::common::{Cluster, Net, Pieces, Rng, Trouble, Way};
+use crate::common::{Cluster, Net, Pieces, Rng, StreamKey, Trouble};
 use portolan_exchange::{
-    Config, Incoming, KINDS, Kind, Memory, Notify, OpError, OpId, Place, PutEnd, PutOptions,
-    RegionId, RemoteKey, Rights, Selector, SendOptions, Signal, Took,
+    Config, Incoming, IncomingOutcome, KINDS, Kind, Memory, Notify, OpError, OpId, Place, PutEnd,
+    PutOptions, RegionId, RemoteKey, Rights, Selector, SendOptions, Signal,
 };
 
 const ATTACKER: u32 = 2;
@@ -186,9 +186,9 @@ impl Run {
             payload,
         };
         match self.cluster.with(to, |x| x.arrive(&m)) {
-            Took::Part(number) => self.parts.push((to, number, total)),
-            Took::Whole => {}
-            Took::NotNow | Took::Refused => return,
+            IncomingOutcome::Part(number) => self.parts.push((to, number, total)),
+            IncomingOutcome::Whole => {}
+            IncomingOutcome::NotNow | IncomingOutcome::Refused => return,
         }
         if kind == Kind::Offer
             && let (Some(op), Some(second)) = (args.get(16..24), args.get(32..40))
@@ -261,7 +261,7 @@ impl Run {
 
     /// Takes what is sent to the attacker, and learns its words.
     fn listen(&mut self) {
-        let ways: Vec<Way> = self.cluster.busy();
+        let ways: Vec<StreamKey> = self.cluster.busy();
         for way in ways.into_iter().filter(|way| way.1 == ATTACKER) {
             let Some(packet) = self
                 .cluster
@@ -393,7 +393,7 @@ impl Run {
 
     fn carry(&mut self) -> bool {
         let busy = self.cluster.busy();
-        let ways: Vec<Way> = busy.into_iter().filter(|w| w.1 != ATTACKER).collect();
+        let ways: Vec<StreamKey> = busy.into_iter().filter(|w| w.1 != ATTACKER).collect();
         if ways.is_empty() {
             return false;
         }

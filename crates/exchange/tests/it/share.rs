@@ -1,9 +1,9 @@
 //! Messages that both sides copy, each a half, and what may go wrong then.
 
-use crate::common::{Cluster, Net, Packet, Pieces, Rng, Trouble, Way};
+use crate::common::{Cluster, Net, Packet, Pieces, Rng, StreamKey, Trouble};
 use portolan_exchange::{
-    Completion, Config, Incoming, Kind, Memory, Notify, OpError, OpId, Place, Push, Rights,
-    Selector, SendOptions, Stream, Took,
+    Completion, Config, Incoming, IncomingOutcome, Kind, Memory, Notify, OpError, OpId, Place,
+    Push, Rights, Selector, SendOptions, Stream,
 };
 
 /// Bytes of a message.
@@ -67,7 +67,7 @@ fn offered(net: Net) -> (Cluster, OpId, OpId) {
 }
 
 /// The way from a rank to another, of pulls if there is any, else of replies.
-fn way(c: &Cluster, from: u32, to: u32) -> Way {
+fn way(c: &Cluster, from: u32, to: u32) -> StreamKey {
     let pulls = (from, to, Stream::Pulls);
     match c.busy().contains(&pulls) {
         true => pulls,
@@ -118,7 +118,7 @@ fn is_whole(mut c: Cluster, sent: OpId, op: OpId) {
     }
 }
 
-fn say(c: &mut Cluster, from: u32, kind: Kind, words: &[u64]) -> Took {
+fn say(c: &mut Cluster, from: u32, kind: Kind, words: &[u64]) -> IncomingOutcome {
     let args: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     let m = Incoming {
         from,
@@ -279,10 +279,16 @@ fn memory_comes_back_when_nobody_writes_to_it() {
             c.with(1, |x| x.resume());
             assert_eq!(c.ranks[1].is_done(op), Some(false));
             // Nothing of it is taken any more.
-            assert_eq!(say(&mut c, 2, Kind::Pulled, &[op.0, 0, 1]), Took::Refused);
+            assert_eq!(
+                say(&mut c, 2, Kind::Pulled, &[op.0, 0, 1]),
+                IncomingOutcome::Refused
+            );
         }
         c.with(1, |x| x.peer_back(0));
-        assert_eq!(say(&mut c, 0, Kind::Pulled, &[op.0, 0, 1]), Took::Refused);
+        assert_eq!(
+            say(&mut c, 0, Kind::Pulled, &[op.0, 0, 1]),
+            IncomingOutcome::Refused
+        );
         c.net.trouble.busy = 0;
         c.with(1, |x| x.resume());
         let (done, bytes) = received(&mut c, op);
@@ -347,13 +353,16 @@ fn words_that_were_not_asked_for_are_refused() {
         (0, [op.0, 0, u64::MAX]),
         (0, [op.0 + 1, 0, HALF]),
     ] {
-        assert_eq!(say(&mut c, from, Kind::Pulled, &words), Took::Refused);
+        assert_eq!(
+            say(&mut c, from, Kind::Pulled, &words),
+            IncomingOutcome::Refused
+        );
     }
     carry(&mut c);
     // Once it has ended.
     assert_eq!(
         say(&mut c, 0, Kind::Pulled, &[op.0, 0, HALF]),
-        Took::Refused
+        IncomingOutcome::Refused
     );
     is_whole(c, sent, op);
     // Beyond what was published, though it was asked for.
@@ -363,7 +372,10 @@ fn words_that_were_not_asked_for_are_refused() {
     });
     assert_eq!(c.ranks[1].statistics().pulled_bytes, BYTES as u64 - HALF);
     for words in [[op.0, 0, HALF + 1], [op.0, 0, BYTES as u64]] {
-        assert_eq!(say(&mut c, 0, Kind::Pulled, &words), Took::Refused);
+        assert_eq!(
+            say(&mut c, 0, Kind::Pulled, &words),
+            IncomingOutcome::Refused
+        );
     }
     carry(&mut c);
     is_whole(c, sent, op);
@@ -373,7 +385,10 @@ fn words_that_were_not_asked_for_are_refused() {
         forbidden: true,
         ..net()
     });
-    assert_eq!(say(&mut c, 0, Kind::Pulled, &[op.0, 0, 1]), Took::Refused);
+    assert_eq!(
+        say(&mut c, 0, Kind::Pulled, &[op.0, 0, 1]),
+        IncomingOutcome::Refused
+    );
     carry(&mut c);
     is_whole(c, sent, op);
 }
@@ -389,15 +404,15 @@ fn a_key_of_nothing_gets_the_bytes() {
         .expect("it has asked");
     queue.clear();
     asked[4] ^= 1;
-    assert_eq!(say(&mut c, 1, Kind::Pull, &asked), Took::Whole);
+    assert_eq!(say(&mut c, 1, Kind::Pull, &asked), IncomingOutcome::Whole);
     assert_eq!(next(&c, 0, 1).payload.len() as u64, HALF);
     // Again: it was answered once.
-    assert_eq!(say(&mut c, 1, Kind::Pull, &asked), Took::Whole);
+    assert_eq!(say(&mut c, 1, Kind::Pull, &asked), IncomingOutcome::Whole);
     assert_eq!(c.net.ways[&(0, 1, Stream::Replies)].len(), 1);
     // Beyond the message.
     for (at, bytes) in [(HALF, BYTES as u64), (HALF, u64::MAX), (u64::MAX, 1)] {
         (asked[1], asked[2]) = (at, bytes);
-        assert_eq!(say(&mut c, 1, Kind::Pull, &asked), Took::Whole);
+        assert_eq!(say(&mut c, 1, Kind::Pull, &asked), IncomingOutcome::Whole);
     }
     assert_eq!(c.net.ways[&(0, 1, Stream::Replies)].len(), 1);
     carry(&mut c);

@@ -17,7 +17,7 @@ use super::pins::Pins;
 use super::queue::{
     Binding, Group, PortError, QUEUE, Queue, failed, modes, patiently, refuse_missing,
 };
-use super::steering::{SHARERS, Shared, Steering};
+use super::steering::{SHARERS, SharedProgram, Steering};
 
 /// What the kernel's socket of a host port holds, bytes: as many packets as
 /// wait for the fast path.
@@ -33,14 +33,14 @@ pub struct HostPorts(Arc<Mutex<Open>>);
 #[derive(Default)]
 pub struct Networks {
     made: u32,
-    shared: Shared,
+    shared: SharedProgram,
 }
 
 impl Networks {
     /// Those of one more network.
     pub fn another(&mut self) -> HostPorts {
         if self.made.is_multiple_of(SHARERS) {
-            self.shared = Shared::default();
+            self.shared = SharedProgram::default();
         }
         self.made += 1;
         HostPorts(Arc::new(Mutex::new(Open {
@@ -52,7 +52,7 @@ impl Networks {
 
 #[derive(Default)]
 struct Open {
-    shared: Shared,
+    shared: SharedProgram,
     /// The interface, with its program; or why there is none.
     interface: Option<Result<(Interface, Steering), String>>,
     queue: Option<Queue>,

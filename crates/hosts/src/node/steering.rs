@@ -204,12 +204,12 @@ fn word(it: &bpf_insn) -> u64 {
 
 /// A program for several interfaces, loaded by the first that needs it.
 #[derive(Clone, Default)]
-pub(super) struct Shared(Arc<Mutex<Option<Arc<Program>>>>);
+pub(super) struct SharedProgram(Arc<Mutex<Option<Arc<Program>>>>);
 
 /// Interfaces that share a program: it has slots for all their host ports.
 pub(super) const SHARERS: u32 = PORTS_MAX / SHARES_MAX;
 
-impl Shared {
+impl SharedProgram {
     fn get(&self) -> Result<Arc<Program>, String> {
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if loaded.is_none() {
@@ -259,7 +259,7 @@ impl Steering {
     ///
     /// # Errors
     /// Why not, for people to read.
-    pub fn attach(interface: &Interface, shared: &Shared) -> Result<Self, String> {
+    pub fn attach(interface: &Interface, shared: &SharedProgram) -> Result<Self, String> {
         let mut steering = Self::over(shared.get()?);
         let program = &steering.program.program;
         let mut link = program.attach(interface.index);

@@ -450,7 +450,7 @@ fn loading_does_not_read_the_kernels_types() {
 
 #[test]
 fn networks_that_share_a_program_have_different_udp_ports() {
-    let shared = Shared::default();
+    let shared = SharedProgram::default();
     let mut two = [0; 2].map(|_| Steering::over(shared.get().unwrap()));
     // Each network would give the same.
     let next = std::cell::Cell::new(0);

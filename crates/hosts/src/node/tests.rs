@@ -471,7 +471,7 @@ fn carries(from: &mut End, to: &mut End, at: LinkAddress, len: usize) {
 }
 
 /// Three parts of the queue of h0 and one of h1's.
-struct Shared {
+struct SharedQueue {
     ports: HostPorts,
     parts: Vec<End>,
     other: End,
@@ -480,7 +480,7 @@ struct Shared {
     leases: Vec<Lease>,
 }
 
-impl Shared {
+impl SharedQueue {
     fn open(lab: &Lab) -> Self {
         Self::without(lab, &Disabled::default())
     }
@@ -534,7 +534,7 @@ impl Shared {
 }
 
 /// With frames of `len` bytes.
-fn rob_the_dead(all: &mut Shared, len: usize) {
+fn rob_the_dead(all: &mut SharedQueue, len: usize) {
     let mut dead = Command::new("true").spawn().unwrap();
     dead.wait().unwrap();
     all.hold(dead.id());
@@ -546,7 +546,7 @@ fn rob_the_dead(all: &mut Shared, len: usize) {
 
 /// Two of three find the rings held, and their holder alive: they go by the
 /// kernel. With frames of `len` bytes.
-fn leave_the_stopped(all: &mut Shared, len: usize) {
+fn leave_the_stopped(all: &mut SharedQueue, len: usize) {
     let mut child = Command::new("sleep")
         .arg("1000")
         .stdout(Stdio::null())
@@ -578,7 +578,7 @@ fn leave_the_stopped(all: &mut Shared, len: usize) {
 #[test]
 fn the_dead_are_robbed_and_the_stopped_are_left() {
     let built = Built::up("t-unit-rob");
-    let mut all = Shared::open(&built.0);
+    let mut all = SharedQueue::open(&built.0);
     let len = 4;
     rob_the_dead(&mut all, len);
     leave_the_stopped(&mut all, len);
@@ -642,7 +642,7 @@ fn what_cannot_be_bound_goes_through_the_kernel() {
 fn a_part_that_was_given_back_is_given_again() {
     let built = Built::up("t-unit-again");
     let lab = &built.0;
-    let mut all = Shared::open(lab);
+    let mut all = SharedQueue::open(lab);
     let len = 4;
     let mut dead = Command::new("true").spawn().unwrap();
     dead.wait().unwrap();
@@ -673,7 +673,7 @@ fn a_part_that_was_given_back_is_given_again() {
 
 /// With frames of `len` bytes.
 fn share(lab: &Lab, len: usize, disabled: &str) {
-    let mut all = Shared::without(lab, &Disabled::parse(disabled).unwrap());
+    let mut all = SharedQueue::without(lab, &Disabled::parse(disabled).unwrap());
     for part in 0..3 {
         let address = all.addresses[part];
         carries(&mut all.other, &mut all.parts[part], address, len);

@@ -50,7 +50,7 @@ fn gone(state: &PeerState, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// Where a lane's frames go.
 #[derive(Debug)]
-enum Way {
+enum LaneRoute {
     /// The inbox of all.
     Inbox,
     /// A ring of our own.
@@ -62,7 +62,7 @@ enum Way {
 /// To one peer at one priority.
 #[derive(Debug)]
 pub(super) struct Lane {
-    way: Way,
+    way: LaneRoute,
     inbox: InboxProducer<'static>,
     /// Counts down to the wish for a ring.
     heat: u32,
@@ -153,7 +153,7 @@ impl Slot<'_> {
     pub fn commit(self) {
         let mut slot = ManuallyDrop::new(self);
         match &mut slot.lane.way {
-            Way::Ring(_, ring) => ring.finish(kind::FRAME),
+            LaneRoute::Ring(_, ring) => ring.finish(kind::FRAME),
             _ => slot.lane.inbox.finish(kind::FRAME),
         }
         if slot.sleep.must_ring() {
@@ -205,7 +205,7 @@ impl Outgoing {
     pub fn add(&mut self, map: &Map, to: u16, ringer: Ringer) {
         let us = map.area(to).us;
         let lane = |priority| Lane {
-            way: Way::Inbox,
+            way: LaneRoute::Inbox,
             inbox: InboxProducer::new(extend(map.inbox(to, priority)), map.layout.inbox, us),
             heat: HEAT,
             heat_start: HEAT,
@@ -279,13 +279,13 @@ impl Outgoing {
             ..
         } = peer;
         let (lane, sleep) = (&mut lanes[priority.index()], *sleep);
-        if !matches!(lane.way, Way::Ring(..)) {
+        if !matches!(lane.way, LaneRoute::Ring(..)) {
             lane.choose_way(map, to, priority, bytes);
         }
         let begun = match &mut lane.way {
-            Way::Ring(_, ring) => ring.begin(bytes),
-            Way::Inbox => lane.inbox.begin(bytes),
-            Way::Leaving(..) => Err(ReserveError::Full),
+            LaneRoute::Ring(_, ring) => ring.begin(bytes),
+            LaneRoute::Inbox => lane.inbox.begin(bytes),
+            LaneRoute::Leaving(..) => Err(ReserveError::Full),
         };
         let refusal = match begun {
             Ok(start) => {
@@ -429,9 +429,9 @@ impl Outgoing {
             }
             let lane = &mut peer.lanes[priority.index()];
             match &mut lane.way {
-                Way::Ring(_, ring) => !matches!(ring.reserve(bytes), Err(ReserveError::Full)),
-                Way::Inbox => lane.inbox.has_room(bytes),
-                Way::Leaving(ring, _) => {
+                LaneRoute::Ring(_, ring) => !matches!(ring.reserve(bytes), Err(ReserveError::Full)),
+                LaneRoute::Inbox => lane.inbox.has_room(bytes),
+                LaneRoute::Leaving(ring, _) => {
                     map.ring_owner(to, *ring).load(Acquire) != map.our_ring_word(to, priority)
                 }
             }
@@ -478,9 +478,9 @@ impl Outgoing {
             let held = map.our_ring_word(to, priority);
             let lane = &mut peer.lanes[priority.index()];
             let (ring, position) = match &lane.way {
-                Way::Inbox => continue,
-                Way::Ring(ring, producer) => (*ring, producer.position()),
-                Way::Leaving(ring, position) => (*ring, *position),
+                LaneRoute::Inbox => continue,
+                LaneRoute::Ring(ring, producer) => (*ring, producer.position()),
+                LaneRoute::Leaving(ring, position) => (*ring, *position),
             };
             let owner = map.ring_owner(to, ring);
             if owner.load(Acquire) == held {
@@ -490,7 +490,7 @@ impl Outgoing {
                     .store(position.pack(), Relaxed);
                 let _ = owner.compare_exchange(held, 0, AcqRel, Relaxed);
             }
-            lane.way = Way::Inbox;
+            lane.way = LaneRoute::Inbox;
         }
     }
 }
@@ -528,11 +528,11 @@ impl Lane {
     #[cold]
     fn choose_way(&mut self, map: &Map, to: u16, priority: Priority, bytes: usize) {
         let held = map.our_ring_word(to, priority);
-        if let Way::Leaving(ring, _) = self.way {
+        if let LaneRoute::Leaving(ring, _) = self.way {
             if map.ring_owner(to, ring).load(Acquire) == held {
                 return;
             }
-            self.way = Way::Inbox;
+            self.way = LaneRoute::Inbox;
             self.heat = self.heat_start;
         }
         let lines = (bytes / portolan_ring::LINE_BYTES) as u32;
@@ -547,7 +547,7 @@ impl Lane {
         };
         self.heat = self.heat_start;
         if let Some((ring, producer)) = ring {
-            self.way = Way::Ring(ring, producer);
+            self.way = LaneRoute::Ring(ring, producer);
             self.quiet_at = None;
         }
     }
@@ -580,7 +580,7 @@ impl Lane {
 
     /// True when the peer has been told that we leave.
     fn leave_if_quiet(&mut self) -> bool {
-        let Way::Ring(ring, producer) = &mut self.way else {
+        let LaneRoute::Ring(ring, producer) = &mut self.way else {
             return false;
         };
         let position = producer.position();
@@ -592,7 +592,7 @@ impl Lane {
             return false;
         };
         slot.commit(kind::LEAVE);
-        self.way = Way::Leaving(*ring, producer.position());
+        self.way = LaneRoute::Leaving(*ring, producer.position());
         true
     }
 }

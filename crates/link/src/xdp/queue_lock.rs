@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use portolan_ring::{BATCH, ChunkRing, Exchange, LINE_BYTES, Line, Offsets, Share, queue_lines};
+use portolan_ring::{BATCH, ChunkRing, LINE_BYTES, Line, Offsets, QueueTurn, Share, queue_lines};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Pidfd, own_pid};
 use portolan_sys::raw::Errno;
@@ -235,13 +235,13 @@ impl QueueLock {
         };
         let is_dead = |process| waited >= SUSPECT_NS && has_ended(process);
         match self.share.exchange(self.words(memory), is_dead) {
-            Ok(Exchange::Done) => {
+            Ok(QueueTurn::Done) => {
                 self.held_since = 0;
                 let wake = self.share.fill().needs_wakeup();
                 Turn::Done { wake }
             }
-            Ok(Exchange::Held(_)) if waited >= PATIENCE_NS => Turn::Never,
-            Ok(Exchange::Held(_)) => {
+            Ok(QueueTurn::Held(_)) if waited >= PATIENCE_NS => Turn::Never,
+            Ok(QueueTurn::Held(_)) => {
                 if self.held_since == 0 {
                     self.held_since = now;
                 }

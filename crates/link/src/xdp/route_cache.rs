@@ -36,7 +36,7 @@ pub(super) struct Own {
 }
 
 #[derive(Debug)]
-struct Way {
+struct CachedRoute {
     /// How packets go; none: through the kernel.
     headers: Option<Template>,
     /// Who is asked for on the Ethernet: the peer or a router.
@@ -58,7 +58,7 @@ pub(super) struct RouteCache {
     kernel: Netlink,
     changes: Changes,
     news_at: u64,
-    known: HashMap<LinkAddress, Way>,
+    known: HashMap<LinkAddress, CachedRoute>,
     /// The last one that was asked for, as most packets go there: its headers,
     /// and until when that answer holds.
     last: Option<(LinkAddress, Template, u64)>,
@@ -152,7 +152,7 @@ impl RouteCache {
         if self.known.len() >= WAYS_MAX && !self.known.contains_key(to) {
             self.known.clear();
         }
-        let way = self.known.entry(*to).or_insert(Way {
+        let way = self.known.entry(*to).or_insert(CachedRoute {
             headers: None,
             next_hop: None,
             ask_at: 0,
@@ -174,7 +174,7 @@ impl RouteCache {
 
 /// Asks the kernel for the way.
 #[cold]
-fn ask(own: &Own, kernel: &Netlink, to: &LinkAddress, way: &mut Way, now: u64) {
+fn ask(own: &Own, kernel: &Netlink, to: &LinkAddress, way: &mut CachedRoute, now: u64) {
     let (next_hop, answer) = resolve(own, kernel, to, way.from.get()).unwrap_or_default();
     way.next_hop = next_hop;
     way.headers = answer.map(|(headers, _)| headers);

@@ -1,6 +1,6 @@
 //! What peers say: anything, or answers to what they heard, whole or in parts.
 
-use portolan_exchange::{AtomicOp, AtomicType, Incoming, KINDS, Kind, Stream, Took};
+use portolan_exchange::{AtomicOp, AtomicType, Incoming, IncomingOutcome, KINDS, Kind, Stream};
 
 use super::Run;
 use super::host::{Heard, mark};
@@ -137,7 +137,7 @@ impl Run<'_> {
         let others = self.others_than(from);
         let took = self.exchange.arrive(&m);
         match took {
-            Took::Part(number) => {
+            IncomingOutcome::Part(number) => {
                 assert!(number != 0 && first < total, "{m:?}");
                 let at = first;
                 self.parts.push(Part {
@@ -147,13 +147,13 @@ impl Run<'_> {
                     at,
                 });
             }
-            Took::Whole => {
+            IncomingOutcome::Whole => {
                 assert!(first == total, "{m:?}");
                 // It says that it has written, whether or not.
                 self.lied |= kind == Kind::Pulled && total == 0;
             }
-            Took::NotNow => assert_eq!(kind.stream(), Stream::Requests, "{m:?}"),
-            Took::Refused => {}
+            IncomingOutcome::NotNow => assert_eq!(kind.stream(), Stream::Requests, "{m:?}"),
+            IncomingOutcome::Refused => {}
         }
         self.work();
         self.go_on_with(&others);

@@ -31,7 +31,7 @@ const TIMEOUTS_MAX: u8 = 3;
 
 /// State of one path; windows in 1/65,536 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shared {
+pub(super) struct Cubic {
     window: u64,
     window_max: u64,
     slow_start_until: u64,
@@ -69,7 +69,7 @@ struct Regret {
 }
 
 impl Regret {
-    const fn new(of: &Shared, lost: u32) -> Self {
+    const fn new(of: &Cubic, lost: u32) -> Self {
         Self {
             lost,
             window: of.window,
@@ -80,7 +80,7 @@ impl Regret {
     }
 }
 
-impl Shared {
+impl Cubic {
     pub(super) fn new(packet_bytes: u16, window_max: u32) -> Self {
         Self {
             window: fixed(INITIAL.min(window_max)),
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_loss_below_the_last_peak_leaves_others_more_room() {
-        let mut shared = Shared::new(1_400, 512);
+        let mut shared = Cubic::new(1_400, 512);
         shared.window = fixed(100);
         shared.reduce(BETA_LOSS, 0);
         assert_eq!(shared.peak, fixed(100));
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_reduction_for_packets_that_were_only_late_is_taken_back() {
-        let mut shared = Shared::new(1_400, 512);
+        let mut shared = Cubic::new(1_400, 512);
         shared.window = fixed(100);
         let before = shared;
         let sample = |lost_packets, spurious_packets| AckSample {
@@ -334,7 +334,7 @@ mod tests {
         shared.on_ack(0, &sample(0, 2));
         assert_eq!(shared.window(), 70);
         shared.on_ack(0, &sample(0, 1));
-        let state = |s: &Shared| (s.window, s.slow_start_until, s.peak, s.prior);
+        let state = |s: &Cubic| (s.window, s.slow_start_until, s.peak, s.prior);
         assert_eq!(state(&shared), state(&before));
         // Late packets of an earlier reduction count no more.
         shared.on_ack(0, &sample(1, 0));
@@ -346,12 +346,12 @@ mod tests {
 
     #[test]
     fn the_cubic_grows_by_half_a_window_a_round_at_most() {
-        let mut shared = Shared {
+        let mut shared = Cubic {
             window: fixed(100),
             peak: fixed(100),
             reno: fixed(100),
             epoch: Some(0),
-            ..Shared::new(1_400, 512)
+            ..Cubic::new(1_400, 512)
         };
         shared.avoid(100_000_000_000, fixed(100));
         assert_eq!(shared.window(), 150);
@@ -360,10 +360,10 @@ mod tests {
     #[test]
     fn time_in_which_nothing_was_to_send_does_not_count() {
         const S: u64 = 1_000_000_000;
-        let mut shared = Shared {
+        let mut shared = Cubic {
             epoch: Some(S),
             last: 2 * S,
-            ..Shared::new(1_400, 512)
+            ..Cubic::new(1_400, 512)
         };
         // The first packet in flight ends the idle time; further ones do not count.
         shared.on_sent(7 * S, 1);
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn paced_is_twice_the_window_in_slow_start_and_a_quarter_more_later() {
-        let mut shared = Shared::new(1_400, 512);
+        let mut shared = Cubic::new(1_400, 512);
         shared.rtt.sample(1_000_000);
         shared.pace();
         assert_eq!(shared.rate(), 10 * 1_400 * 2 * 1_000);

@@ -9,7 +9,7 @@ use portolan_wire::{Chunk, MessageNo, Priority};
 
 use crate::base::{ConnIndex, Event};
 use crate::endpoint::Endpoint;
-use crate::receive::Took;
+use crate::receive::ChunkOutcome;
 use crate::tables::{CHUNKS_AT, PeerState};
 
 /// Wait before a refusal that found no frame is tried again, ns.
@@ -119,10 +119,10 @@ impl<S: Seal> Endpoint<'_, S> {
         priority: Priority,
         flow: u16,
         message: MessageNo,
-    ) -> Took {
+    ) -> ChunkOutcome {
         let c = &mut self.conns[conn];
         if self.peers[c.peer].state != PeerState::Up {
-            return Took::Yes;
+            return ChunkOutcome::Yes;
         }
         // The peer stops repeating when it counts us as dead.
         let until = now.saturating_add(self.core.config.silence_ns.min(REPEATS_NS_MAX));
@@ -130,7 +130,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm(until);
         let c = &mut self.conns[conn];
         let Some(told) = c.refusals.told(priority, flow) else {
-            return Took::Bad;
+            return ChunkOutcome::Bad;
         };
         let new = message.since(*told) > 0;
         let peer = c.peer;
@@ -141,14 +141,14 @@ impl<S: Seal> Endpoint<'_, S> {
             message,
         };
         if !new {
-            return Took::Yes;
+            return ChunkOutcome::Yes;
         }
         if !self.tell(event) {
-            return Took::NoRoom(priority);
+            return ChunkOutcome::NoRoom(priority);
         }
         if let Some(told) = self.conns[conn].refusals.told(priority, flow) {
             *told = message;
         }
-        Took::Yes
+        ChunkOutcome::Yes
     }
 }

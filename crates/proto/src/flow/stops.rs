@@ -14,7 +14,7 @@ use portolan_wire::{Chunk, Priority};
 
 use crate::base::{ConnIndex, PeerId};
 use crate::endpoint::Endpoint;
-use crate::receive::Took;
+use crate::receive::ChunkOutcome;
 use crate::tables::{CHUNKS_MAX, PeerState};
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -117,14 +117,14 @@ impl<S: Seal> Endpoint<'_, S> {
         conn: ConnIndex,
         serial: u16,
         flows: [u16; 2],
-    ) -> Took {
+    ) -> ChunkOutcome {
         if (flows[0] | flows[1]).checked_shr(self.core.config.flows.into()) > Some(0) {
-            return Took::Bad;
+            return ChunkOutcome::Bad;
         }
         let c = &mut self.conns[conn];
         if !c.stops.set_theirs(serial, flows) {
             // A repeat, or overtaken by a later one.
-            return Took::Yes;
+            return ChunkOutcome::Yes;
         }
         c.count_stopped();
         let waits = c.has_queue();
@@ -139,6 +139,6 @@ impl<S: Seal> Endpoint<'_, S> {
             self.arm_keepalive(conn);
         }
         self.make_ready(conn);
-        Took::Yes
+        ChunkOutcome::Yes
     }
 }

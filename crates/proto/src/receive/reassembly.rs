@@ -10,7 +10,7 @@ use crate::tables::{CHUNKS_AT, CHUNKS_MAX, FrameMeta, Use, bit, key};
 
 /// Outcome of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Took {
+pub(crate) enum ChunkOutcome {
     /// Delivered, held or seen before: the packet counts as received.
     Yes,
     /// No room for chunks of this priority now: the packet counts as missing.
@@ -26,7 +26,7 @@ pub(crate) enum Meet<'p> {
     /// More of the active message.
     Place(Body<'p>, Placing),
     /// Nothing to hand out.
-    Took(Took),
+    Took(ChunkOutcome),
 }
 
 /// Progress in handing out a part of the active message.
@@ -69,11 +69,11 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     pub(crate) fn meet_head<'p>(&mut self, conn: ConnIndex, head: &Head<'p>) -> Meet<'p> {
         if head.flow >= self.core.config.flows || head.total > Body::UNIT << 32 {
-            return Meet::Took(Took::Bad);
+            return Meet::Took(ChunkOutcome::Bad);
         }
         let c = &self.conns[conn];
         if c.finished {
-            return Meet::Took(Took::Yes);
+            return Meet::Took(ChunkOutcome::Yes);
         }
         let (p, f) = (head.priority.index(), head.flow as usize);
         let ahead = head.message.since(c.kept.next_in[p][f]);
@@ -83,7 +83,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         if ahead < 0 || (ahead == 0 && rx.active) {
             self.core.counters.duplicates += 1;
-            return Meet::Took(Took::Yes);
+            return Meet::Took(ChunkOutcome::Yes);
         }
         if ahead == 0
             && !self.is_held(rx.held.head, head)
@@ -164,19 +164,23 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Examines a further part of a message from the network.
     #[inline]
-    pub(crate) fn meet_body(&mut self, conn: ConnIndex, body: &Body<'_>) -> Result<Placing, Took> {
+    pub(crate) fn meet_body(
+        &mut self,
+        conn: ConnIndex,
+        body: &Body<'_>,
+    ) -> Result<Placing, ChunkOutcome> {
         if body.flow >= self.core.config.flows {
-            return Err(Took::Bad);
+            return Err(ChunkOutcome::Bad);
         }
         let c = &self.conns[conn];
         if c.finished {
-            return Err(Took::Yes);
+            return Err(ChunkOutcome::Yes);
         }
         let (p, f) = (body.priority.index(), body.flow as usize);
         let ahead = body.message.since(c.kept.next_in[p][f]);
         if ahead < 0 {
             self.core.counters.duplicates += 1;
-            return Err(Took::Yes);
+            return Err(ChunkOutcome::Yes);
         }
         if ahead > 0 || !c.rx[p][f].active {
             return Err(self.hold(conn, Chunk::Body(*body)));
@@ -184,16 +188,16 @@ impl<S: Seal> Endpoint<'_, S> {
         self.begin_placing(conn, body)
     }
 
-    fn begin_placing(&self, conn: ConnIndex, body: &Body<'_>) -> Result<Placing, Took> {
+    fn begin_placing(&self, conn: ConnIndex, body: &Body<'_>) -> Result<Placing, ChunkOutcome> {
         let (p, f) = (body.priority.index(), body.flow as usize);
         let start = u64::from(body.fragment) * Body::UNIT;
         let c = &self.conns[conn];
         let rx = &c.rx[p][f];
         if start + body.payload.len() as u64 > rx.total {
-            return Err(Took::Bad);
+            return Err(ChunkOutcome::Bad);
         }
         if !c.intervals.has_room() && start > rx.done_to {
-            return Err(Took::NoRoom(body.priority));
+            return Err(ChunkOutcome::NoRoom(body.priority));
         }
         Ok(Placing {
             from: start,
@@ -210,7 +214,7 @@ impl<S: Seal> Endpoint<'_, S> {
         conn: ConnIndex,
         body: &Body<'_>,
         at: &mut Placing,
-    ) -> Result<Option<Piece>, Took> {
+    ) -> Result<Option<Piece>, ChunkOutcome> {
         let (p, f) = (body.priority.index(), body.flow as usize);
         let k = key(body.priority, body.flow);
         let end = u64::from(body.fragment) * Body::UNIT + body.payload.len() as u64;
@@ -230,7 +234,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     rx.done_to = e;
                 }
             } else if !c.intervals.add(k, a, b) {
-                return Err(Took::NoRoom(body.priority));
+                return Err(ChunkOutcome::NoRoom(body.priority));
             }
             at.fresh = true;
             at.from = b;
@@ -271,11 +275,11 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Holds a chunk that comes too early.
-    pub(crate) fn hold(&mut self, conn: ConnIndex, chunk: Chunk<'_>) -> Took {
+    pub(crate) fn hold(&mut self, conn: ConnIndex, chunk: Chunk<'_>) -> ChunkOutcome {
         let (priority, flow, message, part) = match chunk {
             Chunk::Head(h) => (h.priority, h.flow, h.message, 0),
             Chunk::Body(b) => (b.priority, b.flow, b.message, u64::from(b.fragment) + 1),
-            _ => return Took::Bad,
+            _ => return ChunkOutcome::Bad,
         };
         let (p, f) = (priority.index(), flow as usize);
         // Its place: behind the last that is earlier. Mostly the tail.
@@ -293,19 +297,19 @@ impl<S: Seal> Endpoint<'_, S> {
             if at.is_some() && order(&self.meta[at]) == (0, part) {
                 self.core.counters.duplicates += 1;
                 self.hold_longer(at, chunk);
-                return Took::Yes;
+                return ChunkOutcome::Yes;
             }
         }
         // A frame of several chunks may leave on the last bit of credit.
         if self.conns[conn].held[p] >= self.hold_limit() + CHUNKS_MAX {
-            return Took::NoRoom(priority);
+            return ChunkOutcome::NoRoom(priority);
         }
         let need = match priority {
             Priority::Request => Need::Hold,
             Priority::Reply => Need::HoldReply,
         };
         let Some(frame) = self.take_frame(need, Use::Held, conn) else {
-            return Took::NoRoom(priority);
+            return ChunkOutcome::NoRoom(priority);
         };
         let len = chunk.write(&mut self.frame_mut(frame)[CHUNKS_AT..]);
         let meta = &mut self.meta[frame];
@@ -321,7 +325,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.conns[conn].held[p] += 1;
         self.arm_keepalive(conn);
         self.core.counters.held += 1;
-        Took::Yes
+        ChunkOutcome::Yes
     }
 
     /// Replaces a held chunk by a longer copy: one may have been cut shorter
@@ -384,7 +388,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
                 Some(Chunk::Body(body)) if ahead == 0 => match self.begin_placing(conn, &body) {
                     Ok(at) => return Some((frame, Some(at))),
-                    Err(Took::NoRoom(_)) => return None,
+                    Err(ChunkOutcome::NoRoom(_)) => return None,
                     Err(_) => {}
                 },
                 // Seen before in another cut.

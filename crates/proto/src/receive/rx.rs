@@ -6,7 +6,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES};
 
-use super::reassembly::{Meet, Piece, Placing, Took};
+use super::reassembly::{ChunkOutcome, Meet, Piece, Placing};
 use crate::base::{
     ConnIndex, Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, PathIndex, PeerId, Verdict,
 };
@@ -211,7 +211,7 @@ impl<'p> Rx<'p> {
                     }
                 },
                 Part::NoRoom(priority) => {
-                    self.took(proto, Took::NoRoom(priority));
+                    self.took(proto, ChunkOutcome::NoRoom(priority));
                     return None;
                 }
                 Part::HeldBody(frame, at) => {
@@ -267,7 +267,7 @@ impl<'p> Rx<'p> {
                     }
                 }
                 Ok(chunk) => proto.handle_control(self.now, self.path, self.bytes, &chunk),
-                Err(_) => Took::Bad,
+                Err(_) => ChunkOutcome::Bad,
             };
             if self.took(proto, took) {
                 return None;
@@ -279,15 +279,15 @@ impl<'p> Rx<'p> {
     /// ends: a malformed chunk is the last that is read, and a packet of which
     /// a chunk found no room counts as lost.
     #[inline]
-    fn took<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, took: Took) -> bool {
+    fn took<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, took: ChunkOutcome) -> bool {
         match took {
-            Took::Yes => false,
-            Took::Bad => {
+            ChunkOutcome::Yes => false,
+            ChunkOutcome::Bad => {
                 proto.core.counters.drops.malformed += 1;
                 self.settle(proto, true);
                 true
             }
-            Took::NoRoom(priority) => {
+            ChunkOutcome::NoRoom(priority) => {
                 proto.core.counters.drops.no_room += 1;
                 proto.note_full(self.conn, priority);
                 self.settle(proto, false);
@@ -382,7 +382,7 @@ impl<'p> Rx<'p> {
                     proto.placed(self.conn, &body, &at);
                 }
             }
-            Err(Took::NoRoom(_)) => {
+            Err(ChunkOutcome::NoRoom(_)) => {
                 proto.conns[self.conn].resumable &= !bit(body.priority, body.flow);
             }
             Err(_) => _ = proto.drop_held(self.conn, body.priority, body.flow, frame),
@@ -404,7 +404,9 @@ impl<'p> Rx<'p> {
                 if proto.answered(self.conn, &head, verdict) {
                     proto.note_taken(self.conn, head.priority, head.flow);
                     proto.advance(self.conn, head.priority, head.flow);
-                } else if let Took::NoRoom(priority) = proto.hold(self.conn, Chunk::Head(head)) {
+                } else if let ChunkOutcome::NoRoom(priority) =
+                    proto.hold(self.conn, Chunk::Head(head))
+                {
                     self.part = Part::NoRoom(priority);
                 }
             }

@@ -63,7 +63,7 @@ struct Letter {
 }
 
 /// Messages of one sender, space and flow, which keep order.
-type Way = (LifeId, LifeId, bool, SpaceId, u16);
+type OrderKey = (LifeId, LifeId, bool, SpaceId, u16);
 
 /// What a handler is to do next.
 #[derive(Clone, Debug)]
@@ -122,10 +122,10 @@ pub struct Book {
     pub lives: Vec<Life>,
     letters: Vec<Letter>,
     /// The last number of a way that came to a port.
-    last: BTreeMap<(Way, u16), u32>,
+    last: BTreeMap<(OrderKey, u16), u32>,
     /// Likewise the last message itself, of those of handlers.
-    last_by_handler: BTreeMap<(Way, u16), usize>,
-    refused: BTreeSet<(Way, Refusal)>,
+    last_by_handler: BTreeMap<(OrderKey, u16), usize>,
+    refused: BTreeSet<(OrderKey, Refusal)>,
     /// Messages that handlers of a life gave away.
     given: Vec<(LifeId, Draft, OpId)>,
     /// Those of them that ended with a death.
@@ -339,7 +339,7 @@ impl Book {
         self.letters[id].fate = Fate::Unsent;
     }
 
-    fn way(letter: &Letter) -> Way {
+    fn way(letter: &Letter) -> OrderKey {
         let is_reply = letter.priority == Priority::Reply;
         (letter.from, letter.to, is_reply, letter.space, letter.flow)
     }
@@ -563,7 +563,7 @@ impl Book {
 
     /// What is missing of messages between lives that know each other: those that
     /// were neither delivered nor refused, by way.
-    pub fn missing(&self) -> BTreeMap<Way, i64> {
+    pub fn missing(&self) -> BTreeMap<OrderKey, i64> {
         let mut missing = BTreeMap::new();
         let broken = self
             .lives

@@ -2,7 +2,7 @@
 
 use portolan_exchange::{Kind, OpError, OpId, Place, Rights};
 
-use crate::common::{PORTS, Packet, Way};
+use crate::common::{PORTS, Packet, StreamKey};
 use crate::onesided::run::{Answer, Begun, Run, What};
 
 fn word(packet: &Packet, index: usize) -> u64 {
@@ -163,7 +163,7 @@ impl Run {
         true
     }
 
-    pub fn put_arrives(&mut self, way: Way, packet: &Packet, bytes: std::ops::Range<usize>) {
+    pub fn put_arrives(&mut self, way: StreamKey, packet: &Packet, bytes: std::ops::Range<usize>) {
         let (from, to, _) = way;
         let op = packet.op.expect("of a put");
         let whole = bytes.end == packet.payload.len();
@@ -248,7 +248,7 @@ impl Run {
         missing
     }
 
-    pub fn get_arrives(&mut self, way: Way, packet: &Packet) {
+    pub fn get_arrives(&mut self, way: StreamKey, packet: &Packet) {
         let (from, to, _) = way;
         let op = OpId(word(packet, 4));
         self.passes_fences(from, op);

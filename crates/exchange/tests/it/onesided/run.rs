@@ -8,7 +8,7 @@ use portolan_exchange::{
 };
 
 use crate::common::memory::{Faults, Plain, PlainRegion};
-use crate::common::{Cluster, Net, PORTS, Pieces, Rank, Rng, Trouble, Way};
+use crate::common::{Cluster, Net, PORTS, Pieces, Rank, Rng, StreamKey, Trouble};
 use crate::onesided::atomics::Change;
 
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub struct Run {
     pub open: Vec<(u32, OpId)>,
     pub fences: BTreeMap<(u32, u32), u64>,
     /// Puts that arrive in parts: region and place, and whether a part fell in a hole.
-    pub parts: BTreeMap<(Way, OpId), (usize, usize, bool)>,
+    pub parts: BTreeMap<(StreamKey, OpId), (usize, usize, bool)>,
     /// Answers to gets by (initiator, operation, place in it).
     pub served: BTreeMap<(u32, u64, u64), Answer>,
     pub signals: usize,

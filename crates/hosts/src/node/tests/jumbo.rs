@@ -216,14 +216,14 @@ fn ranks_of_a_host_share_a_queue_for_long_packets() {
 #[test]
 fn the_dead_are_robbed_of_the_chunks_of_long_packets() {
     let built = jumbo("t-unit-rob9");
-    let mut all = Shared::open(&built.0);
+    let mut all = SharedQueue::open(&built.0);
     (0..20).for_each(|_| rob_the_dead(&mut all, LONG));
 }
 
 #[test]
 fn who_gets_no_more_chunks_finds_the_stopped() {
     let built = jumbo("t-unit-stop9");
-    let mut all = Shared::open(&built.0);
+    let mut all = SharedQueue::open(&built.0);
     // What the first has, until it leaves, the others have not: nothing comes to
     // the second, which is how it finds out.
     leave_the_stopped(&mut all, LONG);
@@ -232,7 +232,7 @@ fn who_gets_no_more_chunks_finds_the_stopped() {
 #[test]
 fn who_gets_no_more_chunks_leaves_the_queue() {
     let built = jumbo("t-unit-dry9");
-    let mut all = Shared::open(&built.0);
+    let mut all = SharedQueue::open(&built.0);
     all.hold(std::process::id());
     // One for which no time passes takes all chunks and gives none back.
     let (End::Fast(mut greedy), at) = (all.parts.remove(0), all.addresses.remove(0)) else {
