@@ -319,7 +319,7 @@ fn median(mut all: Vec<Duration>) -> Duration {
 }
 
 /// What one shape took: medians over the repeats, of the slowest rank.
-struct Line {
+struct ShapeTimes {
     total: Duration,
     share_computing: f64,
     alone: Duration,
@@ -330,7 +330,7 @@ fn measure(
     shared: &HandlerState,
     shape: Shape,
     fetch: Fetch,
-) -> Result<Line, Error> {
+) -> Result<ShapeTimes, Error> {
     type Rows = Vec<[u64; 3]>;
     let seen: Arc<Mutex<Rows>> = Arc::default();
     let sink = seen.clone();
@@ -373,14 +373,14 @@ fn measure(
         ep.barrier()?;
     }
     if ep.rank() != 0 {
-        return Ok(Line {
+        return Ok(ShapeTimes {
             total: Duration::ZERO,
             share_computing: 0.0,
             alone: Duration::ZERO,
         });
     }
     shares.sort_by(f64::total_cmp);
-    Ok(Line {
+    Ok(ShapeTimes {
         total: median(totals),
         share_computing: shares[REPEATS / 2],
         alone: median(ones),

@@ -77,13 +77,13 @@ impl Table {
 }
 
 #[derive(Default)]
-pub struct Memory {
+pub struct RegisteredMemory {
     /// Held by who registers, deregisters or allows.
     order: Mutex<()>,
     table: Arc<Mutex<Table>>,
 }
 
-impl Memory {
+impl RegisteredMemory {
     pub fn table(&self) -> Arc<Mutex<Table>> {
         Arc::clone(&self.table)
     }

@@ -11,7 +11,7 @@ use portolan::{Config, Endpoint, SpaceId, Threads};
 use crate::errors::ENOTCONN;
 use crate::lock;
 use crate::lookup::Lookups;
-use crate::memory::Memory;
+use crate::memory::RegisteredMemory;
 use crate::messages::{Inbox, Sends};
 
 pub struct Port {
@@ -19,7 +19,7 @@ pub struct Port {
     pub id: i32,
     pub sends: Sends,
     pub inbox: Mutex<Inbox>,
-    pub memory: Memory,
+    pub memory: RegisteredMemory,
     pub lookups: Lookups,
     connected: Mutex<BTreeSet<u32>>,
     /// Deaths that were told to waits which do not depend on those ranks: the next
@@ -97,7 +97,7 @@ pub fn finish(id: i32, how: i32) -> Result<(), Errno> {
 impl Port {
     fn of(endpoint: Endpoint) -> Result<Self, Errno> {
         let id = i32::try_from(endpoint.rank()).map_err(|_| ENXIO)?;
-        let memory = Memory::default();
+        let memory = RegisteredMemory::default();
         let lookups = Lookups::start(&endpoint, memory.table())?;
         Ok(Self {
             id,

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_sys::clock::now_ns;
 
-use crate::control::{Answer, Followed, Line, Op, Order, SystemKind};
+use crate::control::{Answer, ControlLine, Followed, Op, Order, SystemKind};
 use crate::experiment::rounds;
 use crate::loss::{Column, Loss};
 use crate::plan::Plan;
@@ -84,8 +84,8 @@ impl Cell {
 /// Gives the ranks their turns.
 pub struct Conductor<'a> {
     plan: &'a Plan,
-    leader: &'a mut Line,
-    follower: &'a mut Line,
+    leader: &'a mut ControlLine,
+    follower: &'a mut ControlLine,
     loss: &'a mut dyn Loss,
     sites: [Site; 2],
     /// Most payload of one of our packets, bytes, where the MTU is known.
@@ -107,7 +107,7 @@ impl<'a> Conductor<'a> {
     /// Over the lines to both ranks, which are at `sites`.
     pub fn new(
         plan: &'a Plan,
-        [leader, follower]: [&'a mut Line; 2],
+        [leader, follower]: [&'a mut ControlLine; 2],
         loss: &'a mut dyn Loss,
         sites: [Site; 2],
         payload: Option<u64>,
@@ -328,7 +328,7 @@ fn packets_ratio(packets: u64, payload: u64, bytes: u64, lost: f64) -> f64 {
 }
 
 /// The next answer; a rank's failure is ours.
-pub fn hear(line: &mut Line) -> Result<Answer> {
+pub fn hear(line: &mut ControlLine) -> Result<Answer> {
     match line.hear()? {
         Answer::Failed(why) => Err(Failure::new(why)),
         answer => Ok(answer),
@@ -336,7 +336,7 @@ pub fn hear(line: &mut Line) -> Result<Answer> {
 }
 
 /// Waits for `Ready`.
-pub fn expect_ready(line: &mut Line) -> Result<()> {
+pub fn expect_ready(line: &mut ControlLine) -> Result<()> {
     match hear(line)? {
         Answer::Ready => Ok(()),
         other => unexpected(&other),
@@ -344,19 +344,19 @@ pub fn expect_ready(line: &mut Line) -> Result<()> {
 }
 
 /// Tells all ranks.
-pub fn say_all(lines: &mut [Line], order: &Order) -> Result<()> {
+pub fn say_all(lines: &mut [ControlLine], order: &Order) -> Result<()> {
     lines.iter_mut().try_for_each(|line| line.say(order))
 }
 
 /// How long it took rank 0 to do what all were told to, ns.
-pub fn took(lines: &mut [Line]) -> Result<u64> {
+pub fn took(lines: &mut [ControlLine]) -> Result<u64> {
     let elapsed = answers!(lines, Took);
     Ok(elapsed.first().copied().unwrap_or_default().max(1))
 }
 
 /// Hears the offers of all ranks, tells each all of them, and waits until all
 /// have met.
-pub fn introduce(lines: &mut [Line]) -> Result<()> {
+pub fn introduce(lines: &mut [ControlLine]) -> Result<()> {
     let offers = answers!(&mut *lines, Offer);
     say_all(lines, &Order::Meet(offers))?;
     lines.iter_mut().try_for_each(expect_ready)
@@ -368,7 +368,7 @@ pub fn unexpected<T>(answer: &Answer) -> Result<T> {
 }
 
 /// Both ranks' greetings, and what they say of themselves.
-pub fn greet(line: &mut Line) -> Result<(String, Option<usize>)> {
+pub fn greet(line: &mut ControlLine) -> Result<(String, Option<usize>)> {
     match hear(line).context("starting the bench's ranks")? {
         Answer::Hello { link, core } => Ok((link, core)),
         other => unexpected(&other),

@@ -309,12 +309,12 @@ pub struct Led {
 
 /// One end of the conversation.
 #[derive(Debug)]
-pub struct Line {
+pub struct ControlLine {
     stream: UnixStream,
     heard: Vec<u8>,
 }
 
-impl Line {
+impl ControlLine {
     /// Over `stream`, which is in blocking mode.
     #[must_use]
     pub fn new(stream: UnixStream) -> Self {
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn messages_cross_whole_and_in_order() {
         let (a, b) = UnixStream::pair().unwrap();
-        let (mut a, mut b) = (Line::new(a), Line::new(b));
+        let (mut a, mut b) = (ControlLine::new(a), ControlLine::new(b));
         assert_eq!(b.try_hear::<Order>().unwrap(), None);
         let op = Op {
             pattern: Pattern::Burst,

@@ -11,7 +11,7 @@ use portolan_hosts::lab::Lab;
 use portolan_hosts::print::{counted, hide_progress, show_progress};
 use portolan_hosts::ranks::allowed_cores;
 
-use crate::control::Line;
+use crate::control::ControlLine;
 use crate::job::{Job, with_jobs};
 use crate::ranks::rank::Site;
 use crate::report::machine::{CpuTime, Machine};
@@ -32,7 +32,7 @@ pub trait Experiment {
 }
 
 /// What an experiment is called, where it runs, and where its figures go.
-pub struct Place {
+pub struct ExperimentSetup {
     /// Its name in reports.
     pub name: String,
     /// The file that is to have its figures too.
@@ -43,7 +43,7 @@ pub struct Place {
     pub polls: bool,
 }
 
-impl Place {
+impl ExperimentSetup {
     /// One that is started without the options that most have.
     pub fn without_ranks(name: &str, json: &Option<PathBuf>, lab: Option<&String>) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Stage {
     pub fn job<T>(
         &mut self,
         spec: JobSpec,
-        work: impl FnOnce(&mut [Line]) -> Result<T>,
+        work: impl FnOnce(&mut [ControlLine]) -> Result<T>,
     ) -> Result<(String, T)> {
         let (links, found) = self.jobs([Job::new(spec)], |[lines]| work(lines))?;
         let [link] = links;
@@ -141,7 +141,7 @@ impl Stage {
     pub fn jobs<T, const N: usize>(
         &mut self,
         jobs: [Job; N],
-        work: impl FnOnce([&mut [Line]; N]) -> Result<T>,
+        work: impl FnOnce([&mut [ControlLine]; N]) -> Result<T>,
     ) -> Result<([String; N], T)> {
         with_jobs(jobs, self.lab.as_ref(), &mut self.machine, work)
     }
@@ -151,8 +151,8 @@ impl Stage {
 ///
 /// # Errors
 /// As [`Experiment::run`]; the file for its figures cannot be written.
-pub fn conduct(place: Place, experiment: &dyn Experiment) -> Result<Report> {
-    let Place {
+pub fn conduct(place: ExperimentSetup, experiment: &dyn Experiment) -> Result<Report> {
+    let ExperimentSetup {
         name,
         json,
         lab,

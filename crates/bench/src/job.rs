@@ -10,13 +10,13 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use portolan_boot::HostPort;
-use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter, Wanted};
+use portolan_boot::launch::{JobSpec, RankPlace, Running, SharedMemory, Starter, Wanted};
 use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_hosts::lab::Lab;
 use portolan_hosts::ranks::{Local, Teller, disabled, stops};
 
 use crate::conduct::greet;
-use crate::control::{Line, Order};
+use crate::control::{ControlLine, Order};
 use crate::experiments::threads::Calling;
 use crate::report::machine::Machine;
 
@@ -76,7 +76,7 @@ impl Job {
 /// The ranks of a bench, running.
 struct Ranks {
     /// A line to each, by rank. Taken by who talks to them.
-    lines: Vec<Line>,
+    lines: Vec<ControlLine>,
     launcher: JoinHandle<io::Result<i32>>,
 }
 
@@ -119,7 +119,7 @@ fn start(job: Job, lab: Option<Lab>) -> Result<Ranks> {
         })?;
     match told.recv() {
         Ok(Ok(lines)) => Ok(Ranks {
-            lines: lines.into_iter().map(Line::new).collect(),
+            lines: lines.into_iter().map(ControlLine::new).collect(),
             launcher,
         }),
         Ok(Err(failure)) => Err(failure),
@@ -162,10 +162,10 @@ pub fn with_jobs<T, const N: usize>(
     jobs: [Job; N],
     lab: Option<&Lab>,
     machine: &mut Machine,
-    work: impl FnOnce([&mut [Line]; N]) -> Result<T>,
+    work: impl FnOnce([&mut [ControlLine]; N]) -> Result<T>,
 ) -> Result<([String; N], T)> {
     let mut started = Vec::new();
-    let mut lines: [Vec<Line>; N] = std::array::from_fn(|_| Vec::new());
+    let mut lines: [Vec<ControlLine>; N] = std::array::from_fn(|_| Vec::new());
     let done = (|| {
         for (job, lines) in jobs.into_iter().zip(&mut lines) {
             let mut ranks = start(job, lab.cloned())?;
@@ -193,7 +193,7 @@ pub fn with_jobs<T, const N: usize>(
 }
 
 /// The lines to the first two ranks, who measure.
-pub fn two(lines: &mut [Line]) -> Result<[&mut Line; 2]> {
+pub fn two(lines: &mut [ControlLine]) -> Result<[&mut ControlLine; 2]> {
     match lines {
         [leader, follower, ..] => Ok([leader, follower]),
         _ => fail("this bench has two ranks at least"),
@@ -222,7 +222,7 @@ impl Starter for Own {
         self.local.address(host_index.into())
     }
 
-    fn command(&mut self, place: &Place) -> Command {
+    fn command(&mut self, place: &RankPlace) -> Command {
         let bench = [self.local.own().as_os_str(), BENCH_RANK_COMMAND.as_ref()];
         let mut command = self.local.command(place, place.host_index.into(), bench);
         if !self.helpers.has(place.rank) {
@@ -244,5 +244,5 @@ impl Starter for Own {
         command
     }
 
-    fn started(&mut self, _place: &Place, _pid: u32) {}
+    fn started(&mut self, _place: &RankPlace, _pid: u32) {}
 }

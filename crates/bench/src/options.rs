@@ -14,7 +14,7 @@ use portolan_hosts::ranks::allowed_cores;
 
 use crate::busy;
 use crate::control::Pattern;
-use crate::experiment::{Experiment, Place, wrong};
+use crate::experiment::{Experiment, ExperimentSetup, wrong};
 use crate::experiments::barrier::Barrier;
 use crate::experiments::bsp::Bsp;
 use crate::experiments::connect::Connect;
@@ -28,7 +28,7 @@ use crate::experiments::incast::{Flooding, Incast, Shape};
 use crate::experiments::lanes::Lanes;
 use crate::experiments::logp::Logp;
 use crate::experiments::matching::Matching;
-use crate::experiments::memory::Memory;
+use crate::experiments::memory::MemoryUse;
 use crate::experiments::mpi;
 use crate::experiments::networks::Networks;
 use crate::experiments::outage::Outage;
@@ -173,7 +173,7 @@ pub enum Bench {
     /// the other's.
     Threads(Threading),
     /// Memory of a peer, never talked to and quiet, and of an endpoint, in bytes
-    Memory(Memory),
+    Memory(MemoryUse),
     /// Time from starting a job until rank 0 has heard from every other rank
     Start(Start),
     /// Time from killing a rank until the others are notified
@@ -189,7 +189,7 @@ pub enum Bench {
 
 impl Bench {
     /// What was asked for, and where it runs.
-    pub fn experiment(self) -> (Place, Box<dyn Experiment>) {
+    pub fn experiment(self) -> (ExperimentSetup, Box<dyn Experiment>) {
         let paired = |kind: Kind, measure: Measure, pattern| {
             let asked = Paired {
                 kind,
@@ -214,7 +214,7 @@ impl Bench {
             Self::Incast(it) => between(Shape::Incast, it),
             Self::Alltoall(it) => between(Shape::Alltoall, it),
             Self::Idle(it) => {
-                let place = Place {
+                let place = ExperimentSetup {
                     polls: false,
                     ..it.common.place("idle")
                 };
@@ -227,12 +227,12 @@ impl Bench {
             Self::Forged(it) => both(it.common.place("forged"), it),
             Self::Spray(it) => both(it.common.place("spray"), it),
             Self::Logp(it) => both(it.common.place("logp"), it),
-            Self::Match(it) => both(Place::without_ranks("match", &it.json, None), it),
+            Self::Match(it) => both(ExperimentSetup::without_ranks("match", &it.json, None), it),
             Self::Mpi(it) => both(it.common.place("mpi"), it),
             Self::Netpipe(it) => {
-                let place = Place {
+                let place = ExperimentSetup {
                     polls: true,
-                    ..Place::without_ranks("netpipe", &it.json, None)
+                    ..ExperimentSetup::without_ranks("netpipe", &it.json, None)
                 };
                 both(place, it)
             }
@@ -241,15 +241,24 @@ impl Bench {
             Self::Overlap(it) => both(it.common.place("overlap"), it),
             Self::Rma(it) => both(it.common.place("rma"), it),
             Self::Threads(it) => both(it.common.place("threads"), it),
-            Self::Memory(it) => both(Place::without_ranks("memory", &it.json, None), it),
-            Self::Start(it) => both(Place::without_ranks("start", &it.json, it.lab.as_ref()), it),
+            Self::Memory(it) => both(ExperimentSetup::without_ranks("memory", &it.json, None), it),
+            Self::Start(it) => both(
+                ExperimentSetup::without_ranks("start", &it.json, it.lab.as_ref()),
+                it,
+            ),
             Self::Connect(it) => both(it.common.place("connect"), it),
-            Self::Death(it) => both(Place::without_ranks("death", &it.json, it.lab.as_ref()), it),
+            Self::Death(it) => both(
+                ExperimentSetup::without_ranks("death", &it.json, it.lab.as_ref()),
+                it,
+            ),
         }
     }
 }
 
-fn both(place: Place, it: impl Experiment + 'static) -> (Place, Box<dyn Experiment>) {
+fn both(
+    place: ExperimentSetup,
+    it: impl Experiment + 'static,
+) -> (ExperimentSetup, Box<dyn Experiment>) {
     (place, Box::new(it))
 }
 
@@ -397,8 +406,8 @@ pub fn queue_group() -> String {
 
 impl Common {
     /// Where the bench of this name runs.
-    pub fn place(&self, name: &str) -> Place {
-        Place {
+    pub fn place(&self, name: &str) -> ExperimentSetup {
+        ExperimentSetup {
             name: name.to_owned(),
             json: self.json.clone(),
             lab: self.lab.clone(),

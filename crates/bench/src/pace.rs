@@ -2,7 +2,7 @@
 
 use portolan_hosts::failure::Result;
 
-use crate::control::Line;
+use crate::control::ControlLine;
 use crate::ranks::matched::{ExchangeSlice, Exchanged, exchange};
 use crate::report::stats::Series;
 use crate::slice::{CAP_NS, OPERATIONS_MIN};
@@ -51,7 +51,7 @@ impl Pace {
     /// it, and what they say.
     fn slice(
         &mut self,
-        lines: &mut [Line],
+        lines: &mut [ControlLine],
         slice_ns: u64,
         slice: ExchangeSlice,
     ) -> Result<(ExchangeSlice, [Exchanged; 2])> {
@@ -93,7 +93,7 @@ impl Timed {
     /// messages an exchange. Gives it, and what rank 0 says.
     pub fn slice(
         &mut self,
-        lines: &mut [Line],
+        lines: &mut [ControlLine],
         slice_ns: u64,
         (slice, messages): (ExchangeSlice, u64),
         counts: bool,

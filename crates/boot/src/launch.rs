@@ -173,7 +173,7 @@ impl JobSpec {
 
 /// Where a rank runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RankPlace {
     /// The rank's number.
     pub rank: u32,
     /// Its host's number.
@@ -207,7 +207,7 @@ pub struct Reach {
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The rank.
-    pub place: Place,
+    pub place: RankPlace,
     /// Number of ranks of its host at the start.
     pub ranks: u32,
     /// The address of the interface, if it is known.
@@ -240,10 +240,10 @@ pub trait Starter {
     /// process group are set afterwards; its standard streams stay as they are
     /// here. What is piped is collected as [`Event::Output`], a piped input is
     /// fed from [`Starter::input`] of the launcher.
-    fn command(&mut self, place: &Place) -> Command;
+    fn command(&mut self, place: &RankPlace) -> Command;
 
     /// Called when rank `place` runs, as the leader of process group `pid`.
-    fn started(&mut self, place: &Place, pid: u32);
+    fn started(&mut self, place: &RankPlace, pid: u32);
 
     /// Returns the core for a rank that is started on a host after the others;
     /// none: it is not bound.
@@ -395,7 +395,7 @@ pub enum Event {
     /// A rank runs.
     Started {
         /// Where, and on which core.
-        place: Place,
+        place: RankPlace,
         /// Its process.
         pid: u32,
     },
@@ -420,7 +420,7 @@ pub enum Event {
     /// A rank ended; its neighbours on its host were notified.
     Ended {
         /// The rank's place.
-        place: Place,
+        place: RankPlace,
         /// Its process.
         pid: u32,
         /// How it ended.

@@ -15,7 +15,7 @@ use crate::check::Checks;
 use crate::failure::Failure;
 use crate::head::{Common, Head};
 use crate::heads::Heads;
-use crate::log::{Calls, Log, Piece, Place};
+use crate::log::{AreaRange, Calls, Log, Piece};
 use crate::queue::Queue;
 
 /// Most pieces in one message.
@@ -281,7 +281,7 @@ impl SuperstepExchange {
         if !room || !self.logs[from as usize].make_room_for_call() {
             return false;
         }
-        self.logs[from as usize].get(Place {
+        self.logs[from as usize].get(AreaRange {
             slot,
             offset,
             bytes: wanted.bytes as u64,

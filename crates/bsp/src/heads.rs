@@ -15,7 +15,7 @@ pub const HEAD_MAX: usize = 4096;
 /// No process.
 const NOBODY: u32 = u32::MAX;
 
-struct Place {
+struct HeadSlot {
     /// True: [`Heads`] owns `bytes`; false: [`Intake`] owns them.
     full: AtomicBool,
     bytes: UnsafeCell<Vec<u8>>,
@@ -23,7 +23,7 @@ struct Place {
 
 struct HeadTable {
     /// Two places for each process.
-    places: Box<[Place]>,
+    places: Box<[HeadSlot]>,
     /// Number of full places, for even and for odd supersteps.
     come: [AtomicU32; 2],
     /// Process that sent a malformed head, or one too many.
@@ -39,7 +39,7 @@ const fn turn(step: u64) -> usize {
 }
 
 impl HeadTable {
-    fn place(&self, from: u32, step: u64) -> Option<&Place> {
+    fn place(&self, from: u32, step: u64) -> Option<&HeadSlot> {
         self.places.get(2 * from as usize + turn(step))
     }
 }
@@ -52,7 +52,7 @@ pub struct Heads(Arc<HeadTable>);
 
 /// Makes the places of `size` processes.
 pub fn heads(size: u32) -> (Intake, Heads) {
-    let place = |_| Place {
+    let place = |_| HeadSlot {
         full: AtomicBool::new(false),
         bytes: UnsafeCell::new(Vec::new()),
     };

@@ -75,7 +75,7 @@ impl Piece {
 
 /// Range of an area that a put writes or a get reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AreaRange {
     pub slot: u32,
     pub offset: u64,
     pub bytes: u64,
@@ -91,7 +91,7 @@ pub struct Log {
     /// Bytes of the long puts.
     pub pieces: Vec<Piece>,
     /// Put that the next may extend.
-    open: Option<Place>,
+    open: Option<AreaRange>,
     shared: PreviousCall,
     /// Address of the area to which the next put may be a [word](Log::word).
     words_to: Option<usize>,
@@ -100,14 +100,14 @@ pub struct Log {
 /// Call, as its receiver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
-    Put(Place, &'a [u8]),
-    Get(Place),
+    Put(AreaRange, &'a [u8]),
+    Get(AreaRange),
     Message {
         tag: &'a [u8],
         payload: &'a [u8],
     },
     /// Put whose bytes are the next piece.
-    Piece(Place),
+    Piece(AreaRange),
     Pop(Pop),
 }
 
@@ -134,7 +134,7 @@ impl Log {
     /// Allows [`Log::word`] to the area at `start`, if the open put is a word like the call before.
     #[inline]
     pub fn begin_words(&mut self, start: usize) {
-        let word = |it: &Place| it.bytes == 8 && !it.hp && it.slot == self.shared.slot;
+        let word = |it: &AreaRange| it.bytes == 8 && !it.hp && it.slot == self.shared.slot;
         let same = self.shared.bytes == 8 && self.open.as_ref().is_some_and(word);
         self.words_to = same.then_some(start);
     }
@@ -173,7 +173,7 @@ impl Log {
             }
             _ => {
                 self.close();
-                self.open = Some(Place {
+                self.open = Some(AreaRange {
                     slot,
                     offset,
                     bytes: length,
@@ -191,7 +191,7 @@ impl Log {
     /// Records a long put.
     pub fn piece(&mut self, slot: u32, offset: u64, piece: Piece) {
         self.close();
-        let place = Place {
+        let place = AreaRange {
             slot,
             offset,
             bytes: piece.bytes() as u64,
@@ -201,7 +201,7 @@ impl Log {
         self.pieces.push(piece);
     }
 
-    pub fn get(&mut self, place: Place) {
+    pub fn get(&mut self, place: AreaRange) {
         self.close();
         self.place(GET, place);
     }
@@ -235,8 +235,8 @@ impl Log {
         }
     }
 
-    fn place(&mut self, kind: u8, place: Place) {
-        let Place {
+    fn place(&mut self, kind: u8, place: AreaRange) {
+        let AreaRange {
             slot,
             offset,
             bytes,
@@ -440,7 +440,7 @@ impl<'a> Calls<'a> {
         let (slot, offset, bytes) = (it.slot, it.end, it.bytes);
         it.end = it.end.wrapping_add(bytes);
         self.shared = it;
-        let place = Place {
+        let place = AreaRange {
             slot,
             offset,
             bytes,
@@ -475,7 +475,7 @@ mod tests {
         log.put(3, 8, b"abcd", false);
         log.put(3, 12, b"efgh", false);
         log.put(3, 0, b"12345678", false);
-        log.get(Place {
+        log.get(AreaRange {
             slot: 5,
             offset: u64::MAX - 9,
             bytes: 8,
@@ -490,7 +490,7 @@ mod tests {
         log.put(1, 5 + PIECE_MIN as u64, &[8; PIECE_MIN - 1], false);
         let (bytes, calls, pieces) = taken(&mut log);
         assert_eq!(pieces, 1);
-        let place = |slot, offset, bytes| Place {
+        let place = |slot, offset, bytes| AreaRange {
             slot,
             offset,
             bytes,
@@ -503,7 +503,7 @@ mod tests {
         let expected = [
             put(3, 8, b"abcdefgh".as_slice()),
             put(3, 0, b"12345678"),
-            Call::Get(Place {
+            Call::Get(AreaRange {
                 hp: true,
                 ..place(5, u64::MAX - 9, 8)
             }),
@@ -544,7 +544,7 @@ mod tests {
                 log.begin_words(0x1000);
             }
             assert!(!log.word(0x2000, 80, &[0; 8]), "another area");
-            log.get(Place {
+            log.get(AreaRange {
                 slot: 2,
                 offset: 0,
                 bytes: 8,
@@ -567,7 +567,7 @@ mod tests {
                 calls.words(area_bytes, |offset, word| {
                     assert!(offset + 8 <= area_bytes);
                     in_runs += 1;
-                    let place = Place {
+                    let place = AreaRange {
                         slot,
                         offset,
                         bytes: 8,

@@ -23,11 +23,11 @@ pub use crate::head::Head;
 pub use crate::heads::Intake;
 pub use crate::log::Piece;
 pub use crate::wire::{HEADS, part_of, tag};
-pub use twin::{Memory, Op, Rng, State, Twin};
+pub use twin::{Op, ProcessMemory, Rng, State, Twin};
 
 pub struct Process {
     me: usize,
-    memory: Memory,
+    memory: ProcessMemory,
     areas: Areas,
     queue: Queue,
     step: u64,
@@ -40,7 +40,7 @@ pub struct Process {
 impl Process {
     /// Makes process `me` of a program, and the intake of its heads.
     pub fn new(me: usize, twin: &Twin) -> (Self, Intake) {
-        let mut memory: Memory = (twin.sizes.iter()).map(|it| vec![me as u8; *it]).collect();
+        let mut memory: ProcessMemory = (twin.sizes.iter()).map(|it| vec![me as u8; *it]).collect();
         let mut areas = Areas::default();
         for area in &mut memory {
             areas.push(Area {

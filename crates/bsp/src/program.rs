@@ -60,13 +60,13 @@ impl<T> Clone for Area<T> {
 impl<T> Copy for Area<T> {}
 
 /// Memory of an area. Only its address is kept, since supersteps write there.
-struct Memory {
+struct AreaMemory {
     start: NonNull<u8>,
     layout: Layout,
     items: usize,
 }
 
-impl Memory {
+impl AreaMemory {
     /// Allocates `items` zeros, or aborts.
     fn new<T: Plain>(items: usize) -> Self {
         // An area without items also has an address of its own.
@@ -97,7 +97,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for AreaMemory {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
@@ -110,7 +110,7 @@ impl Drop for Memory {
 /// "bsp: process I of P, CALL: reason", where CALL is its name in C, and ends all processes
 /// with an exit code other than 0.
 pub struct Bsp {
-    areas: BTreeMap<u64, Memory>,
+    areas: BTreeMap<u64, AreaMemory>,
     /// Number of areas registered so far.
     pushed: u64,
     /// Numbers of areas popped in this superstep.
@@ -207,7 +207,7 @@ impl Bsp {
     /// may differ.
     pub fn push_reg<T: Plain>(&mut self, items: usize) -> Area<T> {
         const { check::<T>() };
-        let memory = Memory::new::<T>(items);
+        let memory = AreaMemory::new::<T>(items);
         let size = items * size_of::<T>();
         with("bsp_push_reg", |it| it.push(memory.address(), size as u64));
         let number = self.pushed;
@@ -229,7 +229,7 @@ impl Bsp {
         self.popped.push(area.number);
     }
 
-    fn memory<T: Plain>(&self, call: &str, area: Area<T>) -> &Memory {
+    fn memory<T: Plain>(&self, call: &str, area: Area<T>) -> &AreaMemory {
         let memory = self.areas.get(&area.number);
         memory.unwrap_or_else(|| abort(call, "the area was popped"))
     }

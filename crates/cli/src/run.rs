@@ -27,7 +27,7 @@ pub use agent::{AgentArguments, agent};
 pub use arguments::Arguments;
 use arguments::{Bind, Death};
 pub use guard::guard;
-use hosts::{Host, Place};
+use hosts::{Host, HostPlace};
 use output::Output;
 use program::Program;
 use ssh::Ssh;
@@ -56,7 +56,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     if lab.is_some() {
         Lab::check_entry()?;
     }
-    if hosts.iter().any(|host| host.place != Place::Remote) {
+    if hosts.iter().any(|host| host.place != HostPlace::Remote) {
         for block in &blocks {
             check_program(&block.program[0], std::env::var_os("PATH").as_deref())?;
         }
@@ -284,7 +284,7 @@ fn cores(hosts: &[Host]) -> Result<Vec<Option<u32>>> {
     let mut turn = allowed.iter().cycle();
     let mut cores = Vec::new();
     for host in hosts {
-        let here = host.place != Place::Remote;
+        let here = host.place != HostPlace::Remote;
         for _ in 0..host.ranks {
             cores.push(if here { turn.next().copied() } else { None });
         }
@@ -306,7 +306,7 @@ mod tests {
     }
 
     fn hosts() -> Vec<Host> {
-        let (name, place) = ("h0".to_owned(), Place::Here);
+        let (name, place) = ("h0".to_owned(), HostPlace::Here);
         let (ranks, slots) = (2, 0);
         vec![Host {
             name,

@@ -53,7 +53,7 @@ pub use command::{Arguments, command};
 pub use host::{HostArguments, become_host};
 pub use impair::impair;
 pub use impairment::{Burst, Impairment};
-use line::Line;
+use line::LabLink;
 pub use loss::{Loss, LossCounters};
 pub use offload::Offload;
 pub use shell::{RemoteShell, SHELL_COMMAND, ShellArguments, remote_shell};
@@ -86,7 +86,7 @@ pub struct Shape {
     hosts: u32,
     mtu: u32,
     #[serde(default)]
-    line: Option<Line>,
+    line: Option<LabLink>,
     /// Of every device between a host and its switch.
     #[serde(default = "one")]
     queues: u32,

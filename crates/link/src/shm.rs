@@ -30,7 +30,7 @@ mod port;
 mod segment;
 mod send;
 
-pub use onesided::{Naming, OneSidedError, Place};
+pub use onesided::{Naming, OneSidedError, ShmPlace};
 pub use outlet::Outlet;
 pub use port::{Frame, HEAD_BYTES_MAX, PollError, ShmPort, ShortFrame, Slumbering};
 pub use portolan_ring::{Exposed, Permission, PublishError, RegionId, Terms, WithdrawError};

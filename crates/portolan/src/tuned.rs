@@ -19,7 +19,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use portolan_sys::environment;
-use portolan_sys::files::{self, Line};
+use portolan_sys::files::{self, SettingsLine};
 
 use crate::settings::SETTINGS;
 use crate::user_path::user_path;
@@ -124,7 +124,7 @@ impl Tuned {
     }
 
     fn parse(path: &Path, link: Link, text: &str) -> Result<Self, String> {
-        let value = |line: Line<'_>| {
+        let value = |line: SettingsLine<'_>| {
             let number = line.number;
             let setting = line.setting();
             let (name, value) =

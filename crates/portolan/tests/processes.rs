@@ -15,7 +15,7 @@ use portolan::{
     Binding, Config, Death, Endpoint, Event, Misuse, SendError, SendOptions, WaitError,
 };
 use portolan_boot::launch::{
-    Event as Told, JobSpec, OnDeath, Place, Running, SharedMemory, Starter, Wanted,
+    Event as Told, JobSpec, OnDeath, RankPlace, Running, SharedMemory, Starter, Wanted,
 };
 use portolan_boot::{HostPort, How, LinkChoice};
 use portolan_link::shm::{Segment, SegmentConfig};
@@ -86,7 +86,7 @@ impl Starter for Ranks {
         })
     }
 
-    fn command(&mut self, _place: &Place) -> Command {
+    fn command(&mut self, _place: &RankPlace) -> Command {
         let mut command = Command::new(&self.program);
         command.env(PART, self.part).stdin(Stdio::null());
         // On a busy machine a close may take long.
@@ -94,7 +94,7 @@ impl Starter for Ranks {
         command
     }
 
-    fn started(&mut self, _place: &Place, _pid: u32) {}
+    fn started(&mut self, _place: &RankPlace, _pid: u32) {}
 
     fn host_ports(&mut self, wanted: &[Wanted]) -> Vec<Result<HostPort, String>> {
         self.asked

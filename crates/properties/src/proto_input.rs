@@ -20,7 +20,7 @@ use portolan_proto::{
     SourceId, Spare,
 };
 use portolan_seal::identity;
-use portolan_sim::memory::Memory;
+use portolan_sim::memory::EndpointMemory;
 use portolan_wire::{
     Ack, Body, CONNECT_BYTES, CONNECT_CLEAR_BYTES, Chunk, Connect, ConnectIds, EndpointId, Flags,
     Head, Header, Life, MessageNo, PacketNo, PacketType, Priority, TAG_BYTES,
@@ -46,7 +46,7 @@ const WHO: [(u64, u64); 3] = [(1, 11), (2, 22), (3, 33)];
 
 /// One endpoint with its memory.
 struct Node {
-    memory: Memory,
+    memory: EndpointMemory,
     /// Frames that the link still reads.
     in_link: VecDeque<FrameIndex>,
     /// Packets on the way to it.
@@ -86,7 +86,7 @@ impl Node {
             life: Life(who[me].1),
         };
         let mut node = Self {
-            memory: Memory::new(config, identity, &[5; 32], me as u64),
+            memory: EndpointMemory::new(config, identity, &[5; 32], me as u64),
             in_link: VecDeque::new(),
             inbox: VecDeque::new(),
             offered: [(0, 0); 3],

@@ -43,7 +43,7 @@ pub(crate) enum Standing {
     Removed,
 }
 
-type Place = (usize, PeerId, usize, u16);
+type MessageKey = (usize, PeerId, usize, u16);
 
 /// The memory of both.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ pub(crate) struct Record {
     pub deaths: bool,
     /// Where peers come and go: who has a number, by endpoint and number.
     pub peers: Option<BTreeMap<(usize, PeerId), Standing>>,
-    open: BTreeMap<Place, Begun>,
+    open: BTreeMap<MessageKey, Begun>,
     last: BTreeMap<(usize, usize, u16), u16>,
     cookies: u64,
 }
@@ -162,7 +162,7 @@ impl Record {
     }
 
     /// Notes a part; says whether it completes its message.
-    fn cover(&mut self, place: Place, d: &Delivery<'_>) -> bool {
+    fn cover(&mut self, place: MessageKey, d: &Delivery<'_>) -> bool {
         let open = self.open.get_mut(&place).expect("it is open");
         let (start, end) = (d.offset, d.offset + d.payload.len() as u64);
         assert!(end <= d.total && (start < end || d.offset == 0));

@@ -31,7 +31,7 @@ pub(crate) use greeter::Greeter;
 pub(crate) use kept::{Kept, KeptFurther};
 pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
 pub use long::Long;
-pub(crate) use long::Memory;
+pub(crate) use long::MemoryOwner;
 pub use network::LocalNetwork;
 pub(crate) use peer::{NO_PLACE, PEER_BITS, PeerBits};
 pub use peer::{Peer, PeerState};

@@ -17,7 +17,7 @@
 //! may use any.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::line::{Header, Line, RingMessage, Room, lines_of};
+use crate::line::{CacheLine, Header, RingMessage, Room, lines_of};
 use crate::{Corrupt, INLINE_BYTES, ReserveError};
 
 /// How many slots from the first unread one the consumer looks at, when that
@@ -83,15 +83,15 @@ impl InboxLayout {
 /// The parts of an inbox, as both ends see them.
 #[derive(Clone, Copy, Debug)]
 struct Parts<'m> {
-    slots: &'m [Line],
-    owners: &'m [Line],
-    blocks: &'m [Line],
+    slots: &'m [CacheLine],
+    owners: &'m [CacheLine],
+    blocks: &'m [CacheLine],
     layout: InboxLayout,
     lap_shift: u32,
 }
 
 impl<'m> Parts<'m> {
-    fn new(lines: &'m [Line], layout: InboxLayout) -> (&'m Line, Self) {
+    fn new(lines: &'m [CacheLine], layout: InboxLayout) -> (&'m CacheLine, Self) {
         assert!(layout.is_valid() && lines.len() == layout.lines());
         let (control, rest) = lines.split_at(1);
         let (owners, rest) = rest.split_at(layout.owner_lines());
@@ -107,7 +107,7 @@ impl<'m> Parts<'m> {
     }
 
     #[inline(always)]
-    fn slot(&self, position: u64) -> &'m Line {
+    fn slot(&self, position: u64) -> &'m CacheLine {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
@@ -121,7 +121,7 @@ impl<'m> Parts<'m> {
         self.owners[block as usize / 8].word(block as usize % 8)
     }
 
-    fn block(&self, block: u32, bytes: usize) -> &'m [Line] {
+    fn block(&self, block: u32, bytes: usize) -> &'m [CacheLine] {
         let start = block as usize * self.layout.block_lines as usize;
         &self.blocks[start..][..lines_of(bytes)]
     }
@@ -157,7 +157,7 @@ pub struct InboxProducer<'m> {
 /// A slot that is claimed and not yet committed.
 #[derive(Debug)]
 struct Begun<'m> {
-    line: &'m Line,
+    line: &'m CacheLine,
     turn: u32,
     bytes: u16,
     block: Option<u32>,
@@ -170,7 +170,7 @@ impl<'m> InboxProducer<'m> {
     /// If `layout` is not valid or does not fit `lines`, or `producer` is
     /// beyond 4,095.
     #[must_use]
-    pub fn new(lines: &'m [Line], layout: InboxLayout, producer: u16) -> Self {
+    pub fn new(lines: &'m [CacheLine], layout: InboxLayout, producer: u16) -> Self {
         assert!(producer < PRODUCERS_MAX);
         let (control, parts) = Parts::new(lines, layout);
         Self {
@@ -398,7 +398,7 @@ impl<'m> InboxConsumer<'m> {
     /// # Panics
     /// If `layout` is not valid or does not fit `lines`.
     #[must_use]
-    pub fn new(lines: &'m [Line], layout: InboxLayout) -> Self {
+    pub fn new(lines: &'m [CacheLine], layout: InboxLayout) -> Self {
         let parts = Parts::new(lines, layout).1;
         Self {
             next: parts.slot(0).header(),
@@ -529,7 +529,7 @@ impl<'m> InboxConsumer<'m> {
 
     fn message(
         &self,
-        line: &Line,
+        line: &CacheLine,
         header: Header,
     ) -> Result<(RingMessage<'m>, Option<u32>), Corrupt> {
         let bytes = header.bytes as usize;
@@ -596,8 +596,8 @@ mod tests {
         block_lines: 2,
     };
 
-    fn lines() -> Vec<Line> {
-        std::iter::repeat_with(Line::default)
+    fn lines() -> Vec<CacheLine> {
+        std::iter::repeat_with(CacheLine::default)
             .take(LAYOUT.lines())
             .collect()
     }

@@ -40,7 +40,7 @@ pub use kernel::{ChunkRing, Descriptor, KernelConsumer, KernelProducer};
 pub use lent::{Exposed, Lent, LentMut};
 #[cfg(not(loom))]
 pub use line::address_of;
-pub use line::{INLINE_BYTES, LINE_BYTES, Line, RingMessage, Short};
+pub use line::{CacheLine, INLINE_BYTES, LINE_BYTES, RingMessage, Short};
 #[cfg(not(loom))]
 pub use owned::{Callers, HelperGuard, Owned, OwnerGuard, Refused};
 pub use ownership::Ownership;

@@ -16,14 +16,15 @@ pub const INLINE_BYTES: usize = LINE_BYTES - 8;
 /// 64 bytes of shared memory. All zeros is a valid value.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Line {
+pub struct CacheLine {
     words: [AtomicU64; 8],
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Line>() == LINE_BYTES && align_of::<Line>() == LINE_BYTES);
+const _: () =
+    assert!(size_of::<CacheLine>() == LINE_BYTES && align_of::<CacheLine>() == LINE_BYTES);
 
-impl Default for Line {
+impl Default for CacheLine {
     fn default() -> Self {
         Self {
             words: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -31,7 +32,7 @@ impl Default for Line {
     }
 }
 
-impl Line {
+impl CacheLine {
     /// Word `index` of eight; 0 is the header.
     ///
     /// # Panics
@@ -76,7 +77,7 @@ impl Line {
 #[cfg(not(loom))]
 #[inline(always)]
 #[must_use]
-pub fn address_of(lines: &[Line]) -> *mut u8 {
+pub fn address_of(lines: &[CacheLine]) -> *mut u8 {
     lines.as_ptr().cast_mut().cast()
 }
 
@@ -117,13 +118,13 @@ pub struct RingMessage<'a> {
     inline: [u64; INLINE_BYTES / 8],
     bytes: usize,
     tag: u16,
-    long: &'a [Line],
+    long: &'a [CacheLine],
 }
 
 impl<'a> RingMessage<'a> {
     /// A message whose payload lies beside its header.
     #[inline(always)]
-    pub(crate) fn short(line: &Line, header: Header) -> Self {
+    pub(crate) fn short(line: &CacheLine, header: Header) -> Self {
         Self {
             inline: line.payload(),
             bytes: header.bytes as usize,
@@ -134,7 +135,7 @@ impl<'a> RingMessage<'a> {
 
     /// A message whose payload lies in `lines`, which hold enough for it.
     #[inline]
-    pub(crate) fn long(lines: &'a [Line], header: Header) -> Self {
+    pub(crate) fn long(lines: &'a [CacheLine], header: Header) -> Self {
         debug_assert!(lines.len() == lines_of(header.bytes as usize));
         Self {
             inline: [0; INLINE_BYTES / 8],
@@ -244,7 +245,7 @@ pub struct Short {
 impl Short {
     /// The payload of `line`; `None` if it does not lie there.
     #[inline(always)]
-    pub(crate) fn of(line: &Line, header: Header) -> Option<Self> {
+    pub(crate) fn of(line: &CacheLine, header: Header) -> Option<Self> {
         let bytes = header.bytes as usize;
         (bytes <= INLINE_BYTES).then(|| Self {
             words: line.payload(),
@@ -283,7 +284,7 @@ pub(crate) struct Room<'a> {
 #[cfg(not(loom))]
 impl<'a> Room<'a> {
     #[inline(always)]
-    pub fn short(line: &'a Line, bytes: usize) -> Self {
+    pub fn short(line: &'a CacheLine, bytes: usize) -> Self {
         debug_assert!(bytes <= INLINE_BYTES);
         let line = NonNull::from(line).cast::<u8>();
         Self {
@@ -295,7 +296,7 @@ impl<'a> Room<'a> {
     }
 
     #[inline]
-    pub fn long(lines: &'a [Line], bytes: usize) -> Self {
+    pub fn long(lines: &'a [CacheLine], bytes: usize) -> Self {
         assert!(lines.len() == lines_of(bytes));
         Self {
             start: NonNull::from(lines).cast(),
@@ -321,7 +322,7 @@ impl<'a> Room<'a> {
         // SAFETY: so many bytes were there when it was made, in lines that
         // live for 'a. The producer has reserved them, so no well-behaved
         // process touches them until it commits; the cells of the lines allow
-        // writing through what a `&Line` gave.
+        // writing through what a `&CacheLine` gave.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }
@@ -330,7 +331,7 @@ impl<'a> Room<'a> {
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
-    lines: &'a [Line],
+    lines: &'a [CacheLine],
     /// Words before the payload.
     skip: usize,
     exclusive: PhantomData<&'a mut [u8]>,
@@ -338,7 +339,7 @@ pub(crate) struct Room<'a> {
 
 #[cfg(loom)]
 impl<'a> Room<'a> {
-    pub fn short(line: &'a Line, _: usize) -> Self {
+    pub fn short(line: &'a CacheLine, _: usize) -> Self {
         Self {
             lines: std::slice::from_ref(line),
             skip: 1,
@@ -346,7 +347,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    pub fn long(lines: &'a [Line], _: usize) -> Self {
+    pub fn long(lines: &'a [CacheLine], _: usize) -> Self {
         Self {
             lines,
             skip: 0,

@@ -27,9 +27,9 @@
 
 use std::ops::Range;
 
-use crate::Corrupt;
 #[cfg(not(loom))]
-use crate::Line;
+use crate::CacheLine;
+use crate::Corrupt;
 #[cfg(not(loom))]
 use crate::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -78,7 +78,7 @@ pub trait Offsets {
 }
 
 #[cfg(not(loom))]
-impl Words for [Line] {
+impl Words for [CacheLine] {
     #[inline]
     fn load(&self, at: usize) -> u64 {
         self[at / 8].word(at % 8).load(Acquire)

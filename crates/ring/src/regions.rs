@@ -25,7 +25,7 @@
 
 mod owner;
 
-use crate::Line;
+use crate::CacheLine;
 use crate::atomic::{AtomicU64, Ordering, fence};
 
 pub use owner::{PublishError, RegionId, RegionOwner, WithdrawError};
@@ -202,7 +202,7 @@ impl RegionsLayout {
 /// A table as its readers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionTable<'m> {
-    lines: &'m [Line],
+    lines: &'m [CacheLine],
     layout: RegionsLayout,
 }
 
@@ -212,7 +212,7 @@ impl<'m> RegionTable<'m> {
     /// # Panics
     /// If the layout is not valid, or `lines` not of its length.
     #[must_use]
-    pub fn new(lines: &'m [Line], layout: RegionsLayout) -> Self {
+    pub fn new(lines: &'m [CacheLine], layout: RegionsLayout) -> Self {
         assert!(layout.is_valid() && lines.len() == layout.lines());
         Self { lines, layout }
     }

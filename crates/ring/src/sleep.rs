@@ -6,7 +6,7 @@
 //! that takes a full memory barrier on both sides. [`Fence::Remote`] lets the
 //! sleeper pay for both, so that a send costs one load of a quiet line.
 
-use crate::Line;
+use crate::CacheLine;
 use crate::atomic::{AtomicU64, Ordering, fence};
 
 /// Who executes the sender's barrier.
@@ -42,7 +42,7 @@ impl<'m> SleepWord<'m> {
     /// # Panics
     /// If `index` is 8 or more.
     #[must_use]
-    pub fn new(line: &'m Line, index: usize, fence: Fence) -> Self {
+    pub fn new(line: &'m CacheLine, index: usize, fence: Fence) -> Self {
         Self {
             word: line.word(index),
             fence,
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn one_sleep_is_rung_once() {
-        let line = Line::default();
+        let line = CacheLine::default();
         for fence in [Fence::Local, Fence::Remote] {
             let word = SleepWord::new(&line, 3, fence);
             let mut barriers = 0;

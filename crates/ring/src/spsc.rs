@@ -13,7 +13,7 @@
 //! there only when its last knowledge says "full".
 
 use crate::atomic::Ordering;
-use crate::line::{Header, Line, RingMessage, Room, Short, lines_of};
+use crate::line::{CacheLine, Header, RingMessage, Room, Short, lines_of};
 use crate::{Corrupt, INLINE_BYTES, ReserveError};
 
 /// Sizes of a ring. Both ends must agree on them.
@@ -47,7 +47,7 @@ impl RingLayout {
     ///
     /// # Panics
     /// If the numbers are not valid or do not fit `lines`.
-    pub fn clear(&self, lines: &[Line], start: Position) {
+    pub fn clear(&self, lines: &[CacheLine], start: Position) {
         let (_, slots, _) = self.split(lines);
         for position in (0..self.slots).map(|i| start.slots.wrapping_add(i)) {
             let before = Header {
@@ -78,7 +78,10 @@ impl RingLayout {
         }
     }
 
-    fn split<'m>(&self, lines: &'m [Line]) -> (&'m Line, &'m [Line], &'m [Line]) {
+    fn split<'m>(
+        &self,
+        lines: &'m [CacheLine],
+    ) -> (&'m CacheLine, &'m [CacheLine], &'m [CacheLine]) {
         assert!(self.is_valid() && lines.len() == self.lines());
         let (control, rest) = lines.split_at(1);
         let (slots, data) = rest.split_at(self.slots as usize);
@@ -91,7 +94,7 @@ const NONE: u32 = u32::MAX;
 
 /// The slot of message `number`, counted from 0.
 #[inline(always)]
-fn slot(slots: &[Line], number: u32) -> &Line {
+fn slot(slots: &[CacheLine], number: u32) -> &CacheLine {
     // A power of two, so the index is always within.
     &slots[number as usize & (slots.len() - 1)]
 }
@@ -141,16 +144,16 @@ pub struct Producer<'m> {
     free: u32,
     tail: Position,
     /// The slot that comes next.
-    next: &'m Line,
+    next: &'m CacheLine,
     /// Of the message that was begun: its length, or [`NONE`].
     begun_bytes: u32,
     /// Of that message: where the data lines stand behind it.
     begun_data: u32,
-    slots: &'m [Line],
-    data: &'m [Line],
+    slots: &'m [CacheLine],
+    data: &'m [CacheLine],
     /// What the consumer had read when we last looked.
     seen: Position,
-    control: &'m Line,
+    control: &'m CacheLine,
     payload_max: usize,
 }
 
@@ -160,7 +163,7 @@ impl<'m> Producer<'m> {
     /// # Panics
     /// If `layout` is not valid or does not fit `lines`.
     #[must_use]
-    pub fn new(lines: &'m [Line], layout: RingLayout, start: Position) -> Self {
+    pub fn new(lines: &'m [CacheLine], layout: RingLayout, start: Position) -> Self {
         let (control, slots, data) = layout.split(lines);
         Self {
             free: layout.slots,
@@ -333,16 +336,16 @@ impl RingSlot<'_, '_> {
 #[derive(Debug)]
 pub struct Consumer<'m> {
     /// The slot in which the next message will appear, and its number there.
-    next: &'m Line,
+    next: &'m CacheLine,
     expected: u32,
     /// Where the producer is told next.
     tell_at: u32,
     head: Position,
-    slots: &'m [Line],
-    data: &'m [Line],
+    slots: &'m [CacheLine],
+    data: &'m [CacheLine],
     /// What the producer has been told.
     told: Position,
-    control: &'m Line,
+    control: &'m CacheLine,
     payload_max: usize,
 }
 
@@ -353,7 +356,7 @@ impl<'m> Consumer<'m> {
     /// # Panics
     /// If `layout` is not valid or does not fit `lines`.
     #[must_use]
-    pub fn new(lines: &'m [Line], layout: RingLayout, start: Position) -> Self {
+    pub fn new(lines: &'m [CacheLine], layout: RingLayout, start: Position) -> Self {
         let (control, slots, data) = layout.split(lines);
         Self {
             next: slot(slots, start.slots),
@@ -484,8 +487,8 @@ mod tests {
         data_lines: 16,
     };
 
-    fn lines() -> Vec<Line> {
-        std::iter::repeat_with(Line::default)
+    fn lines() -> Vec<CacheLine> {
+        std::iter::repeat_with(CacheLine::default)
             .take(LAYOUT.lines())
             .collect()
     }

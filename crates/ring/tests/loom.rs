@@ -8,14 +8,18 @@ use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use portolan_ring::{
-    BATCH, Consumer, Fence, Holder, InboxConsumer, InboxLayout, InboxProducer, Line, Offsets,
+    BATCH, CacheLine, Consumer, Fence, Holder, InboxConsumer, InboxLayout, InboxProducer, Offsets,
     Ownership, Permission, Position, Producer, QueueTurn, Region, RegionId, RegionOwner,
     RegionTable, RegionsLayout, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError,
     Words,
 };
 
-fn lines(count: usize) -> Arc<Vec<Line>> {
-    Arc::new(std::iter::repeat_with(Line::default).take(count).collect())
+fn lines(count: usize) -> Arc<Vec<CacheLine>> {
+    Arc::new(
+        std::iter::repeat_with(CacheLine::default)
+            .take(count)
+            .collect(),
+    )
 }
 
 /// An eventfd: a ring that comes first is not lost.
@@ -194,7 +198,7 @@ fn ring_keeps_order_and_content() {
 }
 
 /// Reads `count` messages, each producer's payloads counting up from 0.
-fn read_counting(lines: &[Line], layout: InboxLayout, count: usize) {
+fn read_counting(lines: &[CacheLine], layout: InboxLayout, count: usize) {
     let mut c = InboxConsumer::new(lines, layout);
     let (mut next, mut got) = ([0u64; 2], 0);
     while got < count {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use portolan_ring::{BATCH, Corrupt, Line, Offsets, QueueTurn, Share, Words, queue_lines};
+use portolan_ring::{BATCH, CacheLine, Corrupt, Offsets, QueueTurn, Share, Words, queue_lines};
 
 /// So many more stores, then the process that makes them is killed.
 #[derive(Clone, Default)]
@@ -26,7 +26,7 @@ impl Life {
     }
 }
 
-struct Memory(Vec<Line>, Life);
+struct Memory(Vec<CacheLine>, Life);
 
 impl Words for Memory {
     fn load(&self, at: usize) -> u64 {
@@ -132,7 +132,7 @@ impl Queue {
     fn new() -> Self {
         let life = Life::default();
         let mut lines = Vec::new();
-        lines.resize_with(queue_lines(TX.1), Line::default);
+        lines.resize_with(queue_lines(TX.1), CacheLine::default);
         Self {
             memory: Memory(lines, life.clone()),
             fill: Ring::new(16, &life),

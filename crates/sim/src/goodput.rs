@@ -12,7 +12,7 @@ use portolan_proto::{
 use portolan_seal::Checksum;
 use portolan_wire::{EndpointId, Life, Priority};
 
-use crate::memory::Memory;
+use crate::memory::EndpointMemory;
 use crate::net::{Arrival, Faults, Network, Pipe};
 use crate::node::{address, address_on, places, set_networks};
 
@@ -106,7 +106,7 @@ impl App {
 }
 
 struct Node {
-    memory: Memory,
+    memory: EndpointMemory,
     app: App,
     spare: Spare,
     /// The processor is busy until then.
@@ -127,7 +127,7 @@ impl Node {
             ..Config::default()
         };
         let mut node = Self {
-            memory: Memory::new(&config, me, &[5; 32], who as u64 + 2),
+            memory: EndpointMemory::new(&config, me, &[5; 32], who as u64 + 2),
             app: App::default(),
             spare: Spare::default(),
             busy_until: 0,

@@ -62,7 +62,7 @@ struct Record {
 /// One direction of an acquaintance, from the sender's side: from the first
 /// message accepted until the sender hears of the receiver's death.
 #[derive(Clone, Debug)]
-struct Line {
+struct SentDirection {
     from: LifeId,
     to_node: usize,
     opened_at: u64,
@@ -96,7 +96,7 @@ struct Life {
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     lives: Vec<Life>,
-    lines: Vec<Line>,
+    lines: Vec<SentDirection>,
     ends: Vec<End>,
     messages: Vec<Record>,
     /// Messages handed over whole.
@@ -168,7 +168,7 @@ impl Ledger {
     ) -> MessageId {
         let id = self.messages.len();
         let line = *self.lives[life].lines.entry(peer).or_insert_with(|| {
-            self.lines.push(Line {
+            self.lines.push(SentDirection {
                 from: life,
                 to_node: peer,
                 opened_at: now,
@@ -390,7 +390,7 @@ impl Ledger {
     }
 
     /// Whether nothing more is promised about a message's arrival.
-    fn excused(&self, line: &Line) -> bool {
+    fn excused(&self, line: &SentDirection) -> bool {
         let sender = &self.lives[line.from];
         if line.ended || line.abandoned || sender.died_at.is_some() || sender.closed {
             return true;

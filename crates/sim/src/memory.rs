@@ -9,7 +9,7 @@ use portolan_proto::{
 /// Tables of one endpoint. Cloning it and dropping the original moves every
 /// table to another address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Memory {
+pub struct EndpointMemory {
     core: Box<Core>,
     peers: Vec<Peer>,
     parked: Vec<PeerSnapshot>,
@@ -21,7 +21,7 @@ pub struct Memory {
     frames: Vec<u8>,
 }
 
-impl Memory {
+impl EndpointMemory {
     /// Tables as the configuration asks, initialised.
     #[must_use]
     pub fn new(config: &Config, me: Identity, secret: &[u8; 32], seed: u64) -> Self {

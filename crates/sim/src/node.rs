@@ -14,7 +14,7 @@ use portolan_seal::Seal;
 use portolan_wire::{EndpointId, Life, Priority};
 
 use crate::ledger::{Ledger, LifeId};
-use crate::memory::Memory;
+use crate::memory::EndpointMemory;
 use crate::net::{Arrival, Network};
 use crate::rng::{Rng, mix};
 use crate::scenario::Scenario;
@@ -102,7 +102,7 @@ struct FrameInFlight {
 
 /// A node.
 pub struct Node {
-    memory: Memory,
+    memory: EndpointMemory,
     seal: SimSeal,
     /// Its application.
     pub app: App,
@@ -196,7 +196,7 @@ impl Node {
         let late = 2048 * (s.networks * s.networks) as u64;
         let limit = config.rekey_packets.saturating_add(late);
         let mut made = Self {
-            memory: Memory::new(&config, me, secret, rng.word()),
+            memory: EndpointMemory::new(&config, me, secret, rng.word()),
             seal: SimSeal::new(
                 s.suite,
                 key_slots(config.active as usize),

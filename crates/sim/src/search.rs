@@ -23,7 +23,7 @@ use portolan_proto::{
 use portolan_seal::Checksum;
 use portolan_wire::{EndpointId, Life, Priority};
 
-use crate::memory::Memory;
+use crate::memory::EndpointMemory;
 use crate::node::address;
 
 /// Bytes of a message: two do not fit one packet.
@@ -212,7 +212,7 @@ impl App {
 
 #[derive(Clone)]
 struct Node {
-    memory: Memory,
+    memory: EndpointMemory,
     app: App,
 }
 
@@ -260,7 +260,7 @@ impl Node {
             life: Life(lives[who]),
         };
         let mut node = Self {
-            memory: Memory::new(&config(), me, &[5; 32], lives[who]),
+            memory: EndpointMemory::new(&config(), me, &[5; 32], lives[who]),
             app: App::default(),
         };
         let other = 1 - who;

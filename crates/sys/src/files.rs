@@ -80,7 +80,7 @@ pub fn read_settings(path: &Path) -> io::Result<String> {
 
 /// A line of settings.
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
+pub struct SettingsLine<'a> {
     /// Its number, from 1.
     pub number: usize,
     whole: &'a str,
@@ -88,7 +88,7 @@ pub struct Line<'a> {
     pub words: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> SettingsLine<'a> {
     /// Its name and its value; none: it is not `NAME = VALUE`.
     #[must_use]
     pub fn setting(&self) -> Option<(&'a str, &'a str)> {
@@ -106,10 +106,10 @@ impl<'a> Line<'a> {
 
 /// The lines of a text of settings that hold more than a comment, which begins
 /// with `#`.
-pub fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+pub fn lines(text: &str) -> impl Iterator<Item = SettingsLine<'_>> {
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let line = |(number, whole): (usize, _)| Line {
+    let line = |(number, whole): (usize, _)| SettingsLine {
         number,
         whole,
         words: str::split(whole, '#').next().unwrap_or_default().trim(),

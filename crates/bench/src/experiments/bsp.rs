@@ -13,7 +13,7 @@ use portolan_hosts::ranks::stops;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::conduct::{say_all, took};
-use crate::control::{Line, Order};
+use crate::control::{ControlLine, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::options::Common;
 use crate::pace::Timed;
@@ -135,7 +135,7 @@ struct References {
 }
 
 impl References {
-    fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
+    fn slice(&mut self, lines: &mut [ControlLine], slice_ns: u64, counts: bool) -> Result<()> {
         let small = ExchangeSlice::of(Act::Port, 8);
         let large = ExchangeSlice::of(Act::Matched(Buffers::Warm), LARGE);
         self.round_trip.slice(lines, slice_ns, (small, 2), counts)?;

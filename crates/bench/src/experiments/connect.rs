@@ -5,7 +5,7 @@ use clap::Args;
 use portolan_hosts::failure::Result;
 
 use crate::conduct::{answer, expect_ready};
-use crate::control::{Line, Order, SystemKind};
+use crate::control::{ControlLine, Order, SystemKind};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::job::two;
 use crate::options::{Common, Link};
@@ -50,7 +50,7 @@ impl Found {
     fn round(
         &mut self,
         asked: &Connect,
-        [guest, host]: [&mut Line; 2],
+        [guest, host]: [&mut ControlLine; 2],
         counts: bool,
     ) -> Result<()> {
         for (system, series) in SYSTEMS.into_iter().zip(&mut self.connect) {

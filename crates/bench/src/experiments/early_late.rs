@@ -7,7 +7,7 @@ use portolan_hosts::choices::Bytes;
 use portolan_hosts::failure::Result;
 use portolan_hosts::lab::Lab;
 
-use crate::control::Line;
+use crate::control::ControlLine;
 use crate::experiment::{Experiment, Findings, Stage, rounds};
 use crate::experiments::external_mpi::once;
 use crate::options::{Common, Sizes, Thresholds};
@@ -169,7 +169,7 @@ impl Cell {
 
 /// A job's figures, each in turns; `buffers`: so many jobs share the time.
 fn run(
-    lines: &mut [Line],
+    lines: &mut [ControlLine],
     asked: &EarlyLate,
     buffer: PushedBuffer,
     cells: &mut [Cell],

@@ -7,7 +7,7 @@ use portolan_hosts::failure::Result;
 use portolan_hosts::lab::Lab;
 use portolan_sys::clock::now_ns;
 
-use crate::control::Line;
+use crate::control::ControlLine;
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::job::two;
 use crate::options::Common;
@@ -154,7 +154,7 @@ fn figures(values: &Series, rate: u64, row: &Row, method: &str) -> Vec<Row> {
 
 fn run(
     start_tcp: &dyn Fn([u64; 2]) -> Result<TcpFlow>,
-    lines: &mut [Line],
+    lines: &mut [ControlLine],
     size: usize,
     slices: usize,
     span_ns: u64,

@@ -8,7 +8,7 @@ use portolan_hosts::lab::Lab;
 use serde::{Deserialize, Serialize};
 
 use crate::conduct::{Cell, Conductor, answer};
-use crate::control::{Line, Order};
+use crate::control::{ControlLine, Order};
 use crate::experiment::{Experiment, Findings, Stage};
 use crate::experiments::paired::Paired;
 use crate::job::two;
@@ -144,7 +144,7 @@ impl Experiment for Forged {
             let mut forger = Forger::listen(&lab, *per_second, *size)?;
             let spec = common.spec(Some(&lab), 2)?;
             let sites = [0, 1].map(|host| stage.site(host));
-            let measure = |lines: &mut [Line]| run(&plan, &lab, sites, &mut forger, lines);
+            let measure = |lines: &mut [ControlLine]| run(&plan, &lab, sites, &mut forger, lines);
             let (link, found) = stage.job(spec, measure)?;
             let setting = common.setting(link, 2);
             row = Row {
@@ -214,7 +214,7 @@ fn run(
     lab: &Lab,
     sites: [Site; 2],
     forger: &mut Forger,
-    lines: &mut [Line],
+    lines: &mut [ControlLine],
 ) -> Result<Outcome> {
     forger.learn()?;
     let before = states(lines)?;
@@ -230,7 +230,7 @@ fn run(
 }
 
 /// The receiver first: what it has had was sent before the sender is asked.
-fn states(lines: &mut [Line]) -> Result<Vec<RankState>> {
+fn states(lines: &mut [ControlLine]) -> Result<Vec<RankState>> {
     let mut states = Vec::new();
     for line in lines.iter_mut().rev() {
         line.say(&Order::Report)?;

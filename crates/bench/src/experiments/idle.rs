@@ -12,7 +12,7 @@ use portolan_sys::clock::{now_ns, process_cpu_ns};
 use serde::{Deserialize, Serialize};
 
 use crate::conduct::{answer, say_all};
-use crate::control::{Line, Order};
+use crate::control::{ControlLine, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::options::{Common, Link};
 use crate::ranks::portolan::{Ours, PLAY, ours};
@@ -32,23 +32,23 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where an idle program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum IdlePlace {
     /// Asleep outside of the library.
     Away,
     /// Asleep in a wait of the library.
     Waiting,
 }
 
-const PLACES: [(Place, &str); 2] = [
-    (Place::Away, "away_cpu_percent"),
-    (Place::Waiting, "waiting_cpu_percent"),
+const PLACES: [(IdlePlace, &str); 2] = [
+    (IdlePlace::Away, "away_cpu_percent"),
+    (IdlePlace::Waiting, "waiting_cpu_percent"),
 ];
 
 /// What a rank is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idling {
     /// Where to be.
-    pub place: Place,
+    pub place: IdlePlace,
     /// For how long that is watched, ns.
     pub ns: u64,
 }
@@ -87,8 +87,8 @@ impl Ours {
             });
             let all = SETTLE + watched + MARGIN;
             match part.place {
-                Place::Away => sleep(all),
-                Place::Waiting => match self.endpoint.wait_timeout(all, || false) {
+                IdlePlace::Away => sleep(all),
+                IdlePlace::Waiting => match self.endpoint.wait_timeout(all, || false) {
                     Ok(()) | Err(WaitError::TimedOut) => {}
                     Err(error) => return Err(ours(error)),
                 },
@@ -157,7 +157,7 @@ impl Experiment for Idle {
         let mut found = Findings::default();
         for common in all {
             let spec = common.spec(stage.lab.as_ref(), *ranks)?;
-            let work = |lines: &mut [Line]| watch(lines, slices, slice_ns);
+            let work = |lines: &mut [ControlLine]| watch(lines, slices, slice_ns);
             let (link, percents) = stage.job(spec, work)?;
             let row = common.setting(link, *ranks).row();
             for ((_, metric), percents) in PLACES.iter().zip(&percents) {
@@ -173,7 +173,11 @@ impl Experiment for Idle {
 }
 
 /// Percent of a core that the busiest rank used, of each place a value a slice.
-fn watch(lines: &mut [Line], slices: usize, slice_ns: u64) -> Result<[Series; PLACES.len()]> {
+fn watch(
+    lines: &mut [ControlLine],
+    slices: usize,
+    slice_ns: u64,
+) -> Result<[Series; PLACES.len()]> {
     let mut percents = PLACES.map(|_| Series::default());
     rounds(slices, |counts| {
         for ((place, _), percents) in PLACES.iter().zip(&mut percents) {

@@ -8,7 +8,7 @@ use portolan_hosts::lab::Lab;
 use portolan_sys::clock::now_ns;
 
 use crate::conduct::{answer, answers, introduce, say_all};
-use crate::control::{Line, Order, SystemKind};
+use crate::control::{ControlLine, Order, SystemKind};
 use crate::experiment::{Experiment, Findings, Stage, rounds};
 use crate::options::{Common, check_sizes, check_tcp_only};
 use crate::plan::Peer;
@@ -291,7 +291,7 @@ fn prepare(
     lab: &Lab,
     size: usize,
     matched: Option<Matched>,
-    lines: &mut [Line],
+    lines: &mut [ControlLine],
 ) -> Result<()> {
     let ranks = lab.hosts();
     for (rank, line) in (0..).zip(&mut *lines) {
@@ -312,7 +312,7 @@ fn run(
     size: usize,
     slices: usize,
     slice_ns: u64,
-    lines: &mut [Line],
+    lines: &mut [ControlLine],
 ) -> Result<Vec<Column>> {
     let mut columns: Vec<Column> = systems.iter().map(|_| Column::default()).collect();
     // Sent and received since the start.

@@ -12,7 +12,7 @@ use portolan_hosts::choices::bytes;
 use portolan_hosts::failure::{Result, fail};
 
 use crate::conduct::{Cell, Conductor, answer, expect_ready};
-use crate::control::{Answer, Line, Order};
+use crate::control::{Answer, ControlLine, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::job::{Job, two};
 use crate::loss::NoLoss;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 impl Ours {
     /// Sends each of `whom` a word every now and then until the bench says
     /// stop, and then says by which link.
-    pub fn trickle(&self, whom: &[u32], line: &mut Line) -> Result<()> {
+    pub fn trickle(&self, whom: &[u32], line: &mut ControlLine) -> Result<()> {
         line.say(&Answer::Ready)?;
         loop {
             for &rank in whom {
@@ -111,8 +111,8 @@ impl Experiment for Lanes {
 fn run(
     plan: &Plan,
     site: &Site,
-    alone: &mut [Line],
-    beside: &mut [Line],
+    alone: &mut [ControlLine],
+    beside: &mut [ControlLine],
 ) -> Result<[Vec<Cell>; 2]> {
     let [leader, follower, elsewhere] = beside else {
         return fail("two ranks are on one host and one elsewhere");

@@ -15,7 +15,7 @@ use portolan_hosts::failure::{Failure, Result, fail};
 use portolan_sys::clock::now_ns;
 
 use crate::conduct::answer;
-use crate::control::{Line, Order};
+use crate::control::{ControlLine, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds};
 use crate::experiments::paired::Paired;
 use crate::job::{Helpers, Job};
@@ -125,11 +125,11 @@ struct Overheads {
     receive: Series,
 }
 
-fn run(lines: &mut [Line], slices: usize) -> Result<Overheads> {
+fn run(lines: &mut [ControlLine], slices: usize) -> Result<Overheads> {
     let [sender, receiver] = lines else {
         return fail("two ranks measure overheads");
     };
-    let took = |line: &mut Line, order: Order| -> Result<u64> {
+    let took = |line: &mut ControlLine, order: Order| -> Result<u64> {
         line.say(&order)?;
         Ok(answer!(line, Took))
     };

@@ -308,13 +308,13 @@ impl Drop for Measured {
 
 /// As it was asked for.
 #[derive(Args)]
-pub struct Memory {
+pub struct MemoryUse {
     /// Write the rows to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
-impl Experiment for Memory {
+impl Experiment for MemoryUse {
     /// Three processes at once: what they take does not depend on time.
     fn run(&self, _stage: &mut Stage) -> Result<Findings> {
         // Each endpoint has a dozen.

@@ -11,7 +11,7 @@ use portolan_hosts::lab::{self, Lab};
 use portolan_hosts::print::tell;
 use portolan_sys::clock::now_ns;
 
-use crate::control::Line;
+use crate::control::ControlLine;
 use crate::experiment::{Experiment, Findings, Progress, Stage, wrong};
 use crate::job::two;
 use crate::options::{Common, check_tcp_only};
@@ -119,7 +119,7 @@ impl Experiment for Outage {
 
 fn run(
     lab: &Lab,
-    lines: &mut [Line],
+    lines: &mut [ControlLine],
     size: usize,
     outages: usize,
     down: Duration,

@@ -6,7 +6,7 @@ use portolan_hosts::choices::Bytes;
 use portolan_hosts::failure::Result;
 
 use crate::conduct::introduce;
-use crate::control::{Line, Order};
+use crate::control::{ControlLine, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds};
 use crate::options::{Common, check_sizes, check_tcp_only};
 use crate::pace::{Pace, fit};
@@ -56,7 +56,7 @@ impl Side {
 
     fn slice(
         &mut self,
-        lines: &mut [Line],
+        lines: &mut [ControlLine],
         size: usize,
         slice_ns: u64,
         counts: bool,

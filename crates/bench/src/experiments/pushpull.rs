@@ -6,7 +6,7 @@ use clap::Args;
 use portolan_hosts::choices::Bytes;
 use portolan_hosts::failure::Result;
 
-use crate::control::Line;
+use crate::control::ControlLine;
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::experiments::external_mpi::{ExternalMpis, cases, once, two_cores};
 use crate::options::{Common, Thresholds, check_sizes};
@@ -169,7 +169,7 @@ impl Cell {
         Self::new(case, Act::Matched(case.buffers), push, name)
     }
 
-    fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
+    fn slice(&mut self, lines: &mut [ControlLine], slice_ns: u64, counts: bool) -> Result<()> {
         let slice = ExchangeSlice {
             push: self.push,
             ..ExchangeSlice::of(self.act, self.case.size)

@@ -14,7 +14,7 @@ use portolan_sys::clock::now_ns;
 
 use crate::busy::{self, Busy};
 use crate::conduct::{introduce, took};
-use crate::control::{ANSWER_BYTES, Answer, Line, Order, SystemKind};
+use crate::control::{ANSWER_BYTES, Answer, ControlLine, Order, SystemKind};
 use crate::experiment::{Experiment, Findings, Stage, wrong};
 use crate::experiments::contest::{contest, findings};
 use crate::loss::{Column, Loss};
@@ -47,7 +47,7 @@ pub struct Circle {
 
 impl Circle {
     /// Takes its place among the ranks of `ours_`; `site` is where it is.
-    pub fn new(ours_: &Ours, site: &Site, line: &mut Line) -> Result<Self> {
+    pub fn new(ours_: &Ours, site: &Site, line: &mut ControlLine) -> Result<Self> {
         let came = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&came);
         let binding = Binding::to(move |_, _| count.store(count.load(Relaxed) + 1, Relaxed));

@@ -3,7 +3,7 @@
 use clap::Args;
 use portolan_hosts::failure::Result;
 
-use crate::control::Line;
+use crate::control::ControlLine;
 use crate::experiment::{Experiment, Findings, Stage, rounds};
 use crate::options::{Common, Sizes};
 use crate::pace::{Timed, fit_timed};
@@ -143,7 +143,7 @@ impl Experiment for Rma {
         let slices = common.slices();
         let slice_ns = common.slice_ns(slice_of(cells.len(), slices));
         let spec = common.spec(lab.as_ref(), 2)?;
-        let (link, ()) = stage.job(spec, |lines: &mut [Line]| {
+        let (link, ()) = stage.job(spec, |lines: &mut [ControlLine]| {
             rounds(slices, |counts| {
                 fit_timed(cells.iter_mut().map(|it| &mut it.timed), slice_ns, slices);
                 for cell in &mut cells {

@@ -13,7 +13,7 @@ use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
 use crate::conduct::{answers, expect_ready};
-use crate::control::{Answer, Line, Order};
+use crate::control::{Answer, ControlLine, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::options::Common;
 use crate::ranks::portolan::{Arrived, Ours, PASSES, ours};
@@ -56,7 +56,7 @@ pub struct Sprayed {
 
 impl Ours {
     /// Sprays, or only reflects, until the bench says stop.
-    pub fn spray(&self, part: &Spray, line: &mut Line) -> Result<()> {
+    pub fn spray(&self, part: &Spray, line: &mut ControlLine) -> Result<()> {
         let back = Arc::new(Arrived::default());
         let count = Arc::clone(&back);
         // A reflection that finds no credit waits in the engine, and more
@@ -198,7 +198,7 @@ fn cells(messages: u64) -> Vec<Cell> {
     cells
 }
 
-fn run(lines: &mut [Line], cells: &mut [Cell], slices: usize) -> Result<()> {
+fn run(lines: &mut [ControlLine], cells: &mut [Cell], slices: usize) -> Result<()> {
     rounds(slices, |counts| {
         for cell in &mut *cells {
             let sprayed = turn(lines, cell)?;
@@ -218,7 +218,7 @@ fn run(lines: &mut [Line], cells: &mut [Cell], slices: usize) -> Result<()> {
 }
 
 /// One figure's turn; what each rank that sprayed found, rank 0 first.
-fn turn(lines: &mut [Line], cell: &Cell) -> Result<Vec<Sprayed>> {
+fn turn(lines: &mut [ControlLine], cell: &Cell) -> Result<Vec<Sprayed>> {
     let sprayers = if cell.both { 2 } else { 1 };
     // The one that only reflects is ready before the other begins.
     for (rank, line) in lines.iter_mut().enumerate().rev() {

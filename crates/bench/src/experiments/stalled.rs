@@ -16,7 +16,7 @@ use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
 use crate::conduct::{answer, answers, say_all};
-use crate::control::{Line, Order};
+use crate::control::{ControlLine, Order};
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
 use crate::job::{Helpers, Job};
 use crate::options::Common;
@@ -129,7 +129,7 @@ struct Found {
 }
 
 /// Runs the slices over the lines to the four ranks.
-fn run(lines: &mut [Line], size: usize, slices: usize, slice_ns: u64) -> Result<Found> {
+fn run(lines: &mut [ControlLine], size: usize, slices: usize, slice_ns: u64) -> Result<Found> {
     let crowded = std::thread::available_parallelism().map_or(1, usize::from) < STALLED as usize;
     let mut found = Found::default();
     let mut stalled_before = 0;
@@ -176,7 +176,7 @@ fn run(lines: &mut [Line], size: usize, slices: usize, slice_ns: u64) -> Result<
 
 /// Runs the slices over the lines to the two ranks of both jobs, in turns.
 fn run_flow(
-    jobs: &mut [&mut [Line]; 2],
+    jobs: &mut [&mut [ControlLine]; 2],
     size: usize,
     slices: usize,
     slice_ns: u64,
@@ -212,7 +212,7 @@ fn run_flow(
 }
 
 /// Has all ranks receive until everything sent has arrived.
-fn drain(lines: &mut [Line], played: &[Played]) -> Result<()> {
+fn drain(lines: &mut [ControlLine], played: &[Played]) -> Result<()> {
     let deadline_ns = now_ns() + DRAIN_NS;
     loop {
         say_all(lines, &Order::Drain)?;

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use portolan_hosts::failure::{Failure, Result, fail};
 use portolan_link::shm::floor::{Bounce, Copy, Ring, Side};
 use portolan_link::shm::lines_of;
-use portolan_ring::Line as MemoryLine;
+use portolan_ring::CacheLine;
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::SharedMemory;
 
-use crate::control::{Answer, Followed, Led, Line, Op, Order, Pattern, Sent, SystemKind};
+use crate::control::{Answer, ControlLine, Followed, Led, Op, Order, Pattern, Sent, SystemKind};
 use crate::ranks::drive::Meter;
 use crate::ranks::rank::System;
 use crate::slice::Rule;
@@ -175,7 +175,7 @@ fn rate(operations: u64, start_ns: u64) -> Sent {
 }
 
 /// Tells the other side how to copy next, and waits until it is ready.
-fn tell(order: &MemoryLine, word: u64) {
+fn tell(order: &CacheLine, word: u64) {
     order.word(0).store(word, Release);
     while order.word(0).load(Acquire) == word {
         spin_loop();
@@ -183,7 +183,7 @@ fn tell(order: &MemoryLine, word: u64) {
 }
 
 /// What the other side tells; `None` when there is nothing more.
-fn told(order: &MemoryLine) -> Option<CopyPipeline> {
+fn told(order: &CacheLine) -> Option<CopyPipeline> {
     loop {
         match order.word(0).load(Acquire) {
             0 => spin_loop(),
@@ -203,8 +203,8 @@ fn told(order: &MemoryLine) -> Option<CopyPipeline> {
 
 /// Copies `message` over and over by `rule`.
 fn copy(
-    order: &MemoryLine,
-    lines: &[MemoryLine],
+    order: &CacheLine,
+    lines: &[CacheLine],
     message: &[u8],
     way: CopyPipeline,
     rule: &Rule,
@@ -225,7 +225,7 @@ fn copy(
 }
 
 /// The fastest of all ways.
-fn best_way(order: &MemoryLine, lines: &[MemoryLine], message: &[u8]) -> CopyPipeline {
+fn best_way(order: &CacheLine, lines: &[CacheLine], message: &[u8]) -> CopyPipeline {
     let rule = Rule {
         operations: 1,
         ..Rule::new(TRY_NS)
@@ -264,7 +264,7 @@ impl System for Floor {
         if self.leads {
             return Ok(String::new());
         }
-        let bytes = self.lines() * size_of::<MemoryLine>();
+        let bytes = self.lines() * size_of::<CacheLine>();
         let memory = SharedMemory::create("portolan-bench", bytes)
             .map_err(|error| Failure::new(error.to_string()))?;
         let path = format!(
@@ -285,14 +285,14 @@ impl System for Floor {
         Ok(())
     }
 
-    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut Line) -> Result<Led> {
+    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut ControlLine) -> Result<Led> {
         let sent = self.measure(op, rule)?;
         line.say(&Answer::Sent(sent))?;
         line.await_stop()?;
         Ok(self.led())
     }
 
-    fn follow(&mut self, op: &Op, line: &mut Line) -> Result<Followed> {
+    fn follow(&mut self, op: &Op, line: &mut ControlLine) -> Result<Followed> {
         self.serve(op, || line.say(&Answer::Ready))?;
         match line.hear()? {
             Order::Finish { .. } => Ok(Followed {

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use portolan_hosts::failure::{Context, Result, fail};
 
-use crate::control::{ANSWER_BYTES, Answer, Line};
+use crate::control::{ANSWER_BYTES, Answer, ControlLine};
 use crate::peers::tcp::Tcp;
 use crate::ranks::asleep::Sleeps as _;
 use crate::ranks::backoff::Backoff;
@@ -19,7 +19,7 @@ pub struct Sockets(Tcp);
 
 impl Sockets {
     /// Says where it listens, unless it leads, and connects.
-    pub fn meet(leads: bool, site: &Site, size_max: usize, line: &mut Line) -> Result<Self> {
+    pub fn meet(leads: bool, site: &Site, size_max: usize, line: &mut ControlLine) -> Result<Self> {
         let listener = TcpListener::bind((site.address()?, 0)).context("TCP")?;
         let offers = line.meet(listener.local_addr()?.to_string())?;
         let mut tcp = match offers.get(1) {

@@ -11,7 +11,7 @@ use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_sys::children::Start;
 use portolan_sys::clock::now_ns;
 
-use crate::control::{Answer, Followed, Led, Line, Op, Order, Pattern, Sent};
+use crate::control::{Answer, ControlLine, Followed, Led, Op, Order, Pattern, Sent};
 use crate::peers::program::{Fastest, check_installed, ends_with_us, wait};
 use crate::ranks::rank::{Site, System};
 use crate::slice::Rule;
@@ -178,7 +178,7 @@ impl System for Ucx {
         Ok(())
     }
 
-    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut Line) -> Result<Led> {
+    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut ControlLine) -> Result<Led> {
         let start_ns = now_ns();
         let tests = tests_for(op, self.local)?;
         let mut fastest = std::mem::replace(&mut self.fastest, Fastest::new());
@@ -209,7 +209,7 @@ impl System for Ucx {
         Ok(Led::default())
     }
 
-    fn follow(&mut self, _op: &Op, line: &mut Line) -> Result<Followed> {
+    fn follow(&mut self, _op: &Op, line: &mut ControlLine) -> Result<Followed> {
         line.say(&Answer::Ready)?;
         let mut server: Option<Child> = None;
         loop {

@@ -6,7 +6,7 @@ use portolan_hosts::failure::{Failure, Result, fail};
 use portolan_sys::clock::now_ns;
 use portolan_sys::ticks::{ns_per_tick, ticks};
 
-use crate::control::{Answer, Followed, Led, Line, Op, Order, Sent};
+use crate::control::{Answer, ControlLine, Followed, Led, Op, Order, Sent};
 use crate::report::cost::Cost;
 use crate::slice::Rule;
 
@@ -248,7 +248,7 @@ pub fn lead<C: Channel>(
     op: &Op,
     rule: &Rule,
     meter: &mut Meter,
-    line: &mut Line,
+    line: &mut ControlLine,
 ) -> Result<Led> {
     channel.begin()?;
     let before = channel.data_packets();
@@ -316,7 +316,7 @@ pub fn lead<C: Channel>(
 }
 
 /// The follower's part of one slice.
-pub fn follow<C: Channel>(channel: &mut C, op: &Op, line: &mut Line) -> Result<Followed> {
+pub fn follow<C: Channel>(channel: &mut C, op: &Op, line: &mut ControlLine) -> Result<Followed> {
     channel.begin()?;
     let begun = Cost::now();
     line.say(&Answer::Ready)?;
@@ -391,7 +391,7 @@ pub mod tests {
     ) -> (Sent, Followed, Led) {
         let pair = || {
             let (a, b) = UnixStream::pair().unwrap();
-            (Line::new(a), Line::new(b))
+            (ControlLine::new(a), ControlLine::new(b))
         };
         let ((mut to_leader, mut leads), (mut to_follower, mut follows)) = (pair(), pair());
         std::thread::scope(|scope| {
@@ -418,7 +418,7 @@ pub mod tests {
     /// Sizes of messages on their way, in memory; takes so many at most.
     type SizeQueue = Arc<Mutex<VecDeque<usize>>>;
 
-    struct Memory {
+    struct MemoryChannel {
         out: SizeQueue,
         into: SizeQueue,
         room: usize,
@@ -428,9 +428,9 @@ pub mod tests {
         stalls_after: u64,
     }
 
-    fn memory(room: usize, stalls_after: u64) -> (Memory, Memory) {
+    fn memory(room: usize, stalls_after: u64) -> (MemoryChannel, MemoryChannel) {
         let (a, b) = (SizeQueue::default(), SizeQueue::default());
-        let half = |out: &SizeQueue, into: &SizeQueue, stalls_after| Memory {
+        let half = |out: &SizeQueue, into: &SizeQueue, stalls_after| MemoryChannel {
             out: Arc::clone(out),
             into: Arc::clone(into),
             room,
@@ -441,7 +441,7 @@ pub mod tests {
         (half(&a, &b, u64::MAX), half(&b, &a, stalls_after))
     }
 
-    impl Channel for Memory {
+    impl Channel for MemoryChannel {
         const RELIABLE: bool = true;
         const POLLS_PER_LOOK: u32 = 64;
 

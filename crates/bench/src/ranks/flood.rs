@@ -11,7 +11,7 @@ use portolan_hosts::failure::{Context, Result, fail};
 use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
-use crate::control::{ANSWER_BYTES, Answer, Line, SystemKind};
+use crate::control::{ANSWER_BYTES, Answer, ControlLine, SystemKind};
 use crate::peers::tcp::Tcp;
 use crate::ranks::drive::Channel;
 use crate::ranks::portolan::{Arrived, Ours, PASSES, ours};
@@ -277,7 +277,7 @@ fn take(inward: &mut [Tcp], size: usize) -> Result<u64> {
 
 impl Flood {
     /// Binds ports, says where it listens, hears where the others do.
-    pub fn new(ours_: &Ours, role: Role, line: &mut Line) -> Result<Self> {
+    pub fn new(ours_: &Ours, role: Role, line: &mut ControlLine) -> Result<Self> {
         let arrived = Arc::new(Arrived::default());
         for &rank in &role.from {
             let count = Arc::clone(&arrived);
@@ -318,7 +318,7 @@ impl Flood {
     /// Takes part in a slice; then goes on receiving until the bench says
     /// stop, and says how many messages have come since the start, and what the
     /// slice has cost.
-    pub fn turn(&mut self, ours_: &Ours, turn: &Turn, line: &mut Line) -> Result<()> {
+    pub fn turn(&mut self, ours_: &Ours, turn: &Turn, line: &mut ControlLine) -> Result<()> {
         let progress = || {
             for _ in 0..PASSES {
                 if ours_.endpoint.progress().map_err(ours)? == 0 {

@@ -16,7 +16,7 @@ use portolan_sys::ticks::{ns_per_tick, ticks};
 use serde::{Deserialize, Serialize};
 
 use crate::conduct::{hear, unexpected};
-use crate::control::{Answer, Line, Order};
+use crate::control::{Answer, ControlLine, Order};
 use crate::experiments::threads::Callers;
 use crate::job::two;
 use crate::peers::memcpy::Walk;
@@ -149,7 +149,7 @@ pub struct Exchanged {
 }
 
 /// Lets both ranks do it; gives what they say.
-pub fn exchange(lines: &mut [Line], slice: &ExchangeSlice) -> Result<[Exchanged; 2]> {
+pub fn exchange(lines: &mut [ControlLine], slice: &ExchangeSlice) -> Result<[Exchanged; 2]> {
     let [leader, follower] = two(lines)?;
     for line in [&mut *leader, &mut *follower] {
         line.say(&Order::Exchange(*slice))?;
@@ -260,7 +260,7 @@ impl Desk {
     }
 
     /// Connects by TCP too.
-    pub fn connect(&mut self, site: &Site, size_max: usize, line: &mut Line) -> Result<()> {
+    pub fn connect(&mut self, site: &Site, size_max: usize, line: &mut ControlLine) -> Result<()> {
         self.sockets = Some(Sockets::meet(self.leads, site, size_max, line)?);
         Ok(())
     }

@@ -14,7 +14,7 @@ use portolan_hosts::lab::Lab;
 use portolan_sys::clock::now_ns;
 use portolan_wire::{BODY_BYTES, HEADER_BYTES, TAG_BYTES};
 
-use crate::control::{Followed, Led, Line, Op};
+use crate::control::{ControlLine, Followed, Led, Op};
 use crate::experiments::stalled::{Part, Played};
 use crate::experiments::threads::Calling;
 use crate::ranks::asleep::{Asleep, REST, Sleeps, Wait};
@@ -246,7 +246,7 @@ impl Ours {
     }
 
     /// Receives until the bench says stop; gives what has come, by sender.
-    pub fn drain(&mut self, line: &mut Line) -> Result<Vec<u64>> {
+    pub fn drain(&mut self, line: &mut ControlLine) -> Result<Vec<u64>> {
         loop {
             for _ in 0..PASSES {
                 self.endpoint.progress().map_err(ours)?;
@@ -423,11 +423,11 @@ impl<C: Channel> System for Half<C> {
         Ok(())
     }
 
-    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut Line) -> Result<Led> {
+    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut ControlLine) -> Result<Led> {
         drive::lead(&mut self.channel, op, rule, &mut self.meter, line)
     }
 
-    fn follow(&mut self, op: &Op, line: &mut Line) -> Result<Followed> {
+    fn follow(&mut self, op: &Op, line: &mut ControlLine) -> Result<Followed> {
         drive::follow(&mut self.channel, op, line)
     }
 }

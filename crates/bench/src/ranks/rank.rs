@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Answer, Followed, Led, Line, Op, Order, SystemKind};
+use crate::control::{Answer, ControlLine, Followed, Led, Op, Order, SystemKind};
 use crate::experiments::ring::Circle;
 use crate::experiments::threads::Calling;
 use crate::peers::bare::Unmet;
@@ -39,9 +39,9 @@ pub trait System {
     /// The other half's offer; afterwards both can be used.
     fn join(&mut self, offer: &str) -> Result<()>;
     /// Measures for one slice: says `Sent`, hears `Stop`.
-    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut Line) -> Result<Led>;
+    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut ControlLine) -> Result<Led>;
     /// Serves a slice: says `Ready`, hears `Finish`.
-    fn follow(&mut self, op: &Op, line: &mut Line) -> Result<Followed>;
+    fn follow(&mut self, op: &Op, line: &mut ControlLine) -> Result<Followed>;
 }
 
 /// Where a rank stands.
@@ -135,7 +135,7 @@ impl<B, C: Channel, F: FnMut(B, &str) -> Result<C>> System for Driven<B, C, F> {
         Ok(())
     }
 
-    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut Line) -> Result<Led> {
+    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut ControlLine) -> Result<Led> {
         drive::lead(
             Self::joined(&mut self.half)?,
             op,
@@ -145,7 +145,7 @@ impl<B, C: Channel, F: FnMut(B, &str) -> Result<C>> System for Driven<B, C, F> {
         )
     }
 
-    fn follow(&mut self, op: &Op, line: &mut Line) -> Result<Followed> {
+    fn follow(&mut self, op: &Op, line: &mut ControlLine) -> Result<Followed> {
         drive::follow(Self::joined(&mut self.half)?, op, line)
     }
 }
@@ -231,7 +231,7 @@ pub fn main(helper: bool, threads: Calling) -> Result<()> {
         .as_fd()
         .try_clone_to_owned()
         .context("the line to the bench")?;
-    let mut line = Line::new(UnixStream::from(line));
+    let mut line = ControlLine::new(UnixStream::from(line));
     match obey(&mut line, helper, threads) {
         Ok(()) => Ok(()),
         // The bench says it; where it is gone, nobody wants to know.
@@ -248,7 +248,7 @@ pub fn first_message() -> Result<()> {
     ours.close()
 }
 
-fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
+fn obey(line: &mut ControlLine, helper: bool, threads: Calling) -> Result<()> {
     let mut ours = Ours::open(helper, threads)?;
     ours.meet()?;
     line.say(&Answer::Hello {

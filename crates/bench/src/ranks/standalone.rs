@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{ANSWER_BYTES, Answer, Line, SystemKind};
+use crate::control::{ANSWER_BYTES, Answer, ControlLine, SystemKind};
 use crate::peers::tcp::Bytes;
 use crate::peers::tls::{Connector, Listening, Session};
 use crate::ranks::portolan::{PASSES, Pair, ours, pair};
@@ -102,7 +102,7 @@ pub enum Connecting {
 
 impl Connecting {
     /// Does as told, and answers.
-    pub fn step(&mut self, step: Step, line: &mut Line) -> Result<()> {
+    pub fn step(&mut self, step: Step, line: &mut ControlLine) -> Result<()> {
         match (step, &mut *self) {
             (Step::Listen { site, settings }, _) => {
                 let host = Host::new(&site, &settings)?;
@@ -169,7 +169,7 @@ impl Host {
         Ok(serde_json::to_string(&words)?)
     }
 
-    fn serve(&mut self, system: SystemKind, line: &mut Line) -> Result<()> {
+    fn serve(&mut self, system: SystemKind, line: &mut ControlLine) -> Result<()> {
         line.say(&Answer::Ready)?;
         let mut passes = 0_u32;
         while !passes.is_multiple_of(PASSES) || !line.stops()? {

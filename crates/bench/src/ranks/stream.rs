@@ -12,7 +12,7 @@ use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
 use crate::conduct::{answer, expect_ready};
-use crate::control::{Answer, Line, Order};
+use crate::control::{Answer, ControlLine, Order};
 use crate::ranks::portolan::{LONG_BYTES, LongSends, Ours, PASSES, ours};
 use crate::ranks::timeline::Timeline;
 
@@ -120,7 +120,7 @@ impl Ours {
     }
 
     /// Sends as fast as it can, then makes progress until the bench says stop.
-    pub fn send_stream(&self, part: &Stream, line: &mut Line) -> Result<()> {
+    pub fn send_stream(&self, part: &Stream, line: &mut ControlLine) -> Result<()> {
         let mut source = Source {
             ours: self,
             payload: vec![0x5a; part.size].into(),
@@ -148,7 +148,7 @@ impl Ours {
 
     /// Receives until `Finish` has named what was sent and it is all there, or
     /// its time is over.
-    pub fn receive_stream(&self, part: &Stream, line: &mut Line) -> Result<()> {
+    pub fn receive_stream(&self, part: &Stream, line: &mut ControlLine) -> Result<()> {
         let tally = Arc::new(Tally::default());
         let count = Arc::clone(&tally);
         let mut binding = Binding::to(move |_, message| count.count(message.arg(0)));
@@ -197,7 +197,7 @@ impl Ours {
 /// Lets rank 0 send to rank 1, and does something else `meanwhile`. Gives how
 /// many messages were sent, what became of them, and what came of the other.
 pub fn through<T>(
-    [sender, receiver]: [&mut Line; 2],
+    [sender, receiver]: [&mut ControlLine; 2],
     stream: &Stream,
     meanwhile: impl FnOnce() -> Result<T>,
 ) -> Result<(u64, Received, T)> {

@@ -133,14 +133,14 @@ impl<T: IntoIterator<Item = f64>> From<T> for Series {
 
 /// A line through message times: `time = start + size / bandwidth`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct LinearFit {
     /// Time of an empty message, microseconds.
     pub start_us: f64,
     /// Bandwidth for ever longer messages, MB/s (bytes per microsecond).
     pub mb_s: f64,
 }
 
-impl Line {
+impl LinearFit {
     /// Through `(bytes, microseconds)` by least squares of the relative error,
     /// so that short messages weigh as much as long ones. `None` with fewer
     /// than two sizes or where time does not grow with size.
@@ -247,13 +247,13 @@ mod tests {
             .iter()
             .map(|&s| (s, 2.5 + s / 800.0))
             .collect();
-        let line = Line::fit(&points).unwrap();
+        let line = LinearFit::fit(&points).unwrap();
         assert!(
             (line.start_us - 2.5).abs() < 1e-6 && (line.mb_s - 800.0).abs() < 1e-3,
             "{line:?}"
         );
-        assert_eq!(Line::fit(&points[..1]), None);
-        assert_eq!(Line::fit(&[(8.0, 2.0), (16.0, 1.0)]), None);
+        assert_eq!(LinearFit::fit(&points[..1]), None);
+        assert_eq!(LinearFit::fit(&[(8.0, 2.0), (16.0, 1.0)]), None);
     }
 
     #[test]

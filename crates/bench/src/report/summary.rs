@@ -10,7 +10,7 @@ use crate::peers::{tcp, tls};
 use crate::plan::{Kind, Plan};
 use crate::ranks::asleep::Wait;
 use crate::report::dimensions::Dimension;
-use crate::report::stats::{Line, Quartiles, Series, half_power};
+use crate::report::stats::{LinearFit, Quartiles, Series, half_power};
 use crate::report::table::{Ratio, Row, Tail};
 
 /// The kernel's TCP in JSON.
@@ -294,17 +294,17 @@ fn curves(cells: &[Cell], plan: &Plan, setting: &Setting) -> Findings {
                 .collect()
         };
         let curves: Vec<Vec<(f64, f64)>> = (0..plan.slices).filter_map(curve).collect();
-        let times = |curve: &Vec<(f64, f64)>| -> Option<Line> {
-            Line::fit(
+        let times = |curve: &Vec<(f64, f64)>| -> Option<LinearFit> {
+            LinearFit::fit(
                 &curve
                     .iter()
                     .map(|&(size, mb_s)| (size, size / mb_s))
                     .collect::<Vec<_>>(),
             )
         };
-        let lines: Vec<Line> = curves.iter().filter_map(times).collect();
+        let lines: Vec<LinearFit> = curves.iter().filter_map(times).collect();
         let half: Vec<f64> = curves.iter().filter_map(|it| half_power(it)).collect();
-        let of_lines = |of: fn(&Line) -> f64| lines.iter().map(of).collect::<Vec<f64>>();
+        let of_lines = |of: fn(&LinearFit) -> f64| lines.iter().map(of).collect::<Vec<f64>>();
         let row = Row::of(setting.name(system), setting.ranks);
         let row = row.at(Dimension::Pattern, name(plan.pattern));
         let mut medians = Vec::new();

@@ -412,7 +412,7 @@ impl<'a> Agent<'a> {
 mod tests {
     use super::*;
     use crate::launch::plan::Greeting;
-    use crate::launch::{Place, SharedMemory};
+    use crate::launch::{RankPlace, SharedMemory};
     use crate::message::{How, ToLauncher, key_check};
     use crate::{Congestion, LinkChoice, Security, Suite, Versions};
     use std::io::{Read, Write};
@@ -428,7 +428,7 @@ mod tests {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        fn command(&mut self, place: &Place) -> Command {
+        fn command(&mut self, place: &RankPlace) -> Command {
             let words = self.0.program(place.local_index).unwrap();
             let mut command = Command::new(&words[0]);
             command
@@ -437,7 +437,7 @@ mod tests {
             command
         }
 
-        fn started(&mut self, _place: &Place, _pid: u32) {}
+        fn started(&mut self, _place: &RankPlace, _pid: u32) {}
     }
 
     struct Here;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::agent_protocol::Order;
 use super::member::Member;
-use super::{Event, Place, Running};
+use super::{Event, RankPlace, Running};
 use crate::job::PeerInfo;
 use crate::message::RECORDS_MAX;
 
@@ -133,7 +133,7 @@ impl Running {
     fn send_table(&mut self) -> io::Result<()> {
         let info = |member: &mut Member| {
             member.joined = true;
-            let Place {
+            let RankPlace {
                 host_index,
                 local_index,
                 restarts,

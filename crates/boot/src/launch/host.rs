@@ -23,7 +23,7 @@ use super::plan::{HostPlan, Seat};
 use super::rank::{HostDescriptors, Rank, With};
 use super::remote_statistics;
 use super::streams::{Input, Outputs};
-use super::{LaunchError, Place, Starter, Wanted};
+use super::{LaunchError, RankPlace, Starter, Wanted};
 use crate::codec::decode;
 use crate::error::Refusal;
 use crate::host_port::HostPort;
@@ -135,7 +135,7 @@ impl Host {
         }
         for local in 0..ranks {
             let seat = seats.get(local as usize).copied().unwrap_or_default();
-            let place = Place {
+            let place = RankPlace {
                 rank: host.plan.first + local,
                 host_index: host.plan.host_index,
                 local_index: u16::try_from(local).expect("at most RANKS_MAX"),
@@ -150,7 +150,7 @@ impl Host {
 
     fn start_rank(
         &mut self,
-        place: Place,
+        place: RankPlace,
         shares_core: bool,
         starter: &mut dyn Starter,
     ) -> Result<(), LaunchError> {

@@ -1,12 +1,12 @@
 //! A rank as the job sees it.
 
-use super::Place;
+use super::RankPlace;
 use crate::job::PeerInfo;
 use crate::message::How;
 
 /// A rank, wherever it runs.
 pub(super) struct Member {
-    pub(super) place: Place,
+    pub(super) place: RankPlace,
     /// Hosts on which it ran before, each of which has left the job.
     pub(super) former: Vec<u16>,
     /// Leader of its process group; 0 until it is known.
@@ -32,7 +32,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub fn new(place: Place) -> Self {
+    pub fn new(place: RankPlace) -> Self {
         Self {
             place,
             former: Vec::new(),
@@ -56,7 +56,7 @@ impl Member {
         Self {
             former,
             entry: self.entry,
-            ..Self::new(Place {
+            ..Self::new(RankPlace {
                 rank: self.place.rank,
                 host_index,
                 local_index: 0,

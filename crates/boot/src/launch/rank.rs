@@ -19,7 +19,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
 };
 
-use super::{Place, SharedMemory};
+use super::{RankPlace, SharedMemory};
 use crate::host_port::{HostPortInfo, Unbound};
 use crate::message::{How, Table};
 use crate::{JOB_VARIABLE, RESTARTS_VARIABLE};
@@ -58,7 +58,7 @@ impl With {
 }
 
 pub(super) struct Rank {
-    pub place: Place,
+    pub place: RankPlace,
     /// Whether other ranks are bound to its core.
     pub shares_core: bool,
     pub child: Child,
@@ -95,7 +95,7 @@ pub(super) struct Rank {
 
 impl Rank {
     /// Starts one rank with its end of a control socket.
-    pub fn spawn(place: Place, mut command: Command) -> io::Result<Self> {
+    pub fn spawn(place: RankPlace, mut command: Command) -> io::Result<Self> {
         let (ours, theirs) = socket::pair()?;
         socket::ask_for_senders(ours.as_fd())?;
         // The descriptor must outlive exec, also that of a wrapping script,
@@ -119,7 +119,7 @@ impl Rank {
         }
     }
 
-    pub fn new(place: Place, child: Child, process: OwnedFd, control: OwnedFd) -> Self {
+    pub fn new(place: RankPlace, child: Child, process: OwnedFd, control: OwnedFd) -> Self {
         Self {
             place,
             shares_core: false,

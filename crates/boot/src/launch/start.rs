@@ -17,7 +17,7 @@ use super::plan::{HostPlan, Seat};
 use super::source::Source;
 use super::watch::{Side, Token, index_of};
 use super::{
-    Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, SETTINGS_BYTES_MAX, Starter, Stop,
+    Event, JobSpec, LaunchError, RANKS_MAX, RankPlace, Running, SETTINGS_BYTES_MAX, Starter, Stop,
     Task, Wanted,
 };
 use crate::host::keep_from_dumps;
@@ -129,7 +129,7 @@ impl Running {
             let partition = partitions.get(host).copied().unwrap_or_default();
             let secret = Rc::clone(&secrets[&partition]);
             for local in 0..ranks {
-                self.members.push(Member::new(Place {
+                self.members.push(Member::new(RankPlace {
                     rank: first + local,
                     host_index: plan.host_index,
                     local_index: u16::try_from(local).expect("at most RANKS_MAX"),

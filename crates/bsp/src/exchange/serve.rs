@@ -5,7 +5,7 @@ use super::{PIECES_MAX, Part, SuperstepExchange, Wanted, Wire};
 use crate::areas::{Areas, Pop};
 use crate::check::{Access, conflict};
 use crate::failure::Failure;
-use crate::log::{Call, Calls, Place};
+use crate::log::{AreaRange, Call, Calls};
 use crate::queue::Queue;
 
 /// Requests of one process.
@@ -125,8 +125,8 @@ impl SuperstepExchange {
             let Some(call) = read else {
                 return Ok(asked);
             };
-            let find = |verb, place: Place| {
-                let Place { offset, bytes, .. } = place;
+            let find = |verb, place: AreaRange| {
+                let AreaRange { offset, bytes, .. } = place;
                 let outside = |why| Failure::Outside {
                     who,
                     verb,

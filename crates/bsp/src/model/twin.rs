@@ -58,7 +58,7 @@ impl Op {
         matches!(self, Self::Put { bytes, .. } if bytes.len() >= PIECE_MIN)
     }
 
-    fn put(&self, memories: &mut [Memory]) {
+    fn put(&self, memories: &mut [ProcessMemory]) {
         if let Self::Put {
             to,
             area,
@@ -72,12 +72,12 @@ impl Op {
     }
 }
 
-pub type Memory = Vec<Vec<u8>>;
+pub type ProcessMemory = Vec<Vec<u8>>;
 
 /// Memories and sorted queues after a superstep.
 #[derive(Clone, Debug)]
 pub struct State {
-    pub memories: Vec<Memory>,
+    pub memories: Vec<ProcessMemory>,
     pub queues: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 

@@ -10,7 +10,7 @@ use portolan_bench::{Ratio, Row};
 use portolan_hosts::failure::Result;
 
 use super::metric::Metric;
-use super::plot::{self, Bar, Line, number};
+use super::plot::{self, Bar, PlotLine, number};
 use super::read::File;
 use super::supersteps::Profile;
 
@@ -256,14 +256,14 @@ fn pictures(bench: &str, rows: &[&Row], colours: &Colours<'_>) -> Result<Vec<(St
             "line_latency_us" => ", one line",
             _ => "",
         };
-        Some(Line {
+        Some(PlotLine {
             name: format!("{}{line}", row.system),
             colour: colours.place(row),
             variant: usize::from(!line.is_empty()),
             points: buckets.iter().map(|(us, n)| (*us, *n as f64)).collect(),
         })
     };
-    let histograms: Vec<Line> = rows.iter().filter_map(histogram).collect();
+    let histograms: Vec<PlotLine> = rows.iter().filter_map(histogram).collect();
     if !histograms.is_empty() {
         let picture = plot::lines("us one way", "messages", &histograms)?;
         let caption = "How many messages took how long: us one way; further left is better; \
@@ -279,16 +279,16 @@ fn lines_over(
     rows: &[&Row],
     x: impl Fn(&Row) -> Option<f64>,
     colours: &Colours<'_>,
-) -> Option<Vec<Line>> {
+) -> Option<Vec<PlotLine>> {
     // In the order of the rows: ourselves first.
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<PlotLine> = Vec::new();
     for row in rows {
         let Some(x) = x(row) else { continue };
         let (name, colour) = (series(row), colours.place(row));
         let alike = lines.iter().filter(|line| line.colour == colour).count();
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((x, row.p50)),
-            None => lines.push(Line {
+            None => lines.push(PlotLine {
                 name,
                 colour,
                 variant: alike,

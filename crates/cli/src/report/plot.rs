@@ -39,7 +39,7 @@ const SIZE: (u32, u32) = (760, 360);
 const LINEAR_MAX: f64 = 20.0;
 
 /// A named series of points.
-pub struct Line {
+pub struct PlotLine {
     pub name: String,
     /// The place of its system's colour.
     pub colour: usize,
@@ -88,7 +88,7 @@ fn svg(
 const DRAWN: RangeInclusive<f64> = 1e-30..=1e30;
 
 /// Lines over logarithmic axes. Points outside of [`DRAWN`] are left out.
-pub fn lines(x: &str, y: &str, lines: &[Line]) -> Result<String> {
+pub fn lines(x: &str, y: &str, lines: &[PlotLine]) -> Result<String> {
     let is_drawn = |(x, y): &(f64, f64)| DRAWN.contains(x) && DRAWN.contains(y);
     let points = || {
         let all = lines.iter().flat_map(|line| &line.points);
@@ -99,7 +99,7 @@ pub fn lines(x: &str, y: &str, lines: &[Line]) -> Result<String> {
     let decade = |value: f64, round: fn(f64) -> f64| 10_f64.powf(round(value.log10()));
     let ys = decade(ys.0, f64::floor)..decade(ys.1, f64::ceil);
     // The legend has the upper corner that falling or rising lines leave free.
-    let falls = |line: &Line| match &line.points[..] {
+    let falls = |line: &PlotLine| match &line.points[..] {
         [(_, first), .., (_, last)] => (first / last).ln().signum(),
         _ => 0.0,
     };
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn plots_take_the_pages_text_colour() {
-        let line = |variant, points: &[(f64, f64)]| Line {
+        let line = |variant, points: &[(f64, f64)]| PlotLine {
             name: "a".to_owned(),
             colour: 0,
             variant,

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
 
 use portolan_boot::launch::{
-    Greeting, Keeper, Place, Prepared, SharedMemory, StartFailure, Starter, Task, Wanted, serve,
+    Greeting, Keeper, Prepared, RankPlace, SharedMemory, StartFailure, Starter, Task, Wanted, serve,
 };
 use portolan_boot::{HostPort, Versions};
 use portolan_hosts::detached::{leave, start_again};
@@ -146,7 +146,7 @@ impl Starter for Ranks {
         self.local.host_ports(wanted, |_| 0)
     }
 
-    fn command(&mut self, place: &Place) -> Command {
+    fn command(&mut self, place: &RankPlace) -> Command {
         let program = match place.restarts {
             0 => self.task.program(place.local_index),
             _ => self.task.program_of(place.rank),
@@ -171,7 +171,7 @@ impl Starter for Ranks {
         bind.then(|| core_in_turn(local_index)).flatten()
     }
 
-    fn started(&mut self, _place: &Place, pid: u32) {
+    fn started(&mut self, _place: &RankPlace, pid: u32) {
         self.guard.borrow_mut().watch(pid);
     }
 }

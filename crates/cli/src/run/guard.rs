@@ -43,11 +43,11 @@ pub struct Guard {
 struct GuardState {
     own: PathBuf,
     group: Option<PathBuf>,
-    line: Mutex<Line>,
+    line: Mutex<GuardChannel>,
 }
 
 /// What a guard is told.
-struct Line {
+struct GuardChannel {
     /// To the guard of now.
     input: Option<ChildStdin>,
     /// All that was said, for its successor.
@@ -63,7 +63,7 @@ impl Guard {
         let shared = Arc::new(GuardState {
             own: own.to_owned(),
             group,
-            line: Mutex::new(Line {
+            line: Mutex::new(GuardChannel {
                 input: None,
                 words: Vec::new(),
                 over: false,
@@ -123,7 +123,7 @@ impl Drop for Guard {
     }
 }
 
-impl Line {
+impl GuardChannel {
     fn say(&mut self, word: Word) {
         self.words.push(word);
         if let Some(input) = &mut self.input {
@@ -134,7 +134,7 @@ impl Line {
 }
 
 impl GuardState {
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, GuardChannel> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

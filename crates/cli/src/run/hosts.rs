@@ -22,7 +22,7 @@ const PIPE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where a host is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum HostPlace {
     /// This one.
     Here,
     /// A host of the lab.
@@ -36,7 +36,7 @@ pub enum Place {
 pub struct Host {
     /// For the user to read; of a remote one also what ssh is given.
     pub name: String,
-    pub place: Place,
+    pub place: HostPlace,
     pub ranks: u32,
     /// Ranks that it is meant to have at most; 0 where nothing says.
     pub slots: u32,
@@ -84,9 +84,9 @@ pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Res
                 .zip(all)
                 .map(|(Entry { name, slots: ranks }, slots)| {
                     let place = match lab {
-                        Some(lab) => Place::Lab(lab.find_host(&name)?),
-                        None if is_here(&name) => Place::Here,
-                        None => Place::Remote,
+                        Some(lab) => HostPlace::Lab(lab.find_host(&name)?),
+                        None if is_here(&name) => HostPlace::Here,
+                        None => HostPlace::Remote,
                     };
                     Ok(Host {
                         name,
@@ -107,7 +107,7 @@ pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Res
                 .zip(blocks.into_iter().chain(std::iter::repeat(0)))
                 .map(|((host, name), ranks)| Host {
                     name,
-                    place: Place::Lab(host),
+                    place: HostPlace::Lab(host),
                     ranks,
                     slots: 0,
                 })
@@ -120,7 +120,7 @@ pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Res
         }
         (None, None) => vec![Host {
             name: own_name(),
-            place: Place::Here,
+            place: HostPlace::Here,
             ranks: asked.ok_or_else(need_number)?,
             slots: 0,
         }],
@@ -553,7 +553,7 @@ mod tests {
     fn partitions_have_a_number_each() {
         let host = |name: &str| Host {
             name: name.to_owned(),
-            place: Place::Remote,
+            place: HostPlace::Remote,
             ranks: 1,
             slots: 1,
         };

@@ -11,7 +11,7 @@ use portolan_hosts::print::tell;
 use portolan_hosts::ranks::{check_program, execute_with};
 
 use super::arguments::Arguments;
-use super::hosts::{self, Place};
+use super::hosts::{self, HostPlace};
 use super::{check_values, given_settings};
 
 /// Our settings that programs of this job take, by their variables.
@@ -44,14 +44,14 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
             "--link shm needs all ranks on one host: use --link auto or --link udp",
         ));
     }
-    let here = hosts.iter().any(|host| host.place != Place::Remote);
+    let here = hosts.iter().any(|host| host.place != HostPlace::Remote);
     if here {
         check_program(&block.program[0], std::env::var_os("PATH").as_deref())?;
     }
     let own = std::env::current_exe().context("finding the portolan command")?;
     let mut variables = mpi.over_portolan(&provider_folder(&own)?, false);
     variables.extend(settings(arguments)?);
-    if hosts.iter().all(|host| host.place != Place::Remote) {
+    if hosts.iter().all(|host| host.place != HostPlace::Remote) {
         // By the command's name it is found only where it is installed.
         variables.push(("PORTOLAN_AGENT".into(), own.into()));
     }
@@ -74,9 +74,9 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     let launcher = mpi.launcher_for_portolan()?;
-    let alone = matches!(&hosts[..], [host] if host.place == Place::Here);
+    let alone = matches!(&hosts[..], [host] if host.place == HostPlace::Here);
     let first = match hosts[0].place {
-        Place::Lab(host) => Some(host),
+        HostPlace::Lab(host) => Some(host),
         _ => None,
     };
     let job = Job {

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use portolan_boot::launch::{Place as RankPlace, Reach, SharedMemory, Starter, Task, Wanted};
+use portolan_boot::launch::{RankPlace, Reach, SharedMemory, Starter, Task, Wanted};
 use portolan_boot::{HostPort, JOB_VARIABLE};
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::lab::Lab;
@@ -18,7 +18,7 @@ use portolan_hosts::ranks::{Local, core_in_turn, disabled};
 
 use super::arguments::{Arguments, Bind, Block};
 use super::guard::Guard;
-use super::hosts::{Host, Place};
+use super::hosts::{Host, HostPlace};
 use super::ssh::{SSH_VARIABLE, Ssh};
 
 /// What the ranks of a job run, and where.
@@ -105,7 +105,7 @@ impl Program {
 /// The lab's host that a host of the job is; without a lab 0.
 fn lab_host(hosts: &[Host], host_index: u16) -> u32 {
     match hosts[usize::from(host_index)].place {
-        Place::Lab(host) => host,
+        HostPlace::Lab(host) => host,
         _ => 0,
     }
 }
@@ -158,7 +158,7 @@ impl Starter for Program {
     fn reach(&mut self, host_index: u16) -> Option<Reach> {
         let index = usize::from(host_index);
         let host = &self.hosts[index];
-        if host.place != Place::Remote {
+        if host.place != HostPlace::Remote {
             return None;
         }
         let first = self.hosts[..index].iter().map(|h| h.ranks).sum();

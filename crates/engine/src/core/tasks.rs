@@ -7,7 +7,7 @@ use portolan_exchange::{
     Where,
 };
 use portolan_link::memory::CopyError;
-use portolan_link::shm::{OneSidedError, Outlet, Place};
+use portolan_link::shm::{OneSidedError, Outlet, ShmPlace};
 use portolan_proto::Release;
 
 use super::{Arrival, ArrivalOutcome, Core};
@@ -63,7 +63,7 @@ impl Core {
                 Where::Address(address) => self.fetch(out, from, address, of, at, bytes),
                 Where::Region(place) => {
                     let key = in_table(space, &place.key);
-                    let at = Place::Offset(place.offset);
+                    let at = ShmPlace::Offset(place.offset);
                     self.reach(out, from, |outlet, index| {
                         of.with_slices(|into| outlet.get(index, key, at, into))
                     })
@@ -77,14 +77,14 @@ impl Core {
                     };
                     let part = &[IoSlice::new(part)];
                     let did = self.directly(out, to, |outlet, index| {
-                        outlet.put(index, key, Place::Offset(0), part)
+                        outlet.put(index, key, ShmPlace::Offset(0), part)
                     });
                     self.counters.shared += u64::from(did == Did::Done);
                     did
                 }
                 Where::Region(place) => {
                     let key = in_table(space, &place.key);
-                    let at = Place::Offset(place.offset);
+                    let at = ShmPlace::Offset(place.offset);
                     self.reach(out, to, |outlet, index| {
                         of.with_slices(|from| outlet.put(index, key, at, from))
                     })

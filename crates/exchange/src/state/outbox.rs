@@ -73,7 +73,7 @@ impl Waiting {
 
 /// A line: its first and last index in [`Outbox::entries`], and its length.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct TaskQueue {
     first: u32,
     last: u32,
     len: u32,
@@ -81,11 +81,11 @@ struct Line {
 
 /// Lines of a rank.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lines([Line; LINES]);
+pub(crate) struct Lines([TaskQueue; LINES]);
 
 impl Lines {
     pub const NONE: Self = Self(
-        [Line {
+        [TaskQueue {
             first: 0,
             last: 0,
             len: 0,
@@ -162,7 +162,7 @@ impl Outbox {
 }
 
 impl Peers {
-    fn line(&mut self, rank: u32, number: usize) -> Option<(&mut Line, &mut Outbox)> {
+    fn line(&mut self, rank: u32, number: usize) -> Option<(&mut TaskQueue, &mut Outbox)> {
         let Self { all, out } = self;
         let peer = all.get_mut(rank as usize)?.get_or_insert_with(Peer::new);
         Some((&mut peer.lines.0[number], out))
@@ -242,7 +242,7 @@ impl Peers {
             let Some((line, out)) = self.line(rank, number) else {
                 return;
             };
-            let Line { first, len, .. } = core::mem::take(line);
+            let TaskQueue { first, len, .. } = core::mem::take(line);
             let mut at = first;
             for _ in 0..len {
                 out.free.push(at);

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use portolan_exchange::{
     Config, Did, Exchange, Incoming, IncomingOutcome, Kind, Lane, LaneTerms, Located, OpError,
-    OpId, Outgoing, Payload, Place, Push, Range as Memory, SendOptions, SendRefused, Signal, Sink,
-    Source, Statistics, Stream, Task, Where,
+    OpId, Outgoing, Payload, Place, Push, Range as MemoryRange, SendOptions, SendRefused, Signal,
+    Sink, Source, Statistics, Stream, Task, Where,
 };
 
 pub mod memory;
@@ -279,7 +279,7 @@ impl At<'_> {
             }
             Task::Send(to, message) => self.send(to, &message),
             Task::Signal(from, signal, bytes) => self.signal(from, signal, bytes),
-            Task::Prepare(Memory { of, at, bytes }) => {
+            Task::Prepare(MemoryRange { of, at, bytes }) => {
                 assert!(at + bytes <= Sink::len(of));
                 self.net.prepared.push((self.rank, at, bytes));
                 Did::Done
@@ -289,7 +289,7 @@ impl At<'_> {
             Task::CopyFrom(from, Where::Address(address), memory) => {
                 self.fetch(from, address, memory)
             }
-            Task::CopyFrom(from, Where::Region(place), Memory { of, bytes, .. }) => {
+            Task::CopyFrom(from, Where::Region(place), MemoryRange { of, bytes, .. }) => {
                 match self.direct(from, Kind::Get, &place, &[], bytes) {
                     Ok(bytes) => assert!(of.write(0, &bytes)),
                     Err(did) => return did,
@@ -311,12 +311,12 @@ impl At<'_> {
         }
         let (payload, op) = match &m.payload {
             Payload::Nothing => (Vec::new(), None),
-            Payload::Source(Memory { of, at, bytes }) => (
+            Payload::Source(MemoryRange { of, at, bytes }) => (
                 read(*bytes, |into| Source::read(*of, *at, into)),
                 Some(m.op),
             ),
             Payload::Bytes(bytes) => (bytes.to_vec(), Some(m.op)),
-            Payload::Region(Memory { of, at, bytes }) => {
+            Payload::Region(MemoryRange { of, at, bytes }) => {
                 let told = |into: &mut [u8]| assert!(Sink::read(*of, *at, into));
                 (read(*bytes, told), Some(m.op))
             }
@@ -352,12 +352,12 @@ impl At<'_> {
         Did::Done
     }
 
-    fn publish(&mut self, to: u32, key: u64, memory: &Memory<&mut Pieces>) -> Did {
+    fn publish(&mut self, to: u32, key: u64, memory: &MemoryRange<&mut Pieces>) -> Did {
         let trouble = &mut self.net.trouble;
         if !self.net.shares || trouble.rng.chance(trouble.unshown) {
             return Did::NotPossible;
         }
-        let &Memory { ref of, at, bytes } = memory;
+        let &MemoryRange { ref of, at, bytes } = memory;
         assert!(key != 0 && bytes > 0 && at + bytes <= Sink::len(*of));
         let published = Published {
             to,
@@ -386,12 +386,12 @@ impl At<'_> {
         Did::Done
     }
 
-    fn write(&mut self, to: u32, key: u64, memory: &Memory<&Pieces>) -> Did {
+    fn write(&mut self, to: u32, key: u64, memory: &MemoryRange<&Pieces>) -> Did {
         let trouble = &mut self.net.trouble;
         if self.net.dead.contains(&to) || trouble.rng.chance(trouble.unwritten) {
             return Did::NotPossible;
         }
-        let &Memory { of, at, bytes } = memory;
+        let &MemoryRange { of, at, bytes } = memory;
         let published = self.net.published.get_mut(&(to, key));
         let Some(published) = published.filter(|it| !it.withdrawn) else {
             return Did::Refused(OpError::BadKey);
@@ -406,7 +406,7 @@ impl At<'_> {
         Did::Done
     }
 
-    fn fetch(&mut self, from: u32, address: u64, memory: Memory<&mut Pieces>) -> Did {
+    fn fetch(&mut self, from: u32, address: u64, memory: MemoryRange<&mut Pieces>) -> Did {
         if self.net.forbidden {
             return Did::NotPossible;
         }

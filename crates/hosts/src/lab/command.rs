@@ -10,7 +10,7 @@ use serde_json::json;
 use super::build::{self, Up};
 use super::impair;
 use super::impairment::{Burst, Choice, Impairment, Late};
-use super::line::{Line, Rate};
+use super::line::{LabLink, Rate};
 use super::status::{self, Form};
 use super::{Lab, MTU_DEFAULT, PLAIN_XDP_MTU_MAX, Shape, plug, remove, store};
 use crate::choices::Bytes;
@@ -232,7 +232,7 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
             ecn,
         } => {
             let (buffer, ecn) = (buffer.map(|bytes| bytes.0), ecn.map(|bytes| bytes.0));
-            let line = Line::check(rate, buffer, ecn, mtu)?;
+            let line = LabLink::check(rate, buffer, ecn, mtu)?;
             let shape = Shape {
                 hosts,
                 mtu,

@@ -81,7 +81,7 @@ impl fmt::Display for Rate {
 
 /// Every host's line, in both directions, and the switch's port towards it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct LabLink {
     pub rate: Rate,
     /// Bytes that a port holds, Ethernet headers included; more it drops.
     pub buffer: u64,
@@ -89,7 +89,7 @@ pub struct Line {
     pub ecn: Option<u64>,
 }
 
-impl Line {
+impl LabLink {
     /// Checks the numbers that a lab with packets of `mtu` bytes is asked
     /// for with.
     ///
@@ -150,7 +150,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for LabLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, buffer {} bytes", self.rate, self.buffer)?;
         match self.ecn {
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn what_a_port_cannot_hold_is_refused() {
         let rate = Some("200mbit".parse().unwrap());
-        let line = |buffer, ecn| Line::check(rate, buffer, ecn, 1500);
+        let line = |buffer, ecn| LabLink::check(rate, buffer, ecn, 1500);
         assert_eq!(line(None, None).unwrap().unwrap().buffer, 65_536);
         assert!(line(Some(1513), None).is_err());
         assert!(line(Some(1514), None).is_ok());
@@ -201,16 +201,16 @@ mod tests {
         for (ecn, good) in [(0, false), (1, true), (16_383, true), (16_384, false)] {
             assert_eq!(line(Some(16_384), Some(ecn)).is_ok(), good, "{ecn}");
         }
-        assert_eq!(Line::check(None, None, None, 1500).unwrap(), None);
+        assert_eq!(LabLink::check(None, None, None, 1500).unwrap(), None);
         for (buffer, ecn) in [(Some(65_536), None), (None, Some(1))] {
-            let refused = Line::check(None, buffer, ecn, 1500).unwrap_err();
+            let refused = LabLink::check(None, buffer, ecn, 1500).unwrap_err();
             assert!(refused.to_string().contains("--rate"), "{refused}");
         }
     }
 
     /// Both buckets of a line.
     fn bursts(rate: &str, mtu: u32) -> [u64; 2] {
-        let line = Line {
+        let line = LabLink {
             rate: rate.parse().unwrap(),
             buffer: 65_536,
             ecn: None,

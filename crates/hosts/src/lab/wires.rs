@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 
 use super::cable::Cable;
 use super::loss::{bad_object, failed, loaded};
-use super::{Lab, Line, tool};
+use super::{Lab, LabLink, tool};
 use crate::failure::{Failure, Result};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/line.bpf.o"));
@@ -47,7 +47,7 @@ pub(super) fn links(lab: &Lab, cable: Cable) -> [String; 3] {
 }
 
 /// Gives every line its rate, within the switch's network.
-pub(super) fn build(lab: &Lab, line: &Line) -> Result<()> {
+pub(super) fn build(lab: &Lab, line: &LabLink) -> Result<()> {
     let (bits, mtu) = (line.rate.bits_per_s(), lab.shape.mtu);
     let (unit, own) = (line.burst(mtu), line.own_burst(mtu));
     let bucket = |device: String, burst: u64, limit: u64| {
@@ -87,7 +87,7 @@ fn join(lab: &Lab, bpf: &mut Ebpf) -> Result<()> {
     attach(bpf, "join", TcAttachType::Ingress, devices)
 }
 
-fn mark(lab: &Lab, line: &Line, threshold: u64, bpf: &mut Ebpf) -> Result<()> {
+fn mark(lab: &Lab, line: &LabLink, threshold: u64, bpf: &mut Ebpf) -> Result<()> {
     let map = bpf.map_mut("ports").ok_or_else(bad_object)?;
     let mut ports: HashMap<_, u32, Port> = map.try_into().map_err(failed("opening a map"))?;
     let rate = line.rate;

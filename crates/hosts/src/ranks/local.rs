@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread::ScopedJoinHandle;
 
 use portolan_boot::HostPort;
-use portolan_boot::launch::{Place, SharedMemory, Wanted};
+use portolan_boot::launch::{RankPlace, SharedMemory, Wanted};
 use portolan_boot::node::{NODE_SOCKET, group_of, node_socket};
 use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::children::collect_orphans;
@@ -101,7 +101,7 @@ impl Local {
     pub fn host_ports(
         &mut self,
         wanted: &[Wanted],
-        lab_host: impl Fn(&Place) -> u32,
+        lab_host: impl Fn(&RankPlace) -> u32,
     ) -> Vec<std::result::Result<HostPort, String>> {
         let mut hosts: BTreeMap<u32, Vec<(usize, Wanted)>> = BTreeMap::new();
         for (place, it) in wanted.iter().enumerate() {
@@ -128,7 +128,7 @@ impl Local {
     /// host `lab_host`, and becomes `program`.
     pub fn command<T: AsRef<OsStr>>(
         &self,
-        place: &Place,
+        place: &RankPlace,
         lab_host: u32,
         program: impl IntoIterator<Item = T>,
     ) -> Command {

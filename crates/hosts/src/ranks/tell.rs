@@ -1,7 +1,7 @@
 //! What the user is told of a job.
 
 use portolan_boot::control;
-use portolan_boot::launch::{Event, Place};
+use portolan_boot::launch::{Event, RankPlace};
 
 use crate::print::tell;
 
@@ -135,7 +135,7 @@ impl Teller {
         Some(text)
     }
 
-    fn started(&self, place: &Place, pid: u32) -> Option<String> {
+    fn started(&self, place: &RankPlace, pid: u32) -> Option<String> {
         let (rank, host) = (place.rank, self.name(place.host_index));
         let core = place
             .core

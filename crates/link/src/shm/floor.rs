@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use portolan_ring::{LINE_BYTES, Line};
+use portolan_ring::{CacheLine, LINE_BYTES};
 
 /// Which of the two processes this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Side {
 const STOP: u64 = u64::MAX;
 
 #[inline(always)]
-fn wait_until(line: &Line, wanted: impl Fn(u64) -> bool) -> u64 {
+fn wait_until(line: &CacheLine, wanted: impl Fn(u64) -> bool) -> u64 {
     loop {
         let now = line.word(0).load(Acquire);
         if wanted(now) {
@@ -31,7 +31,7 @@ fn wait_until(line: &Line, wanted: impl Fn(u64) -> bool) -> u64 {
 /// One cache line that two processes write in turn.
 #[derive(Debug)]
 pub struct Bounce<'m> {
-    line: &'m Line,
+    line: &'m CacheLine,
     count: u64,
 }
 
@@ -44,7 +44,7 @@ impl<'m> Bounce<'m> {
     /// # Panics
     /// If `lines` is too short.
     #[must_use]
-    pub fn new(lines: &'m [Line]) -> Self {
+    pub fn new(lines: &'m [CacheLine]) -> Self {
         Self {
             line: &lines[0],
             count: 0,
@@ -82,11 +82,11 @@ impl<'m> Bounce<'m> {
 /// A ring of 64 lines each way, through which sequence words pass.
 #[derive(Debug)]
 pub struct Ring<'m> {
-    tx: &'m [Line],
-    rx: &'m [Line],
+    tx: &'m [CacheLine],
+    rx: &'m [CacheLine],
     /// How far the other has read what we sent: for [`Ring::send`].
-    tx_read: &'m Line,
-    rx_read: &'m Line,
+    tx_read: &'m CacheLine,
+    rx_read: &'m CacheLine,
     sent: u64,
     read: u64,
     seen: u64,
@@ -102,7 +102,7 @@ impl<'m> Ring<'m> {
     /// # Panics
     /// If `lines` is too short.
     #[must_use]
-    pub fn new(lines: &'m [Line], side: Side) -> Self {
+    pub fn new(lines: &'m [CacheLine], side: Side) -> Self {
         let (a, rest) = lines.split_at(Self::SLOTS);
         let (b, rest) = rest.split_at(Self::SLOTS);
         let (tx, rx, tx_read, rx_read) = match side {
@@ -196,9 +196,9 @@ impl<'m> Ring<'m> {
 /// it by the other at the same time.
 #[derive(Debug)]
 pub struct Copy<'m> {
-    filled: &'m Line,
-    emptied: &'m Line,
-    chunks: &'m [Line],
+    filled: &'m CacheLine,
+    emptied: &'m CacheLine,
+    chunks: &'m [CacheLine],
     chunk_lines: usize,
     /// Chunks gone by.
     count: u64,
@@ -218,7 +218,7 @@ impl<'m> Copy<'m> {
     /// If `lines` is not [`Copy::lines`], or the ring is not two or more
     /// whole chunks of whole lines.
     #[must_use]
-    pub fn new(lines: &'m [Line], chunk_bytes: usize, ring_bytes: usize) -> Self {
+    pub fn new(lines: &'m [CacheLine], chunk_bytes: usize, ring_bytes: usize) -> Self {
         assert!(lines.len() == Self::lines(ring_bytes));
         assert!(chunk_bytes > 0 && chunk_bytes.is_multiple_of(LINE_BYTES));
         assert!(ring_bytes.is_multiple_of(chunk_bytes) && ring_bytes >= 2 * chunk_bytes);
@@ -301,8 +301,10 @@ impl<'m> Copy<'m> {
 mod tests {
     use super::*;
 
-    fn lines(count: usize) -> Vec<Line> {
-        std::iter::repeat_with(Line::default).take(count).collect()
+    fn lines(count: usize) -> Vec<CacheLine> {
+        std::iter::repeat_with(CacheLine::default)
+            .take(count)
+            .collect()
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::segment::{Map, PeerState, identity};
 
 /// Where in a region an access begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ShmPlace {
     /// So many bytes behind its first.
     Offset(u64),
     /// At this address of its owner's process.
@@ -182,7 +182,7 @@ impl OneSided {
 struct Access {
     peer: u16,
     key: RegionKey,
-    place: Place,
+    place: ShmPlace,
     bytes: u64,
     allowed: fn(Permission) -> bool,
 }
@@ -194,8 +194,8 @@ impl Access {
             return Err(OneSidedError::Denied(region.rights));
         }
         let offset = match self.place {
-            Place::Offset(offset) => Some(offset),
-            Place::Address(at) => at.checked_sub(region.start),
+            ShmPlace::Offset(offset) => Some(offset),
+            ShmPlace::Address(at) => at.checked_sub(region.start),
         };
         let end = offset.and_then(|offset| offset.checked_add(self.bytes));
         match (offset, end) {
@@ -302,7 +302,7 @@ impl Outlet<'_> {
         &mut self,
         peer: u16,
         key: impl Into<RegionKey>,
-        place: Place,
+        place: ShmPlace,
         from: &[IoSlice<'_>],
     ) -> Result<(), OneSidedError> {
         let access = Access {
@@ -324,7 +324,7 @@ impl Outlet<'_> {
         &mut self,
         peer: u16,
         key: impl Into<RegionKey>,
-        place: Place,
+        place: ShmPlace,
         into: &mut [IoSliceMut<'_>],
     ) -> Result<(), OneSidedError> {
         let access = Access {

@@ -4,7 +4,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use portolan_ring::{BATCH, ChunkRing, LINE_BYTES, Line, Offsets, QueueTurn, Share, queue_lines};
+use portolan_ring::{
+    BATCH, CacheLine, ChunkRing, LINE_BYTES, Offsets, QueueTurn, Share, queue_lines,
+};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Pidfd, own_pid};
 use portolan_sys::raw::Errno;
@@ -126,7 +128,7 @@ impl QueueLock {
 
     /// The words in the memory of the queue.
     #[inline]
-    fn words<'a>(&self, memory: &'a SharedMemory) -> &'a [Line] {
+    fn words<'a>(&self, memory: &'a SharedMemory) -> &'a [CacheLine] {
         let (at, lines) = self.words;
         assert!(at.is_multiple_of(LINE_BYTES) && at + lines * LINE_BYTES <= memory.bytes());
         // SAFETY: within the mapping, which is page-aligned, lives as long as

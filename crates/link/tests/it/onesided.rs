@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::processes::{PATIENCE, child, host, receive_one, send, sleep, small, spawn};
 use portolan_link::shm::{
-    Exposed, OneSidedError, PeerState, Permission, Place, PublishError, RegionId, Segment,
-    SegmentConfig, ShmPort, Terms, WithdrawError, lines_of,
+    Exposed, OneSidedError, PeerState, Permission, PublishError, RegionId, Segment, SegmentConfig,
+    ShmPlace, ShmPort, Terms, WithdrawError, lines_of,
 };
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Condition, threads};
@@ -54,7 +54,7 @@ fn put(
     port: &mut ShmPort,
     peer: u16,
     key: u64,
-    place: Place,
+    place: ShmPlace,
     from: &[u8],
 ) -> Result<(), OneSidedError> {
     port.outlet().put(peer, key, place, &[IoSlice::new(from)])
@@ -64,7 +64,7 @@ fn get(
     port: &mut ShmPort,
     peer: u16,
     key: u64,
-    place: Place,
+    place: ShmPlace,
     into: &mut [u8],
 ) -> Result<(), OneSidedError> {
     port.outlet()
@@ -80,7 +80,7 @@ fn can_copy(port: &mut ShmPort, peer: u16) -> bool {
     can
 }
 
-const START: Place = Place::Offset(0);
+const START: ShmPlace = ShmPlace::Offset(0);
 
 #[test]
 fn bytes_go_to_their_place_and_come_back() {
@@ -97,14 +97,14 @@ fn bytes_go_to_their_place_and_come_back() {
         return;
     }
     let pieces = [&b"one"[..], b"", b" two"].map(IoSlice::new);
-    a.outlet().put(1, 7, Place::Offset(90), &pieces).unwrap();
+    a.outlet().put(1, 7, ShmPlace::Offset(90), &pieces).unwrap();
     assert_eq!(memory.bytes()[89..98], *b"\0one two\0");
-    put(a, 1, 7, Place::Address(memory.start() + 2), &[5]).unwrap();
+    put(a, 1, 7, ShmPlace::Address(memory.start() + 2), &[5]).unwrap();
     assert_eq!(memory.bytes()[..4], [0, 0, 5, 0]);
     let (mut first, mut second) = ([0; 2], [0; 6]);
     let mut pieces = [&mut first[..], &mut second].map(IoSliceMut::new);
     a.outlet()
-        .get(1, 7, Place::Offset(90), &mut pieces)
+        .get(1, 7, ShmPlace::Offset(90), &mut pieces)
         .unwrap();
     assert_eq!((&first, &second), (b"on", b"e two\0"));
     // A region of one's own is as good, as is a port that shows frames.
@@ -113,8 +113,8 @@ fn bytes_go_to_their_place_and_come_back() {
     // All that fits, and no more.
     put(a, 1, 7, START, &[1; 100]).unwrap();
     assert!(memory.holds_only(1));
-    put(a, 1, 7, Place::Offset(100), &[]).unwrap();
-    put(a, 1, 7, Place::Address(memory.start() + 100), &[]).unwrap();
+    put(a, 1, 7, ShmPlace::Offset(100), &[]).unwrap();
+    put(a, 1, 7, ShmPlace::Address(memory.start() + 100), &[]).unwrap();
     b.outlet().try_withdraw(id).unwrap();
 }
 
@@ -165,17 +165,17 @@ fn each_error_is_told_apart_and_touches_nothing() {
     let outside = Err(OneSidedError::OutOfBounds(100));
     let start = memory.start();
     for (place, bytes) in [
-        (Place::Offset(0), 101),
-        (Place::Offset(91), 10),
-        (Place::Offset(101), 0),
-        (Place::Offset(u64::MAX), 1),
-        (Place::Offset(u64::MAX - 9), 10),
-        (Place::Offset(start.wrapping_neg()), 10),
-        (Place::Address(start - 1), 1),
-        (Place::Address(start - 1), 0),
-        (Place::Address(start + 91), 10),
-        (Place::Address(0), 10),
-        (Place::Address(u64::MAX), 10),
+        (ShmPlace::Offset(0), 101),
+        (ShmPlace::Offset(91), 10),
+        (ShmPlace::Offset(101), 0),
+        (ShmPlace::Offset(u64::MAX), 1),
+        (ShmPlace::Offset(u64::MAX - 9), 10),
+        (ShmPlace::Offset(start.wrapping_neg()), 10),
+        (ShmPlace::Address(start - 1), 1),
+        (ShmPlace::Address(start - 1), 0),
+        (ShmPlace::Address(start + 91), 10),
+        (ShmPlace::Address(0), 10),
+        (ShmPlace::Address(u64::MAX), 10),
     ] {
         assert_eq!(put(a, 1, 3, place, &vec![0; bytes]), outside, "{place:?}");
         let got = &mut vec![0; bytes];
@@ -269,12 +269,12 @@ fn a_failed_access_holds_no_region() {
     if can_copy(a, 1) {
         let fault = Err(OneSidedError::Fault(0));
         assert_eq!(put(a, 1, 1, START, &[0]), fault);
-        assert_eq!(get(a, 1, 1, Place::Address(0), &mut [0]), fault);
-        let around = put(a, 1, 1, Place::Offset(u64::MAX - 4), &[0; 10]);
+        assert_eq!(get(a, 1, 1, ShmPlace::Address(0), &mut [0]), fault);
+        let around = put(a, 1, 1, ShmPlace::Offset(u64::MAX - 4), &[0; 10]);
         assert_eq!(around, Err(OneSidedError::OutOfBounds(u64::MAX)));
         // The whole address space is a region too.
         let mut got = [0; 10];
-        let place = Place::Address(memory.start());
+        let place = ShmPlace::Address(memory.start());
         get(a, 1, 1, place, &mut got).unwrap();
         assert_eq!(got, [9; 10]);
     }
@@ -465,7 +465,7 @@ fn a_stopped_process_is_put_to_and_got_from() {
     put(&mut two.port, 1, 1, START, &vec![4; BYTES]).unwrap();
     get(&mut two.port, 1, 1, START, &mut got).unwrap();
     assert!(got.iter().all(|byte| *byte == 4));
-    let outside = put(&mut two.port, 1, 1, Place::Offset(1), &got);
+    let outside = put(&mut two.port, 1, 1, ShmPlace::Offset(1), &got);
     assert_eq!(outside, Err(OneSidedError::OutOfBounds(BYTES as u64)));
     assert!(two.is_stopped());
     two.signal(Signal::CONT);
@@ -639,8 +639,8 @@ fn scribbled_tables_neither_crash_nor_hang() {
             );
             let (at, peer, key) = (next() as usize % 3, next() as u16 % 3, next() % 8);
             let place = match next() % 2 {
-                0 => Place::Offset(next() % 1_000),
-                _ => Place::Address(memory.start()),
+                0 => ShmPlace::Offset(next() % 1_000),
+                _ => ShmPlace::Address(memory.start()),
             };
             let port = &mut host.ports[at];
             match next() % 4 {

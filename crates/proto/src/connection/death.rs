@@ -10,7 +10,7 @@ use crate::base::{
 use crate::congestion::Mode;
 use crate::endpoint::Endpoint;
 use crate::path::{SLOT_FRAMES, SLOT_NOTHING};
-use crate::tables::{Intervals, Listed, Memory, PeerState, Stops, TxFlow, Use};
+use crate::tables::{Intervals, Listed, MemoryOwner, PeerState, Stops, TxFlow, Use};
 
 /// Retries, in one silence, of closes that could not be queued.
 const CLOSE_RETRIES: u64 = 64;
@@ -181,7 +181,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
                 // A message being cut, of which no frame was left to end it above.
                 let l = &mut self.longs[long];
-                if l.frames == 0 && l.memory == Memory::Lent {
+                if l.frames == 0 && l.memory == MemoryOwner::Lent {
                     l.frames = 1;
                     self.long_frame_done(long, Outcome::PeerDead);
                 }

@@ -14,7 +14,7 @@ use portolan_wire::{
 use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, PeerId, Transmit};
 use crate::congestion::Mode;
 use crate::endpoint::{Endpoint, Need};
-use crate::tables::{CHUNKS_AT, Conn, Memory, PeerState, Use};
+use crate::tables::{CHUNKS_AT, Conn, MemoryOwner, PeerState, Use};
 
 /// Divisor of the silence: a removed peer has that long to take what was sent to it.
 const PARTING_PARTS: u64 = 8;
@@ -359,7 +359,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let frames = self.meta.iter().filter(|m| m.usage != Use::Free);
         let mut mine = frames.filter(|m| m.conn == conn && m.long.is_some());
         let mut cut = self.conns[conn].tx.iter().flatten();
-        cut.any(|tx| tx.long.is_some()) || mine.any(|m| self.longs[m.long].memory == Memory::Lent)
+        cut.any(|tx| tx.long.is_some())
+            || mine.any(|m| self.longs[m.long].memory == MemoryOwner::Lent)
     }
 
     /// Goes on with a removal: the close is queued once all that was sent before is acknowledged,

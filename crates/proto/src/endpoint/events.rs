@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 
 use super::Endpoint;
 use crate::base::{Event, LongIndex, PeerEvent, PeerId};
-use crate::tables::Memory;
+use crate::tables::MemoryOwner;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Returns the next event. Call until `None` after each call that may bring
@@ -26,7 +26,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if let Some(long) = events.released.pop_front(self.longs) {
             events.count -= 1;
             let l = &mut self.longs[long];
-            l.memory = Memory::Back;
+            l.memory = MemoryOwner::Back;
             let event = Event::Released(l.source, l.outcome);
             if l.ended {
                 self.free_long(long);
@@ -80,7 +80,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let mut long = events.released.head;
         while long.is_some() {
             let l = &self.longs[long];
-            assert_eq!(l.memory, Memory::Untold, "long message {long}");
+            assert_eq!(l.memory, MemoryOwner::Untold, "long message {long}");
             count += 1;
             long = l.next;
         }

@@ -6,7 +6,7 @@ use crate::base::{Linked, LongIndex, Outcome, Release, SourceId, indexed};
 
 /// Owner of a long message's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Memory {
+pub(crate) enum MemoryOwner {
     /// The protocol.
     #[default]
     Lent,
@@ -31,7 +31,7 @@ pub struct Long {
     pub(crate) release: Release,
     /// How the message ended, once its memory is to be released.
     pub(crate) outcome: Outcome,
-    pub(crate) memory: Memory,
+    pub(crate) memory: MemoryOwner,
     /// No frame has a part of the message any more.
     pub(crate) ended: bool,
 }

@@ -9,7 +9,7 @@ use crate::base::{
     SourceId,
 };
 use crate::endpoint::{Endpoint, Need};
-use crate::tables::{CHUNKS_AT, CHUNKS_MAX, Long, Memory, PeerState, Use};
+use crate::tables::{CHUNKS_AT, CHUNKS_MAX, Long, MemoryOwner, PeerState, Use};
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Largest payload beside `args` words that [`Endpoint::send`] takes for a
@@ -257,7 +257,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.release_long(long, outcome);
             let l = &mut self.longs[long];
             l.ended = true;
-            if l.memory == Memory::Back {
+            if l.memory == MemoryOwner::Back {
                 self.free_long(long);
             }
         }
@@ -273,8 +273,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Releases a long message's memory to the caller, if that has not been done.
     pub(crate) fn release_long(&mut self, long: LongIndex, outcome: Outcome) {
         let l = &mut self.longs[long];
-        if l.memory == Memory::Lent {
-            l.memory = Memory::Untold;
+        if l.memory == MemoryOwner::Lent {
+            l.memory = MemoryOwner::Untold;
             l.outcome = outcome;
             self.tell_released(long);
         }

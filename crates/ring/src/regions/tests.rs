@@ -3,14 +3,14 @@
 use super::*;
 
 struct Host {
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     layout: RegionsLayout,
 }
 
 impl Host {
     fn new(regions: u32) -> Self {
         let layout = RegionsLayout { regions };
-        let lines = std::iter::repeat_with(Line::default).take(layout.lines());
+        let lines = std::iter::repeat_with(CacheLine::default).take(layout.lines());
         let lines = lines.collect();
         Self { lines, layout }
     }

@@ -10,7 +10,7 @@ use portolan_exchange::{Notify, OpId};
 use portolan_wire::Priority;
 
 pub use self::placing::Waits;
-use self::placing::{Place, Placings};
+use self::placing::{PlacingVerdict, Placings};
 use crate::content;
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -59,7 +59,7 @@ struct Letter {
     base: Option<usize>,
     /// A handler sent it, or left it in the outbox, when it was written.
     by_handler: bool,
-    place: Place,
+    place: PlacingVerdict,
 }
 
 /// Messages of one sender, space and flow, which keep order.
@@ -298,7 +298,7 @@ impl Book {
             fate: Fate::Open,
             base: None,
             by_handler: false,
-            place: Place::Unasked,
+            place: PlacingVerdict::Unasked,
         });
         let mut words: Vec<u64> = (0..args).map(|i| content::arg(id, i)).collect();
         words[0] = id as u64;

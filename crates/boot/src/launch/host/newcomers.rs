@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::super::agent_protocol::FromHost;
 use super::super::rank::With;
-use super::super::{Place, Starter};
+use super::super::{RankPlace, Starter};
 use super::Host;
 use crate::job::PeerInfo;
 use crate::message::{How, ToRank};
@@ -25,7 +25,7 @@ impl Host {
         let local_index = u16::try_from(self.ranks.len()).expect("at most RANKS_MAX");
         let host_index = self.plan.host_index;
         let core = starter.spare_core(host_index, local_index);
-        let place = Place {
+        let place = RankPlace {
             rank,
             host_index,
             local_index,

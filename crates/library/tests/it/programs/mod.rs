@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use portolan_boot::LinkChoice;
-use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
+use portolan_boot::launch::{JobSpec, RankPlace, Running, SharedMemory, Starter};
 use portolan_link::shm::{Segment, SegmentConfig};
 
 /// What Rust's standard library needs of the system.
@@ -70,7 +70,7 @@ impl Starter for Programs<'_> {
         })
     }
 
-    fn command(&mut self, _place: &Place) -> Command {
+    fn command(&mut self, _place: &RankPlace) -> Command {
         let mut command = Command::new(self.program);
         command.arg(self.mode).stdin(Stdio::null());
         // On a busy machine a close may take long.
@@ -82,7 +82,7 @@ impl Starter for Programs<'_> {
         command
     }
 
-    fn started(&mut self, _place: &Place, _pid: u32) {}
+    fn started(&mut self, _place: &RankPlace, _pid: u32) {}
 }
 
 /// Runs a program, with one argument, as a job of two over each link; both

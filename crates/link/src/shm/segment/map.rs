@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use portolan_ring::{LINE_BYTES, Line};
+use portolan_ring::{CacheLine, LINE_BYTES};
 use portolan_sys::memory::{Mapping, SharedMemory};
 use portolan_wire::Priority;
 
@@ -26,7 +26,7 @@ pub(in crate::shm) struct Area {
 }
 
 impl Area {
-    fn lines(&self, first: usize, count: usize) -> &[Line] {
+    fn lines(&self, first: usize, count: usize) -> &[CacheLine] {
         &lines_of(&self.memory)[first..][..count]
     }
 }
@@ -111,21 +111,21 @@ impl Map {
         self.areas[usize::from(index)] = None;
     }
 
-    fn endpoint(&self, index: u16) -> &[Line] {
+    fn endpoint(&self, index: u16) -> &[CacheLine] {
         let lines = self.layout.endpoint_lines();
         let area = self.area(index);
         area.lines(HEADER_LINES + usize::from(area.itself) * lines, lines)
     }
 
-    pub fn control(&self, index: u16) -> &Line {
+    pub fn control(&self, index: u16) -> &CacheLine {
         &self.endpoint(index)[0]
     }
 
-    pub fn identity(&self, index: u16) -> &Line {
+    pub fn identity(&self, index: u16) -> &CacheLine {
         &self.endpoint(index)[1]
     }
 
-    pub fn inbox(&self, index: u16, priority: usize) -> &[Line] {
+    pub fn inbox(&self, index: u16, priority: usize) -> &[CacheLine] {
         let lines = self.layout.inbox.lines();
         &self.endpoint(index)[2 + priority * lines..][..lines]
     }
@@ -137,7 +137,7 @@ impl Map {
     }
 
     /// The table of an endpoint's memory regions.
-    pub fn regions(&self, index: u16) -> &[Line] {
+    pub fn regions(&self, index: u16) -> &[CacheLine] {
         let (area, lines) = (self.area(index), self.layout.regions.lines());
         let first = self.layout.regions_at() + usize::from(area.itself) * lines;
         area.lines(first, lines)
@@ -159,7 +159,7 @@ impl Map {
         self.area(to).lines(line, 1)[0].word(ring as usize % 8)
     }
 
-    pub fn ring(&self, to: u16, ring: u32) -> &[Line] {
+    pub fn ring(&self, to: u16, ring: u32) -> &[CacheLine] {
         assert!(ring < self.layout.rings);
         let lines = self.layout.ring.lines();
         let first = self.layout.rings_at() + ring as usize * lines;
@@ -285,7 +285,7 @@ pub(super) fn write_header(memory: &Mapping, layout: &Layout) {
 
 /// A mapping as lines. What does not fill a line at its end is left out.
 #[must_use]
-pub fn lines_of(memory: &Mapping) -> &[Line] {
+pub fn lines_of(memory: &Mapping) -> &[CacheLine] {
     // SAFETY: the mapping is page-aligned, as long as it says for as long as
     // `memory` lives, and cannot be truncated. A line is made of atomics, so
     // every content is valid and others may write it.

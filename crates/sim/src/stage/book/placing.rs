@@ -14,7 +14,7 @@ const PAUSE_NS: u64 = 20_000_000;
 
 /// What the function has said of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PlacingVerdict {
     Unasked,
     Later,
     Here,
@@ -22,7 +22,7 @@ pub(super) enum Place {
     Into(usize, usize),
 }
 
-impl Place {
+impl PlacingVerdict {
     /// Bytes of a message that its handler is to see.
     pub(super) fn expected(self, at_port: u16, payload: &[u8], bytes: usize) -> usize {
         match self {
@@ -132,10 +132,10 @@ impl Book {
         let is_part = (m.payload.len() as u64) < m.total;
         let letter = &mut self.letters[id];
         let may_ask = match letter.place {
-            Place::Unasked | Place::Later => true,
+            PlacingVerdict::Unasked | PlacingVerdict::Later => true,
             // There was no memory to put it together in.
-            Place::Here => is_part,
-            Place::Into(..) => false,
+            PlacingVerdict::Here => is_part,
+            PlacingVerdict::Into(..) => false,
         };
         assert!(may_ask, "asked again about message {id}: {letter:?}");
         let p = &mut self.placings;
@@ -144,13 +144,13 @@ impl Book {
         let rng = p.rng.as_mut().expect("somebody sends to it");
         let room = match rng.below(8) {
             0 => {
-                letter.place = Place::Later;
+                letter.place = PlacingVerdict::Later;
                 p.waiting.insert((me, space), Waits::ToBeResumed);
                 p.counts[1] += 1;
                 return Placement::Later;
             }
             1 | 2 => {
-                letter.place = Place::Here;
+                letter.place = PlacingVerdict::Here;
                 return Placement::Here;
             }
             3 | 4 => 1 + rng.index(letter.bytes.max(1)),
@@ -158,7 +158,7 @@ impl Book {
         };
         let buffer = vec![0; room];
         let at = buffer.as_ptr() as usize;
-        letter.place = Place::Into(at, room);
+        letter.place = PlacingVerdict::Into(at, room);
         p.given.insert(at, (me, id));
         p.counts[0] += 1;
         Placement::Into(buffer.into())
