@@ -2,7 +2,6 @@
 //! `handlers` runs handlers.
 
 mod arrive;
-mod aside;
 mod binding;
 mod closing;
 mod collective;
@@ -13,9 +12,10 @@ mod offer;
 mod placing;
 mod ports;
 mod send;
+mod set_aside;
 mod space;
 mod tasks;
-mod unbound;
+mod untaken;
 
 use std::any::Any;
 use std::collections::VecDeque;
