@@ -49,7 +49,7 @@ fi
 
 # `run OPTION...` runs the program.
 run() {
-    bounded "${PORTOLAN_TEST_SECONDS:-600}" "$name" "${bootstrap[@]}" "${noted[@]}" "$program" "$@" "${timed[@]}" >>"$said" 2>&1
+    bounded "${PORTOLAN_TEST_SECONDS:-$((600 + 60 * ${#tests[@]}))}" "$name" "${bootstrap[@]}" "${noted[@]}" "$program" "$@" "${timed[@]}" >>"$said" 2>&1
 }
 
 # Runs each test alone; those that fail are listed as the harness does it.

@@ -22,9 +22,9 @@ use rustix::net::{
 use super::wire::{Answer, Question};
 use crate::host_port::HostPort;
 
-/// Timeout of an answer. The service is sooner also where the kernel is still
-/// taking a queue back.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of an answer. The service is sooner also where the kernel is still taking a queue
+/// back, but its host may be busy.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the service granted nothing. Each text names cause and remedy.
 #[derive(Debug, thiserror::Error)]

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::PoisonError;
 
 use crate::common::figures::{
-    TURN, bench, bench_as_asked, bench_for, check_rows, figures, set, texts, until_undisturbed,
+    bench, bench_as_asked, bench_for, check_rows, figures, set, texts, turn, until_undisturbed,
 };
 use crate::common::{Said, TestLab, executable, marked, none_left, portolan, say, start, until};
 use serde_json::Value;
@@ -278,7 +277,7 @@ fn folder_of(name: &str, scripts: &[(&str, &str)]) -> PathBuf {
 
 /// `bench netpipe` with the programs of this PATH.
 fn netpipe_in(path: &str, vs: &str) -> Said {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let arguments = ["bench", "netpipe", "--vs", vs, "--size", "8"];
     Said::from(portolan(&arguments).env("PATH", path).output().unwrap())
 }
@@ -366,7 +365,7 @@ fn segments() -> BTreeSet<OsString> {
 
 #[test]
 fn nothing_is_left_of_netpipe_when_the_bench_is_killed() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let before = segments();
     for vs in ["openmpi", "mpich"] {
         let mark = format!("netpipe-{vs}");
@@ -390,7 +389,7 @@ fn nothing_is_left_of_netpipe_when_the_bench_is_killed() {
 
 #[test]
 fn a_start_ends_with_a_message_of_every_rank() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench-start.json");
     let name = file.to_str().unwrap();
     let arguments = [

@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{LazyLock, PoisonError};
+use std::sync::LazyLock;
 
-use crate::common::figures::{TURN, check_rows, figures, set, texts, until_undisturbed};
+use crate::common::figures::{check_rows, figures, set, texts, turn, until_undisturbed};
 use crate::common::{
     CLOSES_LATE, Said, TestLab, built, executable, finish, job_id, need_root, say, start,
     static_library, until,
@@ -304,7 +304,7 @@ fn a_process_that_was_started_again_is_refused() {
 /// A bench with a few short slices, which keeps its figures, and all that it makes
 /// meanwhile, in `room`.
 fn bench(room: &Path, arguments: &[&str]) -> Said {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let short = ["bench", "bsp", "--slices", "2", "--slice-ms", "2"];
     let temporary = room.join("temporary");
     fs::create_dir_all(&temporary).unwrap();

@@ -310,7 +310,7 @@ fn srun_starts_jobs() {
     // One that is stopped for longer than a peer may be silent goes on.
     let stopped = format!(
         "[ $SLURM_PROCID = 1 ] && (sleep 1; kill -STOP $$; sleep 4.5; kill -CONT $$) & \
-         exec {} 300000",
+         exec {} 100000",
         example("ring")
     );
     let start = Instant::now();

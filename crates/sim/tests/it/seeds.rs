@@ -1,19 +1,35 @@
-//! Five hundred clusters, each from its seed alone: the ledger must find
-//! nothing wrong with any of them.
+//! Clusters, each from its seed alone: the ledger must find nothing wrong with any of them.
+//! Each commit has seeds of its own; those that once failed are tested with every one.
 
-use std::sync::Mutex;
+use std::process::Command;
+use std::sync::{LazyLock, Mutex};
 use std::thread::available_parallelism;
 
 use portolan_sim::cluster::Summary;
 use portolan_sim::run::{run_seed, run_seeds};
 use portolan_sim::scenario::{MEETING, NEAR, STAGE, SUPERSTEPS, TWO_NETWORKS, TWO_WAYS};
 
-const SEEDS: u64 = 500;
+/// Number of seeds of each kind. `make soak` runs many more.
+const SEEDS: u64 = 300;
 
-/// Seeds beyond those that once broke a rule; `docs/testing.md` says which.
+/// The first of this commit's seeds, drawn from its hash. Without git it is 0.
+static DRAWN: LazyLock<u64> = LazyLock::new(|| {
+    let output = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output();
+    let hash = output.map(|output| output.stdout).unwrap_or_default();
+    let first = hash
+        .get(..9)
+        .and_then(|digits| std::str::from_utf8(digits).ok());
+    first.map_or(0, |digits| u64::from_str_radix(digits, 16).unwrap())
+});
+
+/// Seeds that once broke a rule; `docs/testing.md` says which.
 const REGRESSIONS: &[u64] = &[
-    680, 709, 734, 852, 863, 885, 1038, 1502, 1733, 2047, 2356, 2453, 2978, 2980, 3031, 3751, 3896,
-    3938, 3969, 4168, 5002, 5714, 15171, 19352, 88710,
+    17, 175, 186, 197, 215, 291, 292, 327, 337, 469, 680, 709, 734, 852, 863, 885, 1038, 1502,
+    1733, 2047, 2356, 2453, 2978, 2980, 3031, 3751, 3896, 3938, 3969, 4168, 5002, 5714, 15171,
+    19352, 88710,
 ];
 
 #[test]
@@ -24,7 +40,8 @@ fn seeds_that_once_failed_pass() {
 }
 
 /// The same on two networks.
-const TWO_NETWORKS_REGRESSIONS: &[u64] = &[328, 335, 458, 543, 674, 812, 901, 1523, 31449];
+const TWO_NETWORKS_REGRESSIONS: &[u64] =
+    &[145, 146, 328, 335, 458, 543, 674, 812, 901, 1523, 31449];
 
 #[test]
 fn seeds_on_two_networks_that_once_failed_pass() {
@@ -64,52 +81,53 @@ fn seeds_of_meetings_that_once_failed_pass() {
 }
 
 #[test]
-fn five_hundred_meetings_pass() {
+fn drawn_meetings_pass() {
     let sum = pass(MEETING, SEEDS);
-    assert!(sum.kills > 1_000 && sum.delivered > 15_000, "{sum:?}");
-}
-
-#[test]
-fn three_hundred_meetings_on_one_host_pass() {
-    let sum = pass(MEETING + NEAR, 300);
     assert!(sum.kills > 600 && sum.delivered > 9_000, "{sum:?}");
 }
 
 #[test]
-fn three_hundred_seeds_on_two_networks_pass() {
-    pass(TWO_NETWORKS, 300);
+fn drawn_meetings_on_one_host_pass() {
+    let sum = pass(MEETING + NEAR, SEEDS);
+    assert!(sum.kills > 600 && sum.delivered > 9_000, "{sum:?}");
 }
 
 #[test]
-fn two_hundred_seeds_by_two_ways_pass() {
+fn drawn_seeds_on_two_networks_pass() {
+    pass(TWO_NETWORKS, SEEDS);
+}
+
+#[test]
+fn drawn_seeds_by_two_ways_pass() {
     pass(TWO_WAYS, 200);
 }
 
 #[test]
-fn five_hundred_seeds_pass() {
+fn drawn_seeds_pass() {
     pass(0, SEEDS);
 }
 
 #[test]
-fn five_hundred_seeds_of_the_engine_pass() {
+fn drawn_seeds_of_the_engine_pass() {
     let sum = pass(STAGE, SEEDS);
     // What is rare elsewhere happens often enough here to be tested.
-    assert!(sum.placings > 10_000, "{sum:?}");
-    assert!(sum.pauses > 2_000, "{sum:?}");
-    assert!(sum.stops > 150 && sum.goes > 150, "{sum:?}");
+    assert!(sum.placings > 6_000, "{sum:?}");
+    assert!(sum.pauses > 1_200, "{sum:?}");
+    assert!(sum.stops > 90 && sum.goes > 90, "{sum:?}");
 }
 
 #[test]
-fn three_hundred_seeds_of_supersteps_pass() {
-    let sum = pass(SUPERSTEPS, 300);
+fn drawn_seeds_of_supersteps_pass() {
+    let sum = pass(SUPERSTEPS, SEEDS);
     assert!(sum.supersteps > 3_000, "{sum:?}");
     // Ranks die in each phase, and others find it out.
     assert!(sum.failed > 200, "{sum:?}");
     assert!(sum.phases.iter().all(|died| *died >= 5), "{sum:?}");
 }
 
-/// So many clusters, from a seed on; gives the sum of their figures.
-fn pass(from: u64, count: u64) -> Summary {
+/// Runs `count` of this commit's clusters of a kind; returns the sum of their figures.
+fn pass(kind: u64, count: u64) -> Summary {
+    let from = kind + *DRAWN;
     let failures = Mutex::new(Vec::new());
     let threads = available_parallelism().map_or(1, usize::from);
     let sum = run_seeds(from, count, threads, |_, failure| {
@@ -127,6 +145,6 @@ fn pass(from: u64, count: u64) -> Summary {
         text.len(),
         text.join("\n")
     );
-    println!("{sum:?}");
+    println!("seeds from {from} on: {sum:?}");
     sum
 }

@@ -1,12 +1,13 @@
 //! Hosts with sshd, for tests of `portolan run --hosts`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Mutex;
 
-use super::{Said, TestLab, executable, portolan, say, start, until};
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Said, TestLab, executable, lock, portolan, say, start, until};
 
 const SSHD: &str = "/usr/sbin/sshd";
 /// sshd's folder for the process without privileges.
@@ -14,31 +15,34 @@ const SEPARATION: &str = "/run/sshd";
 /// Where the daemons listen.
 pub const PORT: u16 = 2222;
 
-/// How many need that folder, and whether we made it.
-static SEPARATIONS: Mutex<(usize, bool)> = Mutex::new((0, false));
-
-/// Keeps sshd's folder, which is one for all.
-struct Separation;
+/// Keeps sshd's folder, which is one for all processes. The last that needs it removes it, if a
+/// test has made it.
+struct Separation(File);
 
 impl Separation {
+    /// Exists while the folder is one that a test has made.
+    fn ours() -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("sshd-folder-is-ours")
+    }
+
     fn keep() -> Self {
-        let mut state = SEPARATIONS.lock().unwrap();
-        if state.0 == 0 {
-            state.1 = !Path::new(SEPARATION).exists();
-            if state.1 {
-                fs::create_dir(SEPARATION).unwrap();
-            }
+        let _one = lock("sshd-folder");
+        let users = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sshd-folder-users.lock");
+        let users = File::create(users).unwrap();
+        if !Path::new(SEPARATION).exists() {
+            File::create(Self::ours()).unwrap();
+            fs::create_dir(SEPARATION).unwrap();
         }
-        state.0 += 1;
-        Self
+        flock(&users, FlockOperation::LockShared).unwrap();
+        Self(users)
     }
 }
 
 impl Drop for Separation {
     fn drop(&mut self) {
-        let mut state = SEPARATIONS.lock().unwrap();
-        state.0 -= 1;
-        if *state == (0, true) {
+        let _one = lock("sshd-folder");
+        let is_last = flock(&self.0, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_last && fs::remove_file(Self::ours()).is_ok() {
             let _ = fs::remove_dir(SEPARATION);
         }
     }

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{PATIENCE, say};
+use super::{Lock, PATIENCE, lock, say};
 
-/// Two benches at once would poll on each other's cores.
-pub static TURN: Mutex<()> = Mutex::new(());
+/// Waits for the turn of a bench: two at once would poll on each other's cores.
+pub fn turn() -> Lock {
+    lock("bench")
+}
 
 /// Runs a bench with a few short slices; gives its JSON and what it printed.
 pub fn bench(name: &str, arguments: &[&str]) -> (Value, String) {
@@ -26,7 +27,7 @@ pub fn bench_for(slice_ms: &str, name: &str, arguments: &[&str]) -> (Value, Stri
 
 /// As [`bench`], with the slices that `arguments` ask for.
 pub fn bench_as_asked(name: &str, arguments: &[&str]) -> (Value, String) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}.json"));
     let to = ["--json", file.to_str().unwrap()];
     let all = [&["bench"], arguments, &to].concat();

@@ -8,8 +8,7 @@ use super::{CLOSES_LATE, MARK, Said, built, newest_library, own_mark};
 
 /// A folder with the command and the provider, as `make build` leaves it.
 pub static TOOLS: LazyLock<PathBuf> = LazyLock::new(|| {
-    let name = concat!("mpi-tree-", env!("CARGO_CRATE_NAME"));
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-tree");
     let library = newest_library("portolan_fi");
     built(&target, "ofi", &library, "libportolan_fi.a")
 });
