@@ -457,9 +457,10 @@ pub enum Event {
         rank: u32,
     },
     /// The kernel refuses a rank packets to another, or from all: the other is
-    /// not killed. Between hosts it is decided which leaves.
+    /// not killed. Between hosts it is decided which leaves. Or hosts do not
+    /// reach each other and none leaves, since ranks of one have ended.
     NotReached {
-        /// The ranks concerned, and the kernel's error.
+        /// The ranks concerned and the kernel's error, or the hosts.
         why: String,
     },
     /// A rank whose host has left the job is started again.

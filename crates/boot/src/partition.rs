@@ -99,10 +99,10 @@ impl Reports {
         is_new
     }
 
-    /// Returns two hosts, one of which has given up the other, if it was never
-    /// decided who leaves: their ranks had ended before.
-    pub fn unsettled(&self) -> Option<(u16, u16)> {
-        self.unsettled
+    /// Returns, once, two hosts of which one has given up the other, if it was
+    /// never decided who leaves: their ranks had ended before.
+    pub fn take_unsettled(&mut self) -> Option<(u16, u16)> {
+        self.unsettled.take()
     }
 
     /// When a decision is due.
@@ -208,10 +208,13 @@ mod tests {
             [(0, vec![1, 2])]
         );
         assert_eq!(reports.due(), None);
+        assert_eq!(reports.take_unsettled(), None);
         // No ranks run on the unreached host any more.
         reports.add(2, 1, later);
         let later = reports.due().unwrap();
         assert_eq!(reports.decide(later, |host| host != 2, |_| true), []);
         assert_eq!(reports.due(), None);
+        assert_eq!(reports.take_unsettled(), Some((2, 1)));
+        assert_eq!(reports.take_unsettled(), None);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::agent_protocol::{BEAT_EVERY, Order, ToHost};
 use super::member::Member;
+use super::watch::Side;
 
 use super::{Event, OnDeath, Running};
 use crate::message::{GaveUp, How};
@@ -170,7 +171,7 @@ impl Running {
         };
         let leavers = self.reports.decide(now, runs, is_silent);
         if leavers.is_empty() {
-            return self.end_unsettled(tell);
+            return self.handle_unsettled(tell);
         }
         let names: Vec<String> = leavers
             .iter()
@@ -197,26 +198,40 @@ impl Running {
         Ok(())
     }
 
-    /// Returns why the job cannot end well although no host has to leave.
-    fn unsettled(&self) -> Option<String> {
-        let (from, about) = self.reports.unsettled()?;
+    /// Returns, once, why the job cannot end well although no host has to leave.
+    fn take_unsettled(&mut self) -> Option<String> {
+        let (from, about) = self.reports.take_unsettled()?;
+        // A host that was lost explains the reports, and was told of.
+        let is_gone = |host: u16| {
+            let host = usize::from(host);
+            self.excluded.contains(host) || matches!(self.hosts[host], Side::None)
+        };
+        if is_gone(from) || is_gone(about) {
+            return None;
+        }
         let [from, about] = [from, about].map(|host| self.host_name(host.into()));
         Some(format!(
             "packets between hosts {from} and {about} do not arrive (network, route or firewall), \
-             and the ranks of one of them have ended without the others"
+             or ranks on one of them got no core or computed with helper=off; the ranks of one \
+             have ended without the others"
         ))
     }
 
-    /// Ends a job whose remaining ranks may wait for others for ever.
-    fn end_unsettled(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
-        let goes_on = self.spec.on_death == OnDeath::Notify || self.respawns();
-        if goes_on || self.ending.is_some() || self.reports.due().is_some() {
+    /// Ends a job whose remaining ranks may wait for others for ever, or says
+    /// why it fails if it goes on.
+    fn handle_unsettled(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
+        if self.respawns() || self.ending.is_some() || self.reports.due().is_some() {
             return Ok(());
         }
-        match self.unsettled() {
-            Some(why) => self.end(why, 1, self.spec.notice_grace, tell),
-            None => Ok(()),
+        let Some(why) = self.take_unsettled() else {
+            return Ok(());
+        };
+        if self.spec.on_death == OnDeath::End {
+            return self.end(why, 1, self.spec.notice_grace, tell);
         }
+        self.code.get_or_insert(1);
+        tell(Event::NotReached { why });
+        Ok(())
     }
 
     /// Marks a job as failed whose ranks gave each other up and ended before it
@@ -225,8 +240,8 @@ impl Running {
         if self.code.is_some() || self.respawns() {
             return;
         }
-        if let Some(why) = self.unsettled() {
-            tell(Event::Ending { why });
+        if let Some(why) = self.take_unsettled() {
+            tell(Event::NotReached { why });
             self.code = Some(1);
         }
     }

@@ -1,6 +1,7 @@
 //! Jobs whose hosts do not all reach each other: who is left agrees who is
 //! dead. Needs root.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command};
 use std::thread::sleep;
@@ -106,6 +107,33 @@ fn a_job_that_ends_before_it_is_decided_who_leaves_has_failed() {
 fn a_job_ends_whose_ranks_gave_up_and_left() {
     let said = job("t-part-left", "3", ("h1", "h2"), "silence", &[]).expect(1);
     said.complains(&["ending the job: packets between hosts", "do not arrive"]);
+}
+
+/// Two that do not hear each other have ended, and the third goes on. The report
+/// does not wait for its end, and says of no job that it is ended.
+#[test]
+fn a_job_that_goes_on_reports_at_once_that_ranks_gave_up_and_left() {
+    let name = "t-part-note";
+    let end = Rounds::new(name);
+    let lab = TestLab::up(TestLab::own(name), "3");
+    let program = together();
+    let notify = ["run", "--on-death", "notify", "--lab", lab.0];
+    let leaves = ["-n", "1", "--", &program, "silence", ":"];
+    let stays = ["-n", "1", "--", &program, &end.file];
+    let mut child = start(name, &[&notify[..], &leaves, &leaves, &stays].concat());
+    read_until(&mut child, "all are here", 3);
+    cut(&lab, "h0", "h1", "100");
+    let mut told = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    let cut = told.find(|line| line.as_ref().unwrap().contains("do not arrive"));
+    let cut = cut.expect("nothing was told of the cut").unwrap();
+    assert!(cut.starts_with("portolan: packets between hosts"), "{cut}");
+    assert!(cut.contains("got no core"), "{cut}");
+    fs::write(&end.file, "").unwrap();
+    let rest: Vec<String> = told.map(Result::unwrap).collect();
+    let again = |line: &String| line.contains("do not arrive") || line.contains("ending the job");
+    assert!(!rest.iter().any(again), "{rest:#?}");
+    finish(child).expect(1);
+    none_left(name);
 }
 
 /// Ranks on as many hosts, each with what it goes on until, which a PMI server on
