@@ -248,7 +248,8 @@ impl Core {
             )),
             None => (self.tell)(format_args!(
                 "portolan: rank {me}: no answer from rank {rank}; it is still tried. Does its \
-                 process run, and does UDP get through between the two (firewall, route, address)?"
+                 process run and get a core, and does UDP get through between the two (firewall, \
+                 route, address)?"
             )),
         }
     }

@@ -89,7 +89,8 @@ impl Teller {
                 };
                 format!(
                     "host {} is cut off: packets between it and {} do not arrive (network, route \
-                     or firewall){busy}; its ranks are dead",
+                     or firewall), or ranks on one of them got no core or computed with \
+                     helper=off{busy}; its ranks are dead",
                     self.name(*host_index),
                     names(unreached)
                 )
