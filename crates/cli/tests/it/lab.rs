@@ -316,6 +316,26 @@ fn the_summary_tells_lanes_between_hosts() {
     ]);
 }
 
+/// The file of a host's mount namespace is empty in other mount namespaces.
+#[test]
+fn a_lab_of_another_mount_namespace_is_told_as_such() {
+    let lab = TestLab::up("t-mounts", "1");
+    for job in [
+        &["run", "-n", "1", "--lab", lab.0, "--", "true"][..],
+        &["lab", "exec", lab.0, "h0", "--", "true"],
+    ] {
+        let own = portolan(job);
+        let mut command = Command::new("unshare");
+        command.arg("--mount").arg(own.get_program());
+        let said = Said::from(command.args(own.get_args()).output().unwrap());
+        said.expect(1).complains(&[
+            "entering host h0 of lab",
+            "made in another mount namespace",
+            "run this where the lab was made",
+        ]);
+    }
+}
+
 #[test]
 fn bad_input_is_refused() {
     need_root();

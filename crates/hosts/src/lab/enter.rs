@@ -6,6 +6,7 @@ use std::path::Path;
 use std::thread::Builder;
 
 use portolan_sys::inherit::unshare_folder;
+use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::{Lab, namespace_file, store};
@@ -37,7 +38,7 @@ impl Lab {
             (uts, LinkNameSpaceType::HostNameAndNISDomainName),
             (mounts, LinkNameSpaceType::Mount),
         ] {
-            move_into_link_name_space(file.as_fd(), Some(kind)).map_err(Failure::os(format!(
+            move_into_link_name_space(file.as_fd(), Some(kind)).map_err(refused(format!(
                 "entering host h{host} of lab {}",
                 self.name
             )))?;
@@ -74,7 +75,20 @@ impl Lab {
 pub(super) fn enter_network(namespace: &str) -> Result<()> {
     let file = open(&namespace_file(namespace))?;
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-        .map_err(Failure::os(format!("entering {namespace}")))
+        .map_err(refused(format!("entering {namespace}")))
+}
+
+/// Why a namespace was not entered. Its file is a plain one wherever the mount over it is not
+/// seen: a new mount namespace gets no copies of mounts that hold mount namespaces.
+fn refused(doing: String) -> impl FnOnce(Errno) -> Failure {
+    move |errno| match errno {
+        Errno::INVAL => Failure::new(format!(
+            "{doing}: the lab was made in another mount namespace (unshare, a container), whose \
+             mounts are not seen here: run this where the lab was made, or make a lab of another \
+             name here"
+        )),
+        other => Failure::os(doing)(other),
+    }
 }
 
 /// Runs `act` on a thread of its own within a network namespace.
