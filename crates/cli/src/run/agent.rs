@@ -61,7 +61,7 @@ fn serve_launcher() -> Result<ExitCode> {
         ip: ssh::own_address(),
     };
     let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
-    let guard = Guard::start(&own).map_err(Failure::io("starting the job's guard"))?;
+    let guard = Guard::start(&own)?;
     let guard = Rc::new(RefCell::new(guard));
     let mut here = Here(Rc::clone(&guard));
     let served = serve(input, output, greeting, &mut here);

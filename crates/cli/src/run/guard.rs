@@ -58,7 +58,19 @@ struct GuardChannel {
 
 impl Guard {
     /// Starts the guard, which is the command `own`.
-    pub fn start(own: &Path) -> io::Result<Self> {
+    pub fn start(own: &Path) -> Result<Self> {
+        let doing = "starting the job's guard";
+        Self::try_start(own).map_err(|error| match Errno::from_io_error(&error) {
+            // Threads stay in the pid namespace of their process, and only children get another.
+            Some(Errno::INVAL) => Failure::new(format!(
+                "{doing}: {error}; if `unshare --pid` starts this, add --fork: a process whose \
+                 children get another pid namespace than its own can start no thread"
+            )),
+            _ => Failure::io(doing)(error),
+        })
+    }
+
+    fn try_start(own: &Path) -> io::Result<Self> {
         let group = cgroup::make();
         let shared = Arc::new(GuardState {
             own: own.to_owned(),

@@ -43,7 +43,7 @@ impl Program {
         lab: Option<Lab>,
     ) -> Result<Self> {
         let mut local = Local::new(lab, &disabled()?)?;
-        let guard = Guard::start(local.own()).map_err(Failure::io("starting the job's guard"))?;
+        let guard = Guard::start(local.own())?;
         local.set_group(guard.group());
         let folder = std::env::current_dir().map_err(Failure::io(
             "asking for the present folder (does it still exist?)",

@@ -66,6 +66,18 @@ fn a_signal_that_was_ignored_at_the_start_ends_no_job() {
 }
 
 #[test]
+fn who_does_not_fork_into_a_pid_namespace_is_told_to() {
+    need_root();
+    let job = ["run", "-n", "1", "--", "true"];
+    let job = started_by(&["unshare", "--pid"], &job).spawn().unwrap();
+    let said = finish(job).expect(1);
+    said.complains(&["starting the job's guard: ", "add --fork"]);
+    let job = ["run", "-n", "1", "--", "true"];
+    let job = started_by(&["unshare", "--pid", "--fork"], &job).spawn();
+    finish(job.unwrap()).expect(0);
+}
+
+#[test]
 fn ranks_begin_with_the_signals_that_the_caller_ignored_and_no_others() {
     let caller = [
         "env",
