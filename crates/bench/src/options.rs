@@ -324,7 +324,7 @@ pub struct Measure {
         conflicts_with = "losses"
     )]
     pub harms: Vec<Impairment>,
-    /// Busy loops on each core beside the ranks, in turns with none; several numbers
+    /// Busy loops on each core beside the ranks, 1 to 8, in turns with none; several numbers
     #[arg(
         long,
         value_name = "LOOPS[,LOOPS...]",
@@ -340,7 +340,7 @@ pub struct Measure {
     /// Peers to benchmark against in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,
-    /// Measure endpoints without a launcher too, by udp
+    /// Measure endpoints without a launcher too, by the link of --link
     #[arg(long)]
     pub standalone: bool,
 }

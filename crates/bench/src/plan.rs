@@ -158,6 +158,11 @@ impl Plan {
             Kind::Bandwidth => pattern.unwrap_or(Pattern::Stream),
             Kind::Rate => Pattern::Stream,
         };
+        if let Some(loops) = twice(&measure.busy) {
+            return wrong(format!(
+                "--busy names {loops} twice: give each number of loops once"
+            ));
+        }
         let polls = measure.busy.is_empty();
         let wait = (measure.wait).unwrap_or(if polls { Wait::Poll } else { Wait::Call });
         let sizes = match (measure.size, kind) {
@@ -234,6 +239,12 @@ impl Plan {
     pub fn size_max(&self) -> usize {
         self.sizes.last().copied().unwrap_or(ANSWER_BYTES)
     }
+}
+
+/// A number that stands twice in a list.
+fn twice(numbers: &[u32]) -> Option<u32> {
+    let mut all = (1..).zip(numbers);
+    all.find_map(|(next, number)| numbers[next..].contains(number).then_some(*number))
 }
 
 /// A column for each loss; singly and in bursts where both were asked for.

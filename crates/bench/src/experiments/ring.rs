@@ -115,6 +115,13 @@ fn next(ours_: &Ours) -> u32 {
     (ours_.endpoint.rank() + 1) % ours_.endpoint.size()
 }
 
+/// Reads the number of loops. Other benches take several.
+fn one_number(text: &str) -> std::result::Result<u32, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|it| i64::from(*it) <= busy::LOOPS_MAX);
+    number.ok_or_else(|| format!("bench ring takes one number, 0 to {}", busy::LOOPS_MAX))
+}
+
 /// As it was asked for.
 #[derive(Args)]
 pub struct Ring {
@@ -123,12 +130,12 @@ pub struct Ring {
     /// Number of ranks
     #[arg(short = 'n', long, value_name = "N", default_value_t = 6)]
     ranks: u32,
-    /// Busy loops on each core beside the ranks
+    /// Busy loops on each core beside the ranks: one number, 0 to 8
     #[arg(
         long,
         value_name = "LOOPS",
         default_value_t = 0,
-        value_parser = clap::value_parser!(u32).range(0..=busy::LOOPS_MAX)
+        value_parser = one_number
     )]
     busy: u32,
     /// Peers to benchmark against in the same run: tcp

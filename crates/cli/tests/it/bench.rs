@@ -618,7 +618,7 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_at_once() {
-    let cases: [(&[&str], &str); 25] = [
+    let cases: [(&[&str], &str); 28] = [
         (&["netpipe", "--size", "0"], "--size"),
         (&["netpipe", "--size", "8,5M"], "4194304"),
         (&["netpipe", "--vs", "ucx"], "possible values"),
@@ -653,6 +653,9 @@ fn what_cannot_be_measured_is_refused_at_once() {
         ),
         (&["latency", "--json", "/nonexistent/x"], "/nonexistent/x"),
         (&["rate", "--vs", "nothing"], "possible values"),
+        (&["rate", "--busy", "2,1,2"], "--busy names 2 twice"),
+        (&["ring", "--busy", "1,2"], "takes one number, 0 to 8"),
+        (&["ring", "--busy", "9"], "takes one number, 0 to 8"),
         (&["latency", "--vs", "raw-xdp"], "--link xdp"),
         (
             &["barrier", "--slices", "0"],
