@@ -19,6 +19,7 @@ mod untaken;
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::fmt;
 
 use portolan_proto::{Outcome, SourceId};
 use portolan_wire::MessageNo;
@@ -95,6 +96,23 @@ pub enum Finding {
     Departed(u32),
     /// Numbers of departed peers may be released: see [`crate::Engine::evict_peers`].
     Due,
+}
+
+/// A peer as the event log names it: in a job behind our own rank, and outside of one, where
+/// each endpoint is rank 0 to itself, alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    own: Option<u32>,
+    rank: u32,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.own, self.rank) {
+            (Some(own), rank) => write!(f, "rank {own}: rank {rank}"),
+            (None, peer) => write!(f, "peer {peer}"),
+        }
+    }
 }
 
 /// The state of an endpoint without its links.
@@ -221,6 +239,17 @@ impl Core {
         self.settings.standalone
     }
 
+    /// Returns how the event log names a peer.
+    #[must_use]
+    pub const fn named(&self, rank: u32) -> Named {
+        let own = if self.standalone() {
+            None
+        } else {
+            Some(self.rank)
+        };
+        Named { own, rank }
+    }
+
     /// Returns what waits to be sent and what waits to be taken, for debug output.
     #[must_use]
     pub fn waiting(&self) -> [&dyn std::fmt::Debug; 2] {
@@ -247,7 +276,7 @@ impl Core {
     pub(crate) fn suspect(&mut self, rank: u32, why: Death) {
         if self.suspected(rank).is_none() {
             // Calls to the peer fail before its death is reported.
-            log::info!("rank {}: rank {rank} seems gone: {why}", self.rank);
+            log::info!("{} seems gone: {why}", self.named(rank));
             self.findings.push(Finding::Suspect(rank, why));
         }
     }
@@ -274,7 +303,12 @@ impl Core {
         if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
             return None;
         }
-        log::info!("rank {}: rank {rank} is dead: {why}", self.rank);
+        let state = if why == Death::Closed {
+            "has left"
+        } else {
+            "is dead"
+        };
+        log::info!("{} {state}: {why}", self.named(rank));
         let left = self.lanes.set_dead(rank, why);
         if why.is_own_finding() && !self.standalone() {
             self.findings.push(Finding::GivenUp(rank, why));

@@ -18,7 +18,7 @@ pub const ENOKEY: Errno = Errno(266);
 pub const ENOAV: Errno = Errno(267);
 
 pub use portolan::c_edge::{
-    EAGAIN, EBUSY, EFAULT, EINVAL, EIO, EMSGSIZE, ENOENT, ENOMEM, EOPNOTSUPP, ETIMEDOUT,
+    EAGAIN, EBUSY, EFAULT, EINVAL, EIO, EMSGSIZE, ENOENT, ENOMEM, EOPNOTSUPP, ERANGE, ETIMEDOUT,
 };
 pub const ENOSYS: Errno = Errno(libc::ENOSYS);
 pub const ENOPROTOOPT: Errno = Errno(libc::ENOPROTOOPT);
@@ -98,6 +98,8 @@ pub unsafe fn explain(error: c_int, buffer: *mut c_char, room: usize) -> *const 
     let text: &'static CStr = match Errno(error.saturating_abs()) {
         ETRUNC => c"the message was longer than the memory for it",
         ENOKEY => c"the other side has no memory registered under this key",
+        // Its flows are the provider's own matter.
+        ERANGE => c"the access does not lie in its region, or nothing is mapped there",
         other => c_edge::meaning(other.0),
     };
     // SAFETY: as promised.

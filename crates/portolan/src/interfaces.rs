@@ -142,7 +142,10 @@ pub(crate) fn enter(
         Some(ip) => Told::by_launcher(ip),
         None => told(text, settings.text("address").filter(|_| chosen_here))?,
     };
-    log::info!("rank {}: others are told {own}", config.rank);
+    match config.proto.introduces {
+        true => log::info!("others are told {own}"),
+        false => log::info!("rank {}: others are told {own}", config.rank),
+    }
     config.reached_at = Some(own.ip);
     Ok((chosen, Some(own)))
 }

@@ -31,7 +31,10 @@ struct Person {
 
 impl Person {
     fn new(joins: &[&str]) -> Self {
-        let mut command = command(&example("chat"), joins);
+        Self::of(&mut command(&example("chat"), joins))
+    }
+
+    fn of(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let types = process.stdin.take();
@@ -113,6 +116,25 @@ fn people_chat_without_a_launcher() {
     four.hears("<1> bye");
     four.leaves();
     one.leaves();
+}
+
+#[test]
+fn the_event_log_tells_leavers_from_dead_and_names_no_ranks() {
+    let mut command = command(&example("chat"), &[]);
+    command.env("PORTOLAN_LOG", "info").stderr(Stdio::piped());
+    let mut one = Person::of(&mut command);
+    let two = Person::new(&[&one.address]);
+    one.hears("* 1 is here");
+    two.leaves();
+    one.hears("* 1 is gone: ");
+    let stderr = one.process.stderr.take().unwrap();
+    one.leaves();
+    let log = std::io::read_to_string(stderr).unwrap();
+    assert!(
+        log.contains("peer 1 has left: it closed its endpoint"),
+        "{log}"
+    );
+    assert!(!log.contains("is dead") && !log.contains("rank "), "{log}");
 }
 
 #[test]

@@ -498,7 +498,7 @@ impl Core {
         self.count_other(flow, |traffic| traffic.refused += 1);
         if (FLOWS_MAX..FIRST_FLOW).contains(&flow) {
             // One of the engine's own messages: the operation behind it ends by a death.
-            log::debug!("rank {}: rank {to} refused a message", self.rank);
+            log::debug!("{} refused a message", self.named(to));
             return;
         }
         if !self.ops.refuse(to, priority, flow, number) {

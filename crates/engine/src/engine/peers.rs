@@ -248,7 +248,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Switches a rank of this host to the network. `why`: why no memory is shared with it.
     pub fn fall_back_to_network(&mut self, rank: u32, why: &str) {
         if let Some(Lane::Unmet(peer) | Lane::Meeting(peer)) = self.core.lanes.get(rank) {
-            log::info!("rank {}: rank {rank} by the network: {why}", self.core.rank);
+            log::info!("{} by the network: {why}", self.core.named(rank));
             self.core.lanes.change(rank, Lane::Net(peer), why);
             self.core.attention = true;
         }

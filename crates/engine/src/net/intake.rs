@@ -154,13 +154,10 @@ impl Intake<'_> {
         let rank = self.rank(peer);
         match event {
             PeerEvent::Come => self.core.findings.push(Finding::Come(rank)),
-            PeerEvent::Up => log::debug!("rank {}: rank {rank} is up", self.core.rank),
+            PeerEvent::Up => log::debug!("{} is up", self.core.named(rank)),
             PeerEvent::Waiting => {
                 let failure = self.peers.failing.of(peer);
-                log::info!(
-                    "rank {}: rank {rank} does not answer ({failure:?})",
-                    self.core.rank
-                );
+                log::info!("{} does not answer ({failure:?})", self.core.named(rank));
                 self.core
                     .emit_to_all(Event::PeerSilent { rank, failure }, 0);
             }

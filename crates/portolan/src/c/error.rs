@@ -43,7 +43,7 @@ errnos! {
     ENXIO = NXIO: c"no such rank, or nobody has this number any more";
     ENOENT = NOENT: c"no such operation, space, queue, counter, claimed message or region, or no longer";
     EACCES = ACCESS: c"not permitted: that port is the library's own (65,280 and above), that memory may not be accessed so, or a set-user-id program is in no job";
-    ERANGE = RANGE: c"outside of what there is: flows are numbered 0 to 5, and an access must lie in its region";
+    ERANGE = RANGE: c"a flow above 5; or the access does not lie in its region, or nothing is mapped there";
     ENOKEY = NOKEY: c"the other side has no memory registered under this key, or no longer";
     EEXIST = EXIST: c"the key names another region here";
     ENOSPC = NOSPC: c"no more regions can be registered: deregister one; or no more peers added: remove one, or raise peers_max";

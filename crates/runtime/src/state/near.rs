@@ -178,7 +178,7 @@ impl State {
         self.stop_calling(rank);
         let index = self.engine.expect_near(rank).ok_or(LocalRefused::Never)?;
         let process = self.map(index, handed).map_err(|e| {
-            log::info!("rank {}: the memory of rank {rank}: {e}", self.core.rank);
+            log::info!("{}: its memory: {e}", self.core.named(rank));
             LocalRefused::Never
         })?;
         let answered = (self.near.as_mut()).is_some_and(|it| it.neighbours.answer(call, Ok(index)));
@@ -235,7 +235,7 @@ impl State {
         if let Some(near) = &mut self.near {
             near.processes.push((index, process));
         }
-        log::info!("rank {}: memory is shared with rank {rank}", self.core.rank);
+        log::info!("{} shares memory with this endpoint", self.core.named(rank));
         self.engine.meet(rank, index);
         // Sleepers relied on having no writer to our memory.
         self.sleep.end_sleep();
