@@ -40,6 +40,15 @@ impl Mpi {
         }
     }
 
+    /// As people call it.
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Openmpi => "Open MPI",
+            Self::Mpich => "MPICH",
+            Self::Intel => "Intel MPI",
+        }
+    }
+
     /// What it may be called in `PATH`; the name that only it has comes last.
     const fn launchers(self) -> &'static [&'static str] {
         match self {
@@ -78,19 +87,23 @@ impl Mpi {
         let path = environment::var_os("PATH").unwrap_or_default();
         let folders = || env::split_paths(&path);
         let all = folders().flat_map(|it| self.launchers().iter().map(move |name| it.join(name)));
+        let mut others = false;
         let mut found = all.filter(|it| it.is_file());
         found
-            .find(|it| says(it, "--version").is_some_and(|it| self.answers(&it)))
+            .find(|it| {
+                let is_ours = says(it, "--version").is_some_and(|it| self.answers(&it));
+                others |= !is_ours;
+                is_ours
+            })
             .ok_or_else(|| {
-                Failure::with_code(
-                    127,
-                    format!(
-                        "--mpi {}: its launcher ({}) is not in PATH: install it, or put its folder \
-                         bin into PATH",
-                        self.name(),
-                        self.launchers().join(", ")
-                    ),
-                )
+                let (names, title) = (self.launchers().join(", "), self.title());
+                let what = match others {
+                    true => format!("none of the launchers in PATH ({names}) is that of {title}"),
+                    false => format!("its launcher ({names}) is not in PATH"),
+                };
+                let name = self.name();
+                let remedy = "install it, or put its folder bin into PATH";
+                Failure::with_code(127, format!("--mpi {name}: {what}: {remedy}"))
             })
     }
 

@@ -28,6 +28,25 @@ fn settings(arguments: &Arguments) -> Result<Vec<Variable>> {
     Ok(all.into_iter().map(variable).collect())
 }
 
+/// Takes the user's value of a variable with which Portolan is used in any case. Of the others
+/// ours count, or the program would run over something else without a word; a line names them.
+fn heed_environment(variables: &mut [Variable], given: &[Variable]) {
+    for (name, value) in variables {
+        let users = std::env::var_os(&*name).filter(|it| it != value);
+        let Some(users) = users.filter(|_| given.iter().all(|(known, _)| known != name)) else {
+            continue;
+        };
+        if name == "OMPI_MCA_osc" {
+            *value = users;
+            continue;
+        }
+        let name = name.display();
+        tell(format_args!(
+            "portolan: {name} does not count here: use -x {name}"
+        ));
+    }
+}
+
 /// Runs the program under the MPI's launcher, which this process becomes; returns only if
 /// that fails.
 pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
@@ -49,13 +68,15 @@ pub fn run(mpi: Mpi, arguments: &Arguments) -> Result<ExitCode> {
         check_program(&block.program[0], std::env::var_os("PATH").as_deref())?;
     }
     let own = std::env::current_exe().context("finding the portolan command")?;
+    let given = arguments.variables()?;
     let mut variables = mpi.over_portolan(&provider_folder(&own)?, false);
+    heed_environment(&mut variables, &given);
     variables.extend(settings(arguments)?);
     if hosts.iter().all(|host| host.place != HostPlace::Remote) {
         // By the command's name it is found only where it is installed.
         variables.push(("PORTOLAN_AGENT".into(), own.into()));
     }
-    for (name, value) in arguments.variables()? {
+    for (name, value) in given {
         variables.retain(|(known, _)| *known != name);
         variables.push((name, value));
     }

@@ -36,6 +36,23 @@ fn a_program_runs_on_this_host() {
 }
 
 #[test]
+fn what_the_environment_says_counts_unless_it_leads_past_portolan() {
+    need_root();
+    let says = |options: &[&str]| {
+        let job = ["run", "--mpi", "openmpi", "-v", "-n", "1"];
+        let mut job = portolan(&[&job[..], options, &["--", "true"]].concat());
+        job.envs([("OMPI_MCA_osc", "^sm"), ("OMPI_MCA_pml", "ob1")]);
+        Said::from(job.output().unwrap()).expect(0)
+    };
+    let in_vain = "OMPI_MCA_pml does not count here: use -x OMPI_MCA_pml";
+    let said = says(&[]);
+    let said = said.complains(&["OMPI_MCA_osc=^sm\n", "OMPI_MCA_pml=cm\n", in_vain]);
+    assert_eq!(said.err.matches("does not count").count(), 1, "{said:?}");
+    let said = says(&["-x", "OMPI_MCA_pml"]).complains(&["OMPI_MCA_pml=ob1\n"]);
+    assert!(!said.err.contains("does not count"), "{said:?}");
+}
+
+#[test]
 fn a_program_runs_on_hosts_of_a_lab() {
     let lab = TestLab::up(TestLab::own("t-mpi"), "2");
     for link in ["udp", "xdp"] {
@@ -180,9 +197,13 @@ fn what_an_mpi_does_in_its_way_is_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run-mpich");
     fs::create_dir_all(&folder).unwrap();
     executable(folder.join("mpiexec.hydra"), "echo HYDRA build details:");
+    let path = format!("{}:/usr/bin:/bin", folder.display());
+    let mut other = portolan(&["run", "--mpi", "intel", "-n", "2", "--", "/bin/true"]);
+    let said = Said::from(other.env("PATH", &path).output().unwrap());
+    said.expect(127)
+        .complains(&["none of the launchers in PATH", "is that of Intel MPI"]);
     executable(folder.join("mpichversion"), "echo MPICH Device: ch4:ucx");
     let mut without = portolan(&["run", "--mpi", "mpich", "-n", "2", "--", "/bin/true"]);
-    let path = format!("{}:/usr/bin:/bin", folder.display());
     let said = Said::from(without.env("PATH", path).output().unwrap());
     said.expect(1)
         .complains(&["mpiexec.hydra", "without libfabric"]);
