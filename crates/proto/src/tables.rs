@@ -178,12 +178,13 @@ pub struct Core {
     pub(crate) refused_above: u32,
     /// Some peer may believe that there is no room for its chunks.
     pub(crate) full: bool,
-    /// Where peers come and go: connections that have memory.
+    /// Connections that have memory.
     pub(crate) conn_count: u32,
     /// A peer found no connection.
     pub(crate) lacks_conn: bool,
-    /// Where peers come and go: when silent peers are next removed to make room
-    /// for others, ns; `u64::MAX`: there is no shortage.
+    /// When new connections are taken into use, and, where peers come and go,
+    /// silent ones next removed to make room for others, ns; `u64::MAX`: there
+    /// is no shortage.
     pub(crate) short_at: u64,
     /// Earliest deadline of any connection; may be early.
     pub(crate) next_deadline: u64,

@@ -223,7 +223,7 @@ pub const SETTINGS: &[Setting] = &[
         "64",
         "peers",
         (1, 1 << 16),
-        "peers on the network that can be active at once; without a launcher only at first",
+        "peers on the network that can be active at once at first; more when they are needed",
     ),
     row(
         "peers_max",

@@ -13,8 +13,7 @@ pub const PATHS_MAX: usize = 4;
 /// Maximum number of flows of each priority that a pair keeps.
 pub const FLOWS_MAX: usize = 16;
 
-/// Maximum number of active peers where peers come and go, unless
-/// [`Config::active`] is larger.
+/// Maximum number of active peers, unless [`Config::active`] is larger.
 const CONNECTIONS_MAX: u32 = 1 << 14;
 
 /// Largest first packet number: counting from it never overflows.
@@ -32,10 +31,10 @@ pub struct Config {
     /// Maximum number of peers. Default 1,024; 64 bytes each, and 336 more once
     /// it had a connection.
     pub peers: u32,
-    /// Maximum number of active peers. Default 64; about 10 KB each, and 3 KB
-    /// for its keys. The peer that is idle longest makes room for the next.
-    /// Where peers come and go ([`Config::introduces`]) this is the initial
-    /// number, and [`Config::connections`] the maximum.
+    /// Initial number of peers that can be active; [`Config::connections`] is
+    /// the maximum. Default 64; about 10 KB each, and 3 KB for its keys. The
+    /// peer that is idle longest makes room for the next; if none is idle, the
+    /// caller provides [more](crate::Endpoint::wanted_connections).
     pub active: u32,
     /// Maximum number of active paths beside the first of each peer. Default 0;
     /// about 3 KB each. A pair that finds none free uses the paths that it has.
@@ -126,11 +125,7 @@ impl Config {
     /// Maximum number of active peers once the tables have grown to full length.
     #[must_use]
     pub fn connections(&self) -> u32 {
-        if self.introduces {
-            self.peers.min(CONNECTIONS_MAX).max(self.active)
-        } else {
-            self.active
-        }
+        self.peers.min(CONNECTIONS_MAX).max(self.active)
     }
 
     /// # Panics

@@ -1,7 +1,5 @@
-//! Shortage, where peers come and go: adds connections, and removes silent strangers that hold what
-//! others need.
-//!
-//! In a job none of this happens: it has no strangers, and its tables keep their length.
+//! Shortage: adds connections; and, where peers come and go, removes silent strangers that hold what
+//! others need. A job has no strangers.
 
 use portolan_seal::Seal;
 
@@ -52,14 +50,19 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// A peer has found no connection: asks for more, or for the removal of a silent one.
+    ///
+    /// As long as each peer can have one, none waits for what others hold. If they did, peers whose
+    /// connections are all waiting for each other would wait for ever.
     #[cold]
     pub(crate) fn lack_connection(&mut self) {
         self.core.lacks_conn = true;
         if self.wanted_connections().is_some() {
             // No need to wait for the next search.
-            self.core.short_at = u64::MAX;
+            self.core.short_at = 0;
+            self.arm(0);
+        } else {
+            self.fall_short();
         }
-        self.fall_short();
     }
 
     /// No connection, frame or long message was found: arranges for the removal of strangers that
@@ -84,7 +87,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.config.introduces && !self.has_free(PLENTY_PARTS)
     }
 
-    /// Removes silent peers until there is room, or tries again soon.
+    /// Uses new connections, and removes silent strangers until there is room, or tries again soon.
     #[cold]
     pub(crate) fn make_room(&mut self, now: u64) {
         self.use_new_connections();
@@ -92,7 +95,8 @@ impl<S: Seal> Endpoint<'_, S> {
         // Strangers, and removed peers.
         let may_go = |p: &Peer| p.bits.stranger() || p.bits.parting();
         self.core.short_at = u64::MAX;
-        while self.core.lacks_conn || !self.has_free(ENOUGH_PARTS) {
+        let may_remove = self.core.config.introduces;
+        while may_remove && (self.core.lacks_conn || !self.has_free(ENOUGH_PARTS)) {
             let Some(peer) = self.most_silent(now, may_go) else {
                 let soon = self.unanswered_ns().div_ceil(LOOKS);
                 self.core.short_at = now.saturating_add(soon);

@@ -3,6 +3,7 @@
 mod closed_port;
 mod closing;
 mod common;
+mod crowd;
 mod cuts;
 mod handed_out;
 mod limits;
