@@ -12,6 +12,8 @@ source scripts/bounded.sh
 source scripts/results.sh
 # shellcheck source=scripts/groups.sh
 source scripts/groups.sh
+# shellcheck source=scripts/left.sh
+source scripts/left.sh
 target=${CARGO_TARGET_DIR:-target}
 # Seconds to compile and to test, several times what a slow machine takes. A
 # single program has ten minutes, and so has a script.
@@ -24,14 +26,6 @@ mkdir -p "$target" && : >"$PORTOLAN_TEST_TIMES"
 trap 'rm -f "$PORTOLAN_TEST_RESULTS" "$PORTOLAN_TEST_RESULTS".*' EXIT
 with_runner=(--config "target.'cfg(unix)'.runner = '$PWD/scripts/program.sh'")
 missing=()
-
-# Labs of the programs that this run has tested, whose numbers their names end with.
-# Others on this machine have theirs.
-labs() {
-    local pids
-    pids=$(paste -sd'|' "$PORTOLAN_TEST_RESULTS.pids") || return
-    ip netns list 2>/dev/null | sed -nE "s/^ptl-(.*-($pids))-[^-]* ?.*/\1/p" | sort -u
-}
 
 # Crates whose tests compute. Those of the others mostly wait.
 computing='^portolan-(atoll|bsp|exchange|matching|properties|proto|ring|seal|sim|wire)$'
@@ -80,14 +74,6 @@ tests() {
     cat "$target/test-beside.log"
 }
 
-nothing_is_left() {
-    local shm
-    [ -z "$(labs)" ] || echo "labs are up, take them down ($target/debug/portolan lab down NAME):" $(labs)
-    shm=$(find /dev/shm -name 'portolan*' -newermt "@$began" 2>/dev/null)
-    [ -z "$shm" ] || echo "files of shared memory:" $shm
-    [ -z "$(labs)$shm" ]
-}
-
 if [ "${1:-}" = check ]; then
     command -v g++ >/dev/null || {
         export PORTOLAN_TEST_WITHOUT_CXX=1
@@ -105,7 +91,7 @@ else
     part $long "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
     part $long "README and tutorial, in a fresh clone" scripts/readme.sh
     part $long "demo" scripts/demo.sh "$target/release"
-    part 60 "nothing is left behind" nothing_is_left
+    part 60 "nothing is left behind" nothing_is_left "$began"
 
     cargo +nightly --version >/dev/null 2>&1 ||
         missing+=("the address sanitizer, and the fuzz targets: there is no nightly toolchain")

@@ -1,10 +1,10 @@
-//! `scripts/bounded.sh`, under which the programs and steps of `make test` run,
-//! and `scripts/results.sh`, which tells what came of them.
+//! `scripts/bounded.sh`, under which the modules and steps of `make test` run, `scripts/results.sh`,
+//! which tells what came of them, and `scripts/left.sh`, which finds what they leave.
 
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::common::executable;
+use crate::common::{executable, need_root};
 
 fn bash(script: &str) -> Output {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -153,4 +153,88 @@ test result: FAILED. 1 passed; 1 failed;
 why
 ";
     assert_eq!(end, expected, "{said}");
+}
+
+/// As Rust's test harness, with three tests in two modules. One of the first module ends the
+/// process, whether it runs with others or alone.
+const CRASHES: &str = "# report-time
+case \"$*\" in
+*--list*) printf 'first::one: test\\nfirst::two: test\\nsecond::three: test\\n' ;;
+*three*) echo 'test result: ok. 1 passed; 0 failed;' ;;
+*two*) kill -SEGV $$ ;;
+*one*) echo 'test result: ok. 1 passed; 0 failed;' ;;
+esac";
+
+#[test]
+fn a_module_that_crashes_is_run_again_test_by_test() {
+    let folder = std::env::temp_dir().join(format!("portolan-modules-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let program = folder.join("it-0123456789abcdef");
+    executable(&program, CRASHES);
+    let at = folder.display();
+    let output = bash(&format!(
+        "source scripts/bounded.sh; source scripts/results.sh; source scripts/groups.sh
+         export PORTOLAN_TEST_RESULTS={at}/results
+         unset PORTOLAN_TEST_TIMES
+         touch {at}/results
+         modules() {{
+             for module in first second; do
+                 printf '%s\t%s\t%s\t%s\n' {at} crate {at}/it-0123456789abcdef $module
+             done | run_groups 2
+         }}
+         part 600 step modules
+         tell_results"
+    ));
+    fs::remove_dir_all(&folder).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, end) = said.split_once("=== what ran\n").unwrap();
+    let expected = "\
+step: 2 tests passed, 1 failed, in 2 programs
+
+=== what failed
+crate first: first::two
+--- why: crate first
+panicked at: its process ended with exit code 139
+";
+    assert_eq!(end, expected, "{said}");
+}
+
+#[test]
+fn a_lab_that_is_left_is_found() {
+    need_root();
+    let number = std::process::id();
+    let results = std::env::temp_dir().join(format!("portolan-left-{number}"));
+    fs::write(results.with_extension("pids"), format!("1\n{number}\n")).unwrap();
+    let left = || {
+        bash(&format!(
+            "source scripts/left.sh; PORTOLAN_TEST_RESULTS={}; nothing_is_left $(date +%s)",
+            results.display()
+        ))
+    };
+    let name = format!("ptl-t-left-{number}-h0");
+    let netns = |what: &str| {
+        let status = Command::new("ip").args(["netns", what, &name]).status();
+        assert!(status.unwrap().success(), "{what} {name}");
+    };
+    netns("add");
+    let found = left();
+    netns("delete");
+    let said = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert_eq!(found.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!(
+            "labs are up, take them down (portolan lab down NAME): t-left-{number}\n"
+        )),
+        "{said}"
+    );
+    let none = labs_of(&left());
+    assert!(none.is_empty(), "{none}");
+    fs::remove_file(results.with_extension("pids")).unwrap();
+}
+
+/// What is said of labs: files of shared memory may be those of tests that run meanwhile.
+fn labs_of(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let labs = said.lines().filter(|line| line.starts_with("labs"));
+    labs.collect()
 }
