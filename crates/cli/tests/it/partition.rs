@@ -117,10 +117,15 @@ fn a_job_that_goes_on_reports_at_once_that_ranks_gave_up_and_left() {
     let end = Rounds::new(name);
     let lab = TestLab::up(TestLab::own(name), "3");
     let program = together();
+    // It ends where nothing is told.
+    let bound = ["--timeout", "120"];
     let notify = ["run", "--on-death", "notify", "--lab", lab.0];
     let leaves = ["-n", "1", "--", &program, "silence", ":"];
     let stays = ["-n", "1", "--", &program, &end.file];
-    let mut child = start(name, &[&notify[..], &leaves, &leaves, &stays].concat());
+    let mut child = start(
+        name,
+        &[&notify[..], &bound, &leaves, &leaves, &stays].concat(),
+    );
     read_until(&mut child, "all are here", 3);
     cut(&lab, "h0", "h1", "100");
     let mut told = BufReader::new(child.stderr.as_mut().unwrap()).lines();
