@@ -137,11 +137,7 @@ impl Cluster {
             *net.steering_mut(node) = scenario.steering;
         }
         let f = scenario.faults;
-        let crowded = scenario
-            .configs
-            .iter()
-            .any(|c| (c.active as usize) + 1 < nodes);
-        let harsh = f.loss > 50_000 || f.burst_start > 0 || crowded;
+        let harsh = f.loss > 50_000 || f.burst_start > 0;
         let silence = scenario.configs[0].silence_ns;
         let mut rng = Rng::new(mix(seed ^ 2));
         let world = World {

@@ -62,6 +62,12 @@ impl EndpointMemory {
         self.paths.resize(count, Path::default());
     }
 
+    /// Makes room for one more connection; returns how many entries there are now.
+    pub fn grow_by_one(&mut self) -> usize {
+        self.grow(self.paths.len() + 1);
+        self.paths.len()
+    }
+
     /// Frames in use, in words.
     #[must_use]
     pub fn frames_in_use(&self) -> Vec<String> {

@@ -14,6 +14,7 @@ const MS: u64 = 1_000_000;
 const STOPS: u64 = 0x5707;
 /// Likewise: whether a pair has more than 8 flows.
 const MANY_FLOWS: u64 = 0xf1;
+const BLOCKED: u64 = 0xb10c;
 
 /// Who talks to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,10 +174,11 @@ impl Scenario {
             .marking(r.pick(&[30_000, u64::MAX]))
         };
         let total = r.scale(50, 3000);
-        // Where fewer peers can be active than talk, one that blocks keeps
-        // others out for as long.
         let crowded = configs.iter().any(|c| (c.active as usize) + 1 < nodes);
-        let blocked = if r.one_in(3) && !crowded {
+        let blocked = if r.one_in(3) {
+            // Drawn aside there, so that what follows is as in earlier versions.
+            let mut aside = r.fork(BLOCKED);
+            let r = if crowded { &mut aside } else { &mut *r };
             let first = r.index(nodes);
             let count = r.between(1, nodes as u64) as usize;
             (0..count).map(|i| (first + i) % nodes).collect()
@@ -204,12 +206,7 @@ impl Scenario {
             long_max: r.scale(2_000, 200_000),
             reply_ppm: r.pick(&[0, 200_000, 900_000]),
             not_now_ppm: r.pick(&[0, 0, 50_000, 300_000]),
-            // Who is stopped keeps its state, too.
-            stop_ppm: if crowded {
-                0
-            } else {
-                r.fork(STOPS).pick(&[0, 0, 5_000, 100_000])
-            },
+            stop_ppm: r.fork(STOPS).pick(&[0, 0, 5_000, 100_000]),
             refuse_ppm: r.pick(&[0, 0, 20_000, 200_000]),
             blocked,
             kills,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use portolan_seal::{AnySeal, BadTag, Nonce, Null, Seal, Secret, SuiteId, Tag};
+use portolan_seal::{AnySeal, BadTag, KeyCell, Nonce, Null, Seal, Secret, SuiteId, Tag};
 
 /// How packets are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl NonceBook {
 
 enum Inner {
     Null(Null),
-    Real(AnySeal),
+    Real(AnySeal<Vec<KeyCell>>),
 }
 
 /// A suite with its keys.
@@ -63,24 +63,27 @@ impl SimSeal {
     pub fn new(suite: Suite, slots: usize, limit: u64, book: &NonceBook) -> Self {
         let (inner, secure) = match suite {
             Suite::Null => (Inner::Null(Null), false),
-            Suite::Checksum => (
-                Inner::Real(AnySeal::with_slots(SuiteId::None, slots)),
-                false,
-            ),
-            Suite::Aes => (
-                Inner::Real(AnySeal::with_slots(SuiteId::AesGcm, slots)),
-                true,
-            ),
-            Suite::ChaCha => (
-                Inner::Real(AnySeal::with_slots(SuiteId::ChaCha, slots)),
-                true,
-            ),
+            Suite::Checksum => (Inner::Real(AnySeal::new(SuiteId::None, Vec::new())), false),
+            Suite::Aes => (Inner::Real(AnySeal::new(SuiteId::AesGcm, Vec::new())), true),
+            Suite::ChaCha => (Inner::Real(AnySeal::new(SuiteId::ChaCha, Vec::new())), true),
         };
-        Self {
+        let mut seal = Self {
             inner,
-            keys: vec![None; slots],
+            keys: Vec::new(),
             book: secure.then(|| book.clone()),
             limit,
+        };
+        seal.grow(slots);
+        seal
+    }
+
+    /// Makes room for so many keys.
+    pub fn grow(&mut self, slots: usize) {
+        self.keys.resize(slots, None);
+        if let Inner::Real(it) = &mut self.inner
+            && let Some(cells) = it.cells_mut()
+        {
+            cells.resize_with(slots, KeyCell::default);
         }
     }
 }
