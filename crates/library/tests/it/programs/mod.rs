@@ -10,9 +10,8 @@ use portolan_boot::LinkChoice;
 use portolan_boot::launch::{JobSpec, RankPlace, Running, SharedMemory, Starter};
 use portolan_link::shm::{Segment, SegmentConfig};
 
-/// What Rust's standard library needs of the system. Without debug information programs are
-/// linked in half the time.
-pub const SYSTEM: [&str; 5] = ["-lgcc_s", "-lpthread", "-lm", "-ldl", "-Wl,--strip-debug"];
+/// What Rust's standard library needs of the system.
+pub const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-lm", "-ldl"];
 
 /// What the command prints.
 pub fn succeeds(command: &mut Command) -> String {
