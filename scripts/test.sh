@@ -35,8 +35,9 @@ compiled() {
     cargo test --locked --no-run "$@" && groups "$@" | slow_first >"$target/test-groups"
 }
 
+# A module for each two processors: ranks of its tests spin, and more at once take turns.
 waiting_groups() {
-    awk -F'\t' -v re="$computing" '$2 !~ re' "$target/test-groups" | run_groups $(($(nproc) + 1))
+    awk -F'\t' -v re="$computing" '$2 !~ re' "$target/test-groups" | run_groups $((($(nproc) + 1) / 2))
 }
 
 computing_groups() {

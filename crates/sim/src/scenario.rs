@@ -206,7 +206,12 @@ impl Scenario {
             long_max: r.scale(2_000, 200_000),
             reply_ppm: r.pick(&[0, 200_000, 900_000]),
             not_now_ppm: r.pick(&[0, 0, 50_000, 300_000]),
-            stop_ppm: r.fork(STOPS).pick(&[0, 0, 5_000, 100_000]),
+            // A stopped flow that loses its connection is not stopped in the next one.
+            stop_ppm: if crowded {
+                0
+            } else {
+                r.fork(STOPS).pick(&[0, 0, 5_000, 100_000])
+            },
             refuse_ppm: r.pick(&[0, 0, 20_000, 200_000]),
             blocked,
             kills,
