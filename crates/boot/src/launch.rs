@@ -50,6 +50,7 @@ use crate::partition::Reports;
 use crate::silence::StallDetector;
 use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
 pub use agent::{AgentError, Keeper, Prepared, serve};
+pub use cuts::NOT_ARRIVING;
 use exchange::Round;
 use exclude::Excluded;
 use member::Member;

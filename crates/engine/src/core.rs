@@ -90,7 +90,7 @@ pub enum Finding {
     /// A send found a rank of this host with which no memory is shared yet: see
     /// [`crate::Engine::meet`].
     Wanted(u32),
-    /// A peer has introduced itself, and waits to be admitted: see [`crate::Engine::let_in`].
+    /// A peer has introduced itself, and waits to be admitted: see [`crate::Engine::accept_stranger`].
     Come(u32),
     /// Nothing more arrives from a peer: see [`crate::Engine::has_departed`].
     Departed(u32),

@@ -18,7 +18,7 @@
 //!   [`Core::close_port`]. [`Core::bind`] sends nothing and needs none of them. Operations on
 //!   matched messages begin with [`Engine::post_tagged`], [`Engine::post_receive`] and
 //!   [`Engine::reach`]; memory is registered by [`Engine::register_region`]. A caller that
-//!   sends by [`Engine::split`] calls [`Engine::touch`] before, which reads the clock, and
+//!   sends by [`Engine::split`] calls [`Engine::update_clock`] before, which reads the clock, and
 //!   [`Engine::flush`] after, which transmits what was queued; the other methods do both
 //!   themselves.
 //! - **Progress.** [`Engine::pass`] takes what has arrived, runs handlers, retries what found

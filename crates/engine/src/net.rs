@@ -1,5 +1,5 @@
 //! The network lane: the protocol over its tables, and the link below it. Its sending
-//! half, which has the tables, is in `out`.
+//! half, which has the tables, is in `outbound`.
 
 mod failing;
 mod intake;

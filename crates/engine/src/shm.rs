@@ -1,6 +1,6 @@
 //! The lane through shared memory: the protocol's chunks in ring slots, and
 //! long messages either streamed through the ring or copied at once by the
-//! receiver out of the sender's memory. Its sending half is in `out`.
+//! receiver out of the sender's memory. Its sending half is in `outbound`.
 //!
 //! A frame is a head or body chunk as `wire` defines it, or one of these:
 //!

@@ -224,7 +224,7 @@ impl Bell {
         sleepers.generation
     }
 
-    /// Sleeps until something may have come since a [`Bell::hush`], or until the timeout.
+    /// Sleeps until something may have come since a [`Bell::clear_leader_bell`], or until the timeout.
     fn sleep(&self, since: u64, until: Option<Instant>) -> Result<()> {
         let mut sleepers = lock(&self.sleepers);
         while sleepers.generation == since {

@@ -77,7 +77,7 @@ impl SimSeal {
         seal
     }
 
-    /// Makes room for so many keys.
+    /// Makes room for `slots` keys in all.
     pub fn grow(&mut self, slots: usize) {
         self.keys.resize(slots, None);
         if let Inner::Real(it) = &mut self.inner

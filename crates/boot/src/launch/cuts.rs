@@ -18,6 +18,10 @@ impl Member {
     }
 }
 
+/// The end of a sentence about packets between hosts: that they do not arrive, and why that may be.
+pub const NOT_ARRIVING: &str = "do not arrive (network, route or firewall), or ranks on one of \
+                                them got no core or computed with helper=off";
+
 impl Running {
     /// Handles a rank's report of ranks that it has given up, each with its
     /// restarts. Those whose end is known by now are ignored.
@@ -211,9 +215,8 @@ impl Running {
         }
         let [from, about] = [from, about].map(|host| self.host_name(host.into()));
         Some(format!(
-            "packets between hosts {from} and {about} do not arrive (network, route or firewall), \
-             or ranks on one of them got no core or computed with helper=off; the ranks of one \
-             have ended without the others"
+            "packets between hosts {from} and {about} {NOT_ARRIVING}; the ranks of one have ended \
+             without the others"
         ))
     }
 

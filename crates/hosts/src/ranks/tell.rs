@@ -1,7 +1,7 @@
 //! What the user is told of a job.
 
 use portolan_boot::control;
-use portolan_boot::launch::{Event, RankPlace};
+use portolan_boot::launch::{Event, NOT_ARRIVING, RankPlace};
 
 use crate::print::tell;
 
@@ -88,9 +88,8 @@ impl Teller {
                     format!(", or ranks on {on} waited too long for a core (other programs there)")
                 };
                 format!(
-                    "host {} is cut off: packets between it and {} do not arrive (network, route \
-                     or firewall), or ranks on one of them got no core or computed with \
-                     helper=off{busy}; its ranks are dead",
+                    "host {} is cut off: packets between it and {} {NOT_ARRIVING}{busy}; its ranks \
+                     are dead",
                     self.name(*host_index),
                     names(unreached)
                 )

@@ -278,7 +278,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         self.core.greeter.challenges.refund();
-        // In force until `welcome`.
+        // In force until `accept`.
         let mode = Mode::Shared;
         if known.is_some() {
             // The peer has removed us, though we have not heard that.

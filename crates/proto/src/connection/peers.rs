@@ -132,7 +132,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Among the peers that `may_go`, the stranger that was idle for longest. One that waits for
-    /// [`welcome`](Self::accept) stays.
+    /// [`accept`](Self::accept) stays.
     #[must_use]
     pub fn quietest_stranger(&self, may_go: impl Fn(PeerId) -> bool) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
