@@ -340,7 +340,6 @@ impl State {
                 }
                 t if t >= TOKEN_PID => {
                     let rank = (t - TOKEN_PID) as u32;
-                    self.ask_how(rank);
                     self.ended(rank, Death::Ended);
                     events += 1;
                 }

@@ -63,7 +63,7 @@ impl State {
     /// Waits for the launcher to report how a rank's process ended, for [`HOW_NS_MAX`] at most.
     /// A launcher that let one such wait pass is not waited for again until it reports something:
     /// it may be stopped, and many ranks may have ended.
-    pub(super) fn ask_how(&mut self, rank: u32) {
+    fn ask_how(&mut self, rank: u32) {
         let until = now_ns() + HOW_NS_MAX;
         self.hear();
         while !self.launcher_is_late
@@ -99,8 +99,8 @@ impl State {
     /// Reads what a rank has still sent, then marks it dead.
     pub(super) fn handle_peer_death(&mut self, rank: u32, why: Death) {
         if why == Death::Ended {
-            // The launcher may have reported the cause.
-            self.hear();
+            // The kernel, or a mark in shared memory, may be faster than the launcher.
+            self.ask_how(rank);
         }
         self.engine.handle_peer_death(rank, why);
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Count, PATIENCE, config, helped, run, settle};
+use crate::common::{By, Count, PATIENCE, config, helped, job_watched, run, settle};
 use portolan_runtime::{
     Address, Binding, Config, Congestion, Death, EndpointId, Event, Life, Misuse, Notice, Opening,
     PeerConfig, Placement, Restarted, SendError, SendOptions, Space, Threads, WaitError, Watch,
@@ -431,4 +431,27 @@ fn the_launcher_may_take_its_time_to_report_how_a_rank_ended() {
     };
     assert_eq!(told.lock().unwrap()[..], [dead]);
     launcher.join().unwrap();
+}
+
+#[test]
+fn a_rank_that_is_marked_dead_in_shared_memory_ended_as_the_launcher_reports() {
+    let mut feeds = Vec::new();
+    let all = job_watched(By::Shm, 3, &config(), |_| {
+        let (feed, watch) = Feed::new();
+        feeds.push(feed);
+        Some(watch)
+    });
+    let told = events(&all[0]);
+    let tell = |to: &Feed| to.tell(Notice::Died(1, Death::Exited(3)));
+    // The launcher tells one rank after the other: the first of them marks it.
+    tell(&feeds[2]);
+    run(&[&all[2]], || all[2].death(1).unwrap().is_some());
+    thread::scope(|s| {
+        s.spawn(|| {
+            thread::sleep(Duration::from_millis(30));
+            tell(&feeds[0]);
+        });
+        run(&[&all[0]], || !told.lock().unwrap().is_empty());
+    });
+    assert_eq!(all[0].death(1), Ok(Some(Death::Exited(3))));
 }
