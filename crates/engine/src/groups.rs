@@ -5,7 +5,7 @@ mod broadcast;
 
 use std::sync::Arc;
 
-pub use self::barriers::{Barriers, Epoch, ROUNDS};
+pub use self::barriers::{Absence, Barriers, Epoch, ROUNDS};
 pub use self::broadcast::{Broadcast, broadcast_head_bytes, broadcast_meta};
 use crate::values::SpaceId;
 

@@ -7,7 +7,7 @@ use portolan_wire::{MessageNo, Priority};
 
 use super::ports::{HeldMessage, PortState};
 use super::{Arrival, ArrivalOutcome, Core, Finding};
-use crate::groups::{Broadcast, Epoch, Group, ROUNDS, broadcast_meta};
+use crate::groups::{Absence, Broadcast, Epoch, Group, ROUNDS, broadcast_meta};
 use crate::lanes::Restarted;
 use crate::matched::{FLOW_REQUESTS, Onward, request_flow};
 use crate::outbound::Outbound;
@@ -20,7 +20,7 @@ use crate::waiting::Unsent;
 /// A kept message was refused later: (priority and flow, number).
 const REFUSED: u16 = PORTS_RESERVED;
 /// A rank has reached a barrier: (group, round, epoch, 0, turn), or has found that it cannot
-/// end: (group, round, epoch, 1 + the dead rank, turn). Trailing zeros may be omitted.
+/// end: (group, round, epoch, word of an [`Absence`], turn). Trailing zeros may be omitted.
 const BARRIER: u16 = PORTS_RESERVED + 1;
 /// A broadcast: see [`Broadcast`].
 pub const BROADCAST: u16 = PORTS_RESERVED + 2;
@@ -134,7 +134,10 @@ impl BarrierCall {
         to: u32,
         round: usize,
     ) -> Result<bool, SendError> {
-        let failed = self.dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
+        let failed = self.dead.map_or(0, |(rank, why)| {
+            let left = why == Death::Closed;
+            Absence { rank, left }.word()
+        });
         let Epoch { turn, count } = self.epoch;
         let args = [
             self.group.id(),
@@ -256,10 +259,10 @@ impl Core {
                 let flow = (word(0) >> 16) as u16;
                 self.refused(a.meta.from, priority, flow, MessageNo(word(1) as u32));
             }
-            BARRIER if word(3) != 0 => {
-                self.barriers.fail(word(0), epoch, (word(3) - 1) as u32);
-            }
-            BARRIER => self.barriers.arrive(word(0), word(1) as usize, epoch),
+            BARRIER => match Absence::from_word(word(3)) {
+                Some(missing) => self.barriers.fail(word(0), epoch, missing),
+                None => self.barriers.arrive(word(0), word(1) as usize, epoch),
+            },
             LEFT => match u32::try_from(word(0)).map(SpaceId::new) {
                 Ok(Ok(space)) => self.peer_left(on, a.meta.from, a.meta.flow, space),
                 _ => return ArrivalOutcome::Refused,
@@ -281,8 +284,13 @@ impl Core {
         epoch: Epoch,
     ) -> Option<Result<(), (u32, Death)>> {
         if let Some(outcome) = self.barriers.outcome(group.id(), round, epoch) {
-            let why = |rank| self.lanes.dead(rank).unwrap_or(Death::Closed);
-            return Some(outcome.map_err(|rank| (rank, why(rank))));
+            let reported = |Absence { rank, left }| {
+                let said = if left { Death::Closed } else { Death::Ended };
+                let lanes = &self.lanes;
+                let known = lanes.dead(rank).or_else(|| lanes.returns.why(rank));
+                (rank, known.unwrap_or(said))
+            };
+            return Some(outcome.map_err(reported));
         }
         let returns = &self.lanes.returns;
         if returns.turn_of(group.ranks()) > epoch.turn {

@@ -19,8 +19,36 @@ struct Barrier {
     epoch: Epoch,
     /// Latest count received in each round.
     arrived: [u32; ROUNDS],
-    /// Why an epoch cannot end: its count, and the dead rank.
-    failed: Option<(u32, u32)>,
+    /// Why an epoch cannot end, and its count.
+    failed: Option<(u32, Absence)>,
+}
+
+/// A member that another one reported missing from a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absence {
+    pub rank: u32,
+    /// Whether the rank has left in good order; else it has died.
+    pub left: bool,
+}
+
+/// Bit of the word for [`Absence::left`]; the lower 32 bits hold the rank's number and one.
+const LEFT: u64 = 1 << 32;
+
+impl Absence {
+    /// Reads the word *failed* of a barrier's message; `None`: all are here.
+    pub const fn from_word(word: u64) -> Option<Self> {
+        match (word as u32).checked_sub(1) {
+            Some(rank) => Some(Self {
+                rank,
+                left: word & LEFT != 0,
+            }),
+            None => None,
+        }
+    }
+
+    pub const fn word(self) -> u64 {
+        (self.rank as u64 + 1) | if self.left { LEFT } else { 0 }
+    }
 }
 
 impl Barrier {
@@ -61,21 +89,26 @@ impl Barriers {
         }
     }
 
-    /// `Ok` if the message of a round has arrived, the dead rank if the epoch cannot end for
+    /// `Ok` if the message of a round has arrived, the missing rank if the epoch cannot end for
     /// that reason, `None` as long as neither is known.
-    pub fn outcome(&mut self, group: u64, round: usize, epoch: Epoch) -> Option<Result<(), u32>> {
+    pub fn outcome(
+        &mut self,
+        group: u64,
+        round: usize,
+        epoch: Epoch,
+    ) -> Option<Result<(), Absence>> {
         let b = self.get(group, epoch.turn)?;
         let reached = |count: u32| count.wrapping_sub(epoch.count) as i32 >= 0;
         if reached(b.arrived[round]) {
             return Some(Ok(()));
         }
         let failed = b.failed.filter(|(count, _)| reached(*count));
-        failed.map(|(_, rank)| Err(rank))
+        failed.map(|(_, missing)| Err(missing))
     }
 
-    pub fn fail(&mut self, group: u64, epoch: Epoch, rank: u32) {
+    pub fn fail(&mut self, group: u64, epoch: Epoch, missing: Absence) {
         if let Some(b) = self.get(group, epoch.turn) {
-            b.failed = Some((epoch.count, rank));
+            b.failed = Some((epoch.count, missing));
         }
     }
 

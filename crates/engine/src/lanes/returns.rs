@@ -118,6 +118,12 @@ impl Returns {
         Some((rank, known.why))
     }
 
+    /// Returns why a rank had died that is back.
+    pub fn why(&self, rank: u32) -> Option<Death> {
+        let known = self.known.get(&rank).filter(|known| known.back);
+        known.map(|known| known.why)
+    }
+
     /// Returns one of some ranks that has died and is back, before any call has reported its
     /// death.
     pub fn untold(&self, ranks: &[u32]) -> Option<(u32, Death)> {

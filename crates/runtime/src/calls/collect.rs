@@ -53,6 +53,7 @@ impl Space {
             None => Ok(()),
             Some((rank, why)) => {
                 let mut s = self.enter()?;
+                let why = s.how_ended(rank, why);
                 s.core.lanes.tell_all();
                 // A caller that retries until it succeeds must learn that the rank is back.
                 s.begin();

@@ -87,6 +87,15 @@ impl State {
         }
     }
 
+    /// Returns how a rank ended of which another reports `said`: the launcher may tell this
+    /// rank later than that one.
+    pub fn how_ended(&mut self, rank: u32, said: Death) -> Death {
+        if said == Death::Ended {
+            self.ask_how(rank);
+        }
+        self.core.lanes.dead(rank).unwrap_or(said)
+    }
+
     /// Handles the end of a rank's process.
     pub fn ended(&mut self, rank: u32, how: Death) {
         if let Some(at) = self.pids.iter().position(|(r, _)| *r == rank) {

@@ -455,3 +455,30 @@ fn a_rank_that_is_marked_dead_in_shared_memory_ended_as_the_launcher_reports() {
     });
     assert_eq!(all[0].death(1), Ok(Some(Death::Exited(3))));
 }
+
+#[test]
+fn a_barrier_that_another_reports_failed_tells_how_the_rank_ended() {
+    let mut feeds = Vec::new();
+    let all = job_watched(By::Udp, 4, &helped(), |_| {
+        let (feed, watch) = Feed::new();
+        feeds.push(feed);
+        Some(watch)
+    });
+    let why = Death::Killed(9);
+    let tell = |to: usize| feeds[to].tell(Notice::Died(2, why));
+    let dead = Err(WaitError::PeerDead { rank: 2, why });
+    thread::scope(|s| {
+        let [first, second] = [0, 1].map(|rank| {
+            let me = &all[rank];
+            s.spawn(move || me.barrier())
+        });
+        // It waits for the dead rank in the first round, and rank 1 for it in the second.
+        tell(3);
+        assert_eq!(all[3].barrier(), dead);
+        thread::sleep(Duration::from_millis(30));
+        tell(1);
+        let second = second.join().unwrap();
+        tell(0);
+        assert_eq!([first.join().unwrap(), second], [dead; 2]);
+    });
+}
