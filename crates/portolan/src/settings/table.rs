@@ -111,14 +111,14 @@ pub const SETTINGS: &[Setting] = &[
         "65536",
         "bytes",
         (0, ANY),
-        "on one host, messages of so many bytes may be copied straight out of the sender's memory",
+        "on one host, messages of at least this length may be copied directly from the sender's memory",
     ),
     row(
         "share_min",
         "131072",
         "bytes",
         (0, ANY),
-        "on one host, of matched messages of so many bytes sent by a call that waits each side copies a half",
+        "on one host, matched messages of at least this length that a blocking call sends: each side copies a half",
     ),
     row(
         "pushed_bytes",
@@ -251,14 +251,14 @@ pub const SETTINGS: &[Setting] = &[
         "3000",
         "ms",
         (1, ANY),
-        "a peer that does not answer for so long while something waits for it is dead; 30000 by default without a launcher",
+        "a peer that does not answer for this long while something waits for it is dead; 30000 by default without a launcher",
     ),
     row(
         "idle_ms",
         "10000",
         "ms",
         (0, ANY),
-        "a peer quiet for so long gives its active state back",
+        "a peer that is quiet for this long returns its active state to the pool",
     ),
     row(
         "trace",

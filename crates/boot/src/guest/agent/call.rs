@@ -180,7 +180,7 @@ pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option
     let pulse = descriptors.into_iter().next().map(|lives| {
         let pulse = Lives::from_fd(lives).ok();
         let pulse = pulse.and_then(|lives| Pulse::new(lives, index.into()));
-        pulse.ok_or("the agent gives memory that makes no sense")
+        pulse.ok_or("the memory that the agent sent is not valid")
     });
     Ok((control, pulse.transpose()?))
 }
