@@ -187,7 +187,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let state = self.peers[peer].state;
         let silent_for = match c.waiting_since {
             u64::MAX => 0,
-            since => now.saturating_sub(since.max(c.heard_at)),
+            // ICMP errors prove it, even if we got no core meanwhile.
+            _ if self.is_closed(conn) => now.saturating_sub(c.unheard_since()),
+            _ => now.saturating_sub(c.silent_since()),
         };
         if state == PeerState::Connecting {
             if silent_for >= config.connect_ns {
@@ -272,7 +274,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether ICMP errors have long said that the peer's port is closed.
     fn is_closed(&self, conn: ConnIndex) -> bool {
         let c = &self.conns[conn];
-        c.closed.is_lasting(c.heard_at, self.core.config.silence_ns)
+        (c.closed).is_lasting(c.unheard_since(), self.core.config.silence_ns)
     }
 
     /// Whether part of a message is here, and the rest is to come from the peer.
@@ -392,13 +394,17 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         if c.waiting_since != u64::MAX && !matches!(state, PeerState::Dead(_)) {
-            let since = c.waiting_since.max(c.heard_at);
+            let since = c.silent_since();
             let connecting = state == PeerState::Connecting;
             if !connecting || !c.waiting_told {
                 at = at.min(since.saturating_add(config.silence_ns));
             }
             if connecting {
                 at = at.min(since.saturating_add(config.connect_ns));
+            }
+            if self.is_closed(conn) {
+                let first = c.unheard_since();
+                at = at.min(first.saturating_add(config.silence_ns / CLOSE_PARTS));
             }
         }
         if c.refusals.repeats_until != 0 {

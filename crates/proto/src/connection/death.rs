@@ -80,13 +80,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// they have lasted for `limit`.
     fn defer_silence(&mut self, now: u64, ns: u64, limit: u64) {
         for conn in &mut self.conns[..self.core.conns_used as usize] {
-            let since = match conn.waiting_since {
-                u64::MAX => conn.heard_at,
-                since => since.max(conn.heard_at),
-            };
-            if since != conn.deferred_to {
-                conn.deferred_from = since;
-            }
+            conn.deferred_from = conn.unheard_since();
+            let since = conn.silent_since();
             if now.saturating_sub(conn.deferred_from) < limit {
                 conn.heard_at = since.saturating_add(ns).min(now);
                 conn.deferred_to = conn.heard_at;

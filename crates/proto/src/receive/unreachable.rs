@@ -40,7 +40,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         let c = &mut self.conns[conn];
-        if c.closed.since == u64::MAX || c.closed.since < c.heard_at {
+        if c.closed.since == u64::MAX || c.closed.since < c.unheard_since() {
             c.closed.since = now;
             self.path_mut(path).ping_owed = true;
             self.make_ready(conn);

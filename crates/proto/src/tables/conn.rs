@@ -203,6 +203,22 @@ impl Default for Conn {
 }
 
 impl Conn {
+    /// When the silence of a peer that something waits for began, as far as it counts, ns.
+    pub(crate) fn silent_since(&self) -> u64 {
+        match self.waiting_since {
+            u64::MAX => self.heard_at,
+            since => since.max(self.heard_at),
+        }
+    }
+
+    /// As [`Conn::silent_since`], with the time for which the silence was deferred.
+    pub(crate) fn unheard_since(&self) -> u64 {
+        match self.silent_since() {
+            since if since == self.deferred_to => self.deferred_from,
+            since => since,
+        }
+    }
+
     /// Flows of a priority with something to send that the peer has not stopped.
     #[inline]
     pub(crate) const fn open_flows(&self, priority: usize) -> u16 {

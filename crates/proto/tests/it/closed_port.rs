@@ -133,6 +133,23 @@ fn a_peer_whose_port_stays_closed_is_given_up_sooner() {
 }
 
 #[test]
+fn one_that_gets_no_core_notices_a_closed_port_as_soon() {
+    let silence = Config::default().silence_ns;
+    let mut pair = acquainted();
+    pair.send(0, b"y");
+    let mut refuse_and_starve = |times: u64| {
+        for _ in 0..times {
+            refuse_for(&mut pair, silence / 30, 1);
+            let now = pair.now;
+            pair.nodes[0].with(|e, _| e.was_starved(now, silence / 30));
+        }
+        events(&pair).to_vec()
+    };
+    assert_eq!(refuse_and_starve(3), [PeerEvent::Up]);
+    assert_eq!(refuse_and_starve(2), [PeerEvent::Up, DEAD]);
+}
+
+#[test]
 fn a_port_that_opens_again_was_not_closed() {
     let config = Config::default();
     let mut pair = acquainted();
