@@ -66,7 +66,7 @@ pub enum Misuse {
         super::FLOWS_MAX - 1
     )]
     BadFlow,
-    /// More argument words than [`crate::ARGS_MAX`].
+    /// More argument words than [`portolan_wire::ARGS_MAX`].
     #[error("at most {} argument words", portolan_wire::ARGS_MAX)]
     TooManyArgs,
     /// There is no such completion queue, or it was closed.

@@ -127,7 +127,7 @@ pub struct SendOptions<'a> {
     pub flow: u16,
     /// Request or reply. Default request.
     pub priority: Priority,
-    /// At most [`crate::ARGS_MAX`] words beside the payload.
+    /// At most [`portolan_wire::ARGS_MAX`] words beside the payload.
     pub args: &'a [u64],
     /// How completion is reported, for a send that begins an operation.
     pub notify: Notify,
