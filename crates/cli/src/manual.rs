@@ -8,7 +8,7 @@ mod header;
 mod roff;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -60,6 +60,9 @@ impl Files {
 /// (`portolan_send.3`, ...), for the commands of BSPlib, and `portolan.7`.
 pub fn pages(command: Command, arguments: &ManArguments) -> Result<ExitCode> {
     let manual = Manual { date: date()? };
+    let directory = &arguments.directory;
+    fs::create_dir_all(directory)
+        .map_err(Failure::io(format!("making {}", directory.display())))?;
     let mut files = Files::default();
     commands::pages(&manual, command, &mut files)?;
     calls::pages(&manual, &mut files);
@@ -71,18 +74,11 @@ pub fn pages(command: Command, arguments: &ManArguments) -> Result<ExitCode> {
     files.add("bspcc", 1, written(include_str!("manual/bspcc.1")));
     files.add("bspcxx", 1, ".so man1/bspcc.1\n".to_owned());
     files.add("bsprun", 1, written(include_str!("manual/bsprun.1")));
-    write(&arguments.directory, &files)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn write(directory: &Path, files: &Files) -> Result<()> {
-    fs::create_dir_all(directory)
-        .map_err(Failure::io(format!("making {}", directory.display())))?;
     for (name, text) in &files.0 {
         let file = directory.join(name);
         fs::write(&file, text).map_err(Failure::io(format!("writing {}", file.display())))?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The pages' date: today's, or that of SOURCE_DATE_EPOCH, so that who builds
