@@ -12,6 +12,10 @@ cargo +nightly --version >/dev/null 2>&1 || {
 export RUSTFLAGS="-Zsanitizer=address" PORTOLAN_TEST_CFLAGS="-fsanitize=address"
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:abort_on_error=1
 options=("$@") code=0
+# Nothing here computes for long enough to pay for optimizing them.
+for crate in engine exchange proto seal wire; do
+    options+=(--config "profile.dev.package.portolan-$crate.opt-level=1")
+done
 run() {
     local what=$1
     shift

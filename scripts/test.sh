@@ -62,16 +62,21 @@ computing_steps() {
 }
 
 # `tests all|check CARGO_OPTIONS...` compiles and runs the tests of crates, and the programs
-# in their documents.
+# in their documents. What computes may go on behind it: `await_computing` prints it.
+beside=
 tests() {
-    local which=$1 beside
+    local which=$1
     shift
     part $compile "compiling the tests" compiled "$@" || return
     (computing_steps "$which") >"$target/test-beside.log" 2>&1 &
     beside=$!
     part $test "unit and end-to-end tests" waiting_groups
     part $test "programs in documents" cargo test --locked --no-fail-fast --doc "$@"
-    wait $beside
+}
+
+await_computing() {
+    [ -n "$beside" ] || return 0
+    wait "$beside"
     cat "$target/test-beside.log"
 }
 
@@ -86,10 +91,12 @@ if [ "${1:-}" = check ]; then
     }
     missing+=("the command and labs, loom, miri, the address sanitizer: make test has them")
     tests check --workspace --exclude portolan-cli --exclude portolan-hosts
+    await_computing
 else
     tests all --workspace
     part $long "installed and removed: make install" scripts/test-install.sh make "$target"
     part $long "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
+    await_computing
     part $long "README and tutorial, in a fresh clone" scripts/readme.sh
     part $long "demo" scripts/demo.sh "$target/release"
     part 60 "nothing is left behind" nothing_is_left "$began"
