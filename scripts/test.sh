@@ -62,7 +62,8 @@ computing_steps() {
 }
 
 # `tests all|check CARGO_OPTIONS...` compiles and runs the tests of crates, and the programs
-# in their documents. What computes may go on behind it: `await_computing` prints it.
+# in their documents. The computing lane may still run when it returns: `await_computing`
+# waits for that lane, and prints its output.
 beside=
 tests() {
     local which=$1

@@ -187,7 +187,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let state = self.peers[peer].state;
         let silent_for = match c.waiting_since {
             u64::MAX => 0,
-            // ICMP errors prove it, even if we got no core meanwhile.
+            // ICMP errors show that the peer is gone, although we may have had no core.
             _ if self.is_closed(conn) => now.saturating_sub(c.unheard_since()),
             _ => now.saturating_sub(c.silent_since()),
         };

@@ -32,7 +32,7 @@ pub struct Absence {
 }
 
 /// Bit of the word for [`Absence::left`]; the lower 32 bits hold the rank's number and one.
-const LEFT: u64 = 1 << 32;
+const LEFT_BIT: u64 = 1 << 32;
 
 impl Absence {
     /// Reads the word *failed* of a barrier's message; `None`: all are here.
@@ -40,14 +40,14 @@ impl Absence {
         match (word as u32).checked_sub(1) {
             Some(rank) => Some(Self {
                 rank,
-                left: word & LEFT != 0,
+                left: word & LEFT_BIT != 0,
             }),
             None => None,
         }
     }
 
     pub const fn word(self) -> u64 {
-        (self.rank as u64 + 1) | if self.left { LEFT } else { 0 }
+        (self.rank as u64 + 1) | if self.left { LEFT_BIT } else { 0 }
     }
 }
 

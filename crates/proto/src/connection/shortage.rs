@@ -124,7 +124,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 return None;
             }
             let p = &self.peers[c.peer];
-            let for_ns = now.saturating_sub(c.waiting_since.max(c.heard_at));
+            let for_ns = now.saturating_sub(c.silent_since());
             let asked = || (self.paths_of(conn)).any(|path| self.paths[path].backoff >= UNANSWERED);
             let may_go = p.state == PeerState::Up && may_go(p);
             (may_go && for_ns >= silent_ns_min && asked()).then_some((for_ns, c.peer))

@@ -18,8 +18,8 @@ impl Closed {
     };
 
     /// Whether errors have kept coming for long, and the peer was not heard meanwhile.
-    pub const fn is_lasting(&self, heard_at: u64, silence: u64) -> bool {
+    pub const fn is_lasting(&self, unheard_since: u64, silence: u64) -> bool {
         let long = silence / LASTING_PARTS;
-        self.since != u64::MAX && self.since >= heard_at && self.last - self.since >= long
+        self.since != u64::MAX && self.since >= unheard_since && self.last - self.since >= long
     }
 }

@@ -203,7 +203,8 @@ impl Default for Conn {
 }
 
 impl Conn {
-    /// When the silence of a peer that something waits for began, as far as it counts, ns.
+    /// Start of the peer's silence, ns: when it was last heard, or when something began to wait
+    /// for it; later by the time for which the silence was deferred.
     pub(crate) fn silent_since(&self) -> u64 {
         match self.waiting_since {
             u64::MAX => self.heard_at,
@@ -211,7 +212,7 @@ impl Conn {
         }
     }
 
-    /// As [`Conn::silent_since`], with the time for which the silence was deferred.
+    /// As [`Conn::silent_since`], but never deferred.
     pub(crate) fn unheard_since(&self) -> u64 {
         match self.silent_since() {
             since if since == self.deferred_to => self.deferred_from,

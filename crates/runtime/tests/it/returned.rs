@@ -433,14 +433,20 @@ fn the_launcher_may_take_its_time_to_report_how_a_rank_ended() {
     launcher.join().unwrap();
 }
 
-#[test]
-fn a_rank_that_is_marked_dead_in_shared_memory_ended_as_the_launcher_reports() {
+/// Opens a job, with a feed for each of its ranks.
+fn job_with_feeds(by: By, size: u32, config: &Config) -> (Vec<Feed>, Vec<Space>) {
     let mut feeds = Vec::new();
-    let all = job_watched(By::Shm, 3, &config(), |_| {
+    let all = job_watched(by, size, config, |_| {
         let (feed, watch) = Feed::new();
         feeds.push(feed);
         Some(watch)
     });
+    (feeds, all)
+}
+
+#[test]
+fn a_rank_that_is_marked_dead_in_shared_memory_ended_as_the_launcher_reports() {
+    let (feeds, all) = job_with_feeds(By::Shm, 3, &config());
     let told = events(&all[0]);
     let tell = |to: &Feed| to.tell(Notice::Died(1, Death::Exited(3)));
     // The launcher tells one rank after the other: the first of them marks it.
@@ -458,12 +464,7 @@ fn a_rank_that_is_marked_dead_in_shared_memory_ended_as_the_launcher_reports() {
 
 #[test]
 fn a_barrier_that_another_reports_failed_tells_how_the_rank_ended() {
-    let mut feeds = Vec::new();
-    let all = job_watched(By::Udp, 4, &helped(), |_| {
-        let (feed, watch) = Feed::new();
-        feeds.push(feed);
-        Some(watch)
-    });
+    let (feeds, all) = job_with_feeds(By::Udp, 4, &helped());
     let why = Death::Killed(9);
     let tell = |to: usize| feeds[to].tell(Notice::Died(2, why));
     let dead = Err(WaitError::PeerDead { rank: 2, why });
@@ -472,7 +473,7 @@ fn a_barrier_that_another_reports_failed_tells_how_the_rank_ended() {
             let me = &all[rank];
             s.spawn(move || me.barrier())
         });
-        // It waits for the dead rank in the first round, and rank 1 for it in the second.
+        // Rank 3 waits for the dead rank in the first round, and rank 1 for rank 3 in the second.
         tell(3);
         assert_eq!(all[3].barrier(), dead);
         thread::sleep(Duration::from_millis(30));

@@ -352,7 +352,7 @@ fn one_that_is_dropped_refuses_and_the_last_closes() {
             goes_on.1.progress().unwrap();
             log.lock().unwrap().len() == 1
         });
-        // Its program's space is over, and the endpoint lives.
+        // Rank 1 has closed its program's space, and its endpoint lives on.
         let closed = Ok(Some(Death::Closed));
         run(&[&a], || a.death(1) == closed);
         assert_eq!(goes_on.0.death(1), Ok(None));
