@@ -49,7 +49,8 @@ computing_steps() {
     renice -n 10 $BASHPID >/dev/null
     part $test "simulator, packet scripts and others that compute" computing_groups
     [ "$1" = all ] || return 0
-    RUSTFLAGS="--cfg loom" part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
+    # Its dependencies are optimized, as the models take minutes, but not across crates.
+    RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
         cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
     if cargo +nightly --version >/dev/null 2>&1; then
         part $compile "address sanitizer: ring, link and the C interfaces" scripts/sanitize.sh "${with_runner[@]}"
