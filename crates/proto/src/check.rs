@@ -155,7 +155,10 @@ impl<S: Seal> Endpoint<'_, S> {
             let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
             assert!(paths.any(|p| p.usable), "peer {} is reached", c.peer);
             // Probes may be somewhat late where the estimate of round trips has sunk.
-            let due = c.connect_next.min(c.keepalive_at).min(c.refusals.retry_at);
+            let due = c
+                .connect_next
+                .min(c.silence.keepalive_at())
+                .min(c.refusals.retry_at);
             let armed = self.core.next_deadline;
             assert!(
                 armed <= due,

@@ -88,8 +88,8 @@ pub const COUNTER_FIELDS: &[Field] = &[
 pub const CONN_FIELDS: &[Field] = &[
     field!("peer", Conn, peer),
     field!("queued", Conn, queued, Some(0)),
-    field!("waiting_since", Conn, waiting_since, Some(u64::MAX)),
-    field!("heard_at", Conn, heard_at),
+    field!("waiting_since", Conn, silence.waiting_since, Some(u64::MAX)),
+    field!("heard_at", Conn, silence.heard_at),
     field!("connect_next", Conn, connect_next, Some(u64::MAX)),
     of_pair("held_requests", offset_of!(Conn, held), 0, Some(0)),
     of_pair("held_replies", offset_of!(Conn, held), 1, Some(0)),
@@ -110,8 +110,8 @@ pub const PATH_FIELDS: &[Field] = &[
     field!("lowest_unacknowledged", Path, lowest),
     field!("acknowledged_to", Path, acked_to),
     field!("probes_in_vain", Path, backoff),
-    field!("received_to", Path, rx_next),
-    field!("received_all_to", Path, base),
+    field!("received_to", Path, received.next),
+    field!("received_all_to", Path, received.base),
     field!("next_packet", Path, next_number),
     field!("packet_limit", Path, packet_limit),
     field!("packet_max", Path, mtu.confirmed),
@@ -141,7 +141,7 @@ mod tests {
         let conn = Conn::default();
         assert_eq!((conn.peer, conn.queued), (PeerId::NONE, 0));
         assert_eq!(
-            (conn.waiting_since, conn.connect_next),
+            (conn.silence.waiting_since, conn.connect_next),
             (u64::MAX, u64::MAX)
         );
     }

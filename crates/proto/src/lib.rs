@@ -48,7 +48,9 @@
 //!
 //! - `congestion`: window, pacing and round trips of a path, as values.
 //! - `base`: settings, types of the interface to the caller, indices, lists.
-//! - `path`: the state of one path: packets received, reordering, packet size.
+//! - `received`: packets received by a path, and the acknowledgement owed for them.
+//! - `silence`: how long a peer has been silent, and what is due for that.
+//! - `path`: the state of one path: reordering, packet size.
 //! - `tables`: the memory that the caller provides: peers, connections, frames,
 //!   long messages, parked state.
 //! - `endpoint`: the view over all tables, the pool of frames, events.
@@ -78,6 +80,8 @@ mod loss;
 mod networks;
 mod path;
 mod receive;
+mod received;
+mod silence;
 mod tables;
 mod timers;
 mod transmit;

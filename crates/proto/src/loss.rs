@@ -10,9 +10,8 @@ use crate::base::{ConnIndex, FrameIndex, LongIndex, Outcome, PathIndex, WINDOW_S
 use crate::congestion::AckSample;
 use crate::connection::{nonce, tx_slot};
 use crate::endpoint::{Endpoint, Need};
-use crate::path::{
-    DELAY_UNIT_NS, SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE,
-};
+use crate::path::{SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
+use crate::received::DELAY_UNIT_NS;
 use crate::tables::{CHUNKS_AT, FrameMeta, GivenUp, Listed, Use};
 
 /// Silence in spite of probes after which the packet size is suspected, ns:
@@ -233,7 +232,7 @@ impl<S: Seal> Endpoint<'_, S> {
             sample.rtt_ns = is_known.then_some(of_queue);
         }
         sample.in_flight_packets = p.flying;
-        sample.came_packets = core::mem::take(&mut p.came);
+        sample.came_packets = p.received.take_came();
         if waits {
             // The receiver refused it; the network did not lose it.
             sample.lost_packets = 0;
@@ -252,11 +251,11 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             let flying = self.flying(conn);
             let c = &mut self.conns[conn];
-            c.waiting_since = if flying == 0 && !c.has_queue() {
-                u64::MAX
+            if flying == 0 && !c.has_queue() {
+                c.silence.wait_no_more();
             } else {
-                now
-            };
+                c.silence.wait_anew(now);
+            }
         }
         self.arm_probe(now, path);
     }
@@ -453,7 +452,7 @@ impl<S: Seal> Endpoint<'_, S> {
             p.congestion.on_timeout(now);
         }
         let suspect = SUSPECT_SIZE_NS.min(self.core.config.silence_ns / SUSPECT_SIZE_PARTS);
-        if now.saturating_sub(c.heard_at.max(c.waiting_since)) >= suspect {
+        if c.silence.waits_for_ns(now) >= suspect {
             p.mtu.unanswered(now);
         }
         self.core.counters.probes_sent += 1;

@@ -21,7 +21,8 @@ use portolan_wire::{Chunk, NETWORK_BYTES, Network};
 use crate::base::{ConnIndex, NetAddress, PATHS_MAX, PathIndex, PeerId, WINDOW_SPAN};
 use crate::congestion::{Congestion, Mode, Pacer};
 use crate::endpoint::Endpoint;
-use crate::path::{KeptPath, Owed, Path, SLOT_FRAMES};
+use crate::path::{KeptPath, Path, SLOT_FRAMES};
+use crate::received::Owed;
 use crate::tables::{KeptFurther, LocalNetwork};
 
 /// At this many unanswered probes in a row a path is given up, in place of the
@@ -202,7 +203,7 @@ impl<S: Seal> Endpoint<'_, S> {
         for id in (1..PATHS_MAX as u8).filter(|id| known >> id & 1 == 1) {
             if let Some(path) = self.open_path(conn, id) {
                 let p = self.path_mut(path);
-                p.phase_rx_first = p.rx_next;
+                p.phase_rx_first = p.received.next;
             }
         }
     }
@@ -320,7 +321,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn try_path(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
         let c = &self.conns[p.conn];
-        let owes = p.owed != Owed::Nothing && c.last_data_at != 0;
+        let owes = p.received.owed() != Owed::Nothing && c.last_data_at != 0;
         let waits = c.queued > 0 || owes || self.is_stuck(p.conn);
         let p = &mut self.paths[path];
         if !p.leads || p.trial_at > now || !waits {
@@ -355,11 +356,13 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Most urgent acknowledgement that is owed on any path.
     #[inline]
     pub(crate) fn owed(&self, conn: ConnIndex) -> Owed {
-        let mine = self.paths[conn.first_path()].owed;
+        let mine = self.paths[conn.first_path()].received.owed();
         if !self.has_more(conn) {
             return mine;
         }
-        let all = self.paths_of(conn).map(|path| self.paths[path].owed);
+        let all = self
+            .paths_of(conn)
+            .map(|path| self.paths[path].received.owed());
         all.max().unwrap_or(mine)
     }
 

@@ -3,17 +3,15 @@
 //!
 //! Path 0 of a connection has the connection's own index in the table.
 
-mod inflow;
 mod mtu;
-mod received;
 mod reordering;
 
 use crate::base::{ConnIndex, FrameIndex, NetAddress, PathIndex, WINDOW_SPAN, indexed};
 use crate::congestion::{Congestion, Mode, Pacer, Rtt};
 
-use inflow::Inflow;
+use crate::received::Received;
+
 use mtu::Mtu;
-pub(crate) use received::DELAY_UNIT_NS;
 use reordering::Reordering;
 
 /// Slot of the send window: nothing to resend under this number.
@@ -28,21 +26,6 @@ pub(crate) const SLOT_PROBE: FrameIndex = FrameIndex::beyond(3);
 pub(crate) const SLOT_LATE: FrameIndex = FrameIndex::beyond(4);
 /// Slots below this are frames.
 pub(crate) const SLOT_FRAMES: FrameIndex = FrameIndex::beyond(8);
-
-/// Bits of the replay window: twice the send window.
-pub(crate) const REPLAY_BITS: u64 = 2 * WINDOW_SPAN as u64;
-
-/// Which acknowledgement is owed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Owed {
-    /// No acknowledgement.
-    #[default]
-    Nothing,
-    /// One that may ride on an answer of the application.
-    Delayed,
-    /// One that must leave in this pass.
-    Now,
-}
 
 /// Round trips from this on are long, ns: bursts are small, as many
 /// acknowledgements at once must not release one that overflows a buffer; and
@@ -115,26 +98,9 @@ pub struct Path {
     pub(crate) lost_last: u64,
 
     // Receiver.
-    /// One above the largest number received; and the lowest that is missing.
-    pub(crate) rx_next: u64,
-    pub(crate) base: u64,
-    /// Lowest number whose receipt is known: lower ones are dropped as replays,
-    /// but not acknowledged.
-    pub(crate) unsure_to: u64,
-    /// When the largest number arrived, ns.
-    pub(crate) largest_at: u64,
-    pub(crate) ce: u32,
-    pub(crate) owed: Owed,
-    /// Chunk-bearing packets since the last acknowledgement left.
-    pub(crate) unacked: u32,
-    /// Chunk-bearing packets since the last acknowledgement came.
-    pub(crate) came: u32,
-    /// Limit of packet numbers that was granted, all 64 bits.
-    pub(crate) granted: u64,
-    pub(crate) inflow: Inflow,
     /// First number of the peer's current key phase that was seen.
     pub(crate) phase_rx_first: u64,
-    pub(crate) seen: [u64; REPLAY_BITS as usize / 64],
+    pub(crate) received: Received,
     /// By packet number modulo [`WINDOW_SPAN`].
     pub(crate) slots: [FrameIndex; WINDOW_SPAN],
 }
@@ -175,18 +141,8 @@ impl Default for Path {
             probe_owed: false,
             lost_from: u64::MAX,
             lost_last: 0,
-            rx_next: 0,
-            base: 0,
-            unsure_to: 0,
-            largest_at: 0,
-            ce: 0,
-            owed: Owed::Nothing,
-            unacked: 0,
-            came: 0,
-            granted: 0,
-            inflow: Inflow::default(),
             phase_rx_first: 0,
-            seen: [0; REPLAY_BITS as usize / 64],
+            received: Received::default(),
             slots: [SLOT_NOTHING; WINDOW_SPAN],
         }
     }
@@ -207,13 +163,8 @@ impl Path {
             lowest: kept.next_number,
             phase_first: kept.next_number,
             acked_to: kept.next_number,
-            rx_next: kept.received,
-            base: kept.received - u64::from(kept.missing),
-            unsure_to: kept.received,
             phase_rx_first: kept.received,
-            granted: kept.received,
-            ce: marks,
-            seen: [u64::MAX; REPLAY_BITS as usize / 64],
+            received: Received::resume(kept.received, kept.missing, marks),
             congestion,
             ..Self::default()
         }
@@ -223,9 +174,9 @@ impl Path {
     pub(crate) const fn kept(&self) -> KeptPath {
         KeptPath {
             next_number: self.next_number,
-            received: self.rx_next,
+            received: self.received.next,
             packet_limit: self.packet_limit,
-            missing: (self.rx_next - self.base) as u16,
+            missing: self.received.missing(),
             packet_max: self.mtu.current(),
         }
     }

@@ -5,9 +5,7 @@ mod rx;
 mod unreachable;
 
 use portolan_seal::{Seal, Tag};
-use portolan_wire::{
-    Ack, Chunk, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES, WireError,
-};
+use portolan_wire::{Ack, Chunk, Flags, HEADER_BYTES, Header, PacketType, TAG_BYTES, WireError};
 
 use crate::base::{
     ConnIndex, DeathReason, Heard, NetAddress, PATHS_MAX, PathIndex, PeerEvent, PeerId,
@@ -141,8 +139,8 @@ impl<S: Seal> Endpoint<'_, S> {
             return None;
         };
         let p = &self.paths[path];
-        let number = PacketNo(p.rx_next).nearest(header.number).0;
-        if p.is_replay(number) {
+        let number = p.received.number(header.number);
+        if p.received.is_replay(number) {
             self.core.counters.drops.replay += 1;
             return None;
         }
@@ -220,20 +218,20 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.paths[path];
         let conn = p.conn;
         let c = &mut self.conns[conn];
-        c.heard_at = now;
+        c.silence.heard(now);
+        c.silence.used(now);
         c.heard_by = path;
-        c.used_at = now;
         c.confirmed = true;
         c.busy = true;
         let peer = c.peer;
-        p.ce = p.ce.wrapping_add(u32::from(ce));
+        p.received.mark(ce);
         if matches!(
             self.peers[peer].state,
             PeerState::New | PeerState::Connecting
         ) {
             self.become_up(now, conn);
         }
-        if number >= self.paths[path].rx_next {
+        if number >= self.paths[path].received.next {
             let full = [Flags::REQUESTS_FULL, Flags::REPLIES_FULL].map(|f| header.flags.has(f));
             self.peer_full(now, conn, full);
         }

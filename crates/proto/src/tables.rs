@@ -1,6 +1,5 @@
 //! The memory that the caller provides: plain tables, linked by indices.
 
-mod closed;
 mod conn;
 mod events;
 mod flow;
@@ -20,7 +19,6 @@ use portolan_wire::{EndpointId, Life};
 use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
 use crate::path::Path;
 
-pub(crate) use closed::Closed;
 pub use conn::Conn;
 pub(crate) use conn::{DETOURS, Listed, TxFlow};
 pub(crate) use events::{Events, PeerEvents};

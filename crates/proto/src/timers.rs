@@ -7,6 +7,7 @@ use portolan_seal::Seal;
 
 use crate::base::{ConnIndex, DeathReason, PathIndex, PeerEvent, PeerId};
 use crate::endpoint::Endpoint;
+use crate::silence::{Judgement, Keepalive};
 use crate::tables::{Listed, PeerState};
 
 /// Probes before backoff doubles the wait for each: as many as the longest
@@ -29,13 +30,9 @@ const ASKS: u8 = 7;
 const ASKED: RangeInclusive<u8> = 2..=16;
 const MOMENT_NS: u64 = 1_000_000_000;
 
-/// A side that closes takes a peer for closed that has answered none of this
-/// many probes in this part of the silence.
+/// A side that closes waits less long for a peer that has answered none of this
+/// many probes.
 const CLOSE_PROBES: u8 = 16;
-const CLOSE_PARTS: u64 = 8;
-
-/// Keepalives, in one silence, to a peer that owes the rest of a message.
-const KEEPALIVES: u64 = 16;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// When [`Endpoint::handle_timeouts`] must be called, ns. May be earlier
@@ -87,9 +84,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 return u64::MAX;
             }
             // A packet that has just been queued has not waited since the last answer.
-            match self.conns[p.conn].waiting_since {
-                u64::MAX => {}
-                since => from = from.max(since),
+            if let Some(since) = self.conns[p.conn].silence.waiting_since() {
+                from = from.max(since);
             }
         }
         let slack = self.core.config.probe_slack_ns;
@@ -185,30 +181,18 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         let peer = c.peer;
         let state = self.peers[peer].state;
-        let silent_for = match c.waiting_since {
-            u64::MAX => 0,
-            // ICMP errors show that the peer is gone, although we may have had no core.
-            _ if self.is_closed(conn) => now.saturating_sub(c.unheard_since()),
-            _ => now.saturating_sub(c.silent_since()),
-        };
-        if state == PeerState::Connecting {
-            if silent_for >= config.connect_ns {
-                self.mark_dead(peer, DeathReason::NoAnswer);
+        let connecting = state == PeerState::Connecting;
+        let closing = self.core.closing || self.is_parting(conn);
+        let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
+        let unanswered = closing && self.paths_of(conn).any(unanswered);
+        let silence = &mut self.conns[conn].silence;
+        match silence.judge(now, &config, connecting, closing, unanswered) {
+            Judgement::Nothing => {}
+            Judgement::StillConnecting => self.tell_peer(peer, PeerEvent::Waiting),
+            Judgement::Dead(why) => {
+                self.mark_dead(peer, why);
                 return;
             }
-            if silent_for >= config.silence_ns && !c.waiting_told {
-                self.conns[conn].waiting_told = true;
-                self.tell_peer(peer, PeerEvent::Waiting);
-            }
-        } else if silent_for >= self.patience(conn) {
-            // A peer given up sooner because we close may live: it counts as closed.
-            let why = if silent_for < config.silence_ns && self.is_closing(conn) {
-                DeathReason::Closed
-            } else {
-                DeathReason::Silent
-            };
-            self.mark_dead(peer, why);
-            return;
         }
         let c = &self.conns[conn];
         if c.connect_next <= now {
@@ -229,7 +213,7 @@ impl<S: Seal> Endpoint<'_, S> {
             c.paced_until = u64::MAX;
             self.make_ready(conn);
         }
-        if self.conns[conn].keepalive_at <= now {
+        if self.conns[conn].silence.keepalive_at() <= now {
             self.keepalive(now, conn, awaits);
             if self.conns[conn].peer != peer {
                 return;
@@ -249,32 +233,10 @@ impl<S: Seal> Endpoint<'_, S> {
             self.make_ready(conn);
         }
         let c = &self.conns[conn];
-        let awaited = c.keepalive_at != u64::MAX;
-        if now.saturating_sub(c.used_at) >= config.idle_ns && !awaited && self.is_quiet(conn) {
+        let unused_ns = now.saturating_sub(c.silence.used_at());
+        if unused_ns >= config.idle_ns && !c.silence.is_awaited() && self.is_quiet(conn) {
             self.deactivate(conn);
         }
-    }
-
-    /// Longest silence of a peer that is waited for, ns. Shorter if its port is
-    /// closed, or if we close and many probes had no answer, as it is then gone:
-    /// of two that close at once, the one whose close is acknowledged first does
-    /// not wait to see its own acknowledgement arrive.
-    fn patience(&self, conn: ConnIndex) -> u64 {
-        let silence = self.core.config.silence_ns;
-        let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
-        let gone =
-            self.is_closed(conn) || self.is_closing(conn) && self.paths_of(conn).any(unanswered);
-        if gone { silence / CLOSE_PARTS } else { silence }
-    }
-
-    fn is_closing(&self, conn: ConnIndex) -> bool {
-        self.core.closing || self.is_parting(conn)
-    }
-
-    /// Whether ICMP errors have long said that the peer's port is closed.
-    fn is_closed(&self, conn: ConnIndex) -> bool {
-        let c = &self.conns[conn];
-        (c.closed).is_lasting(c.unheard_since(), self.core.config.silence_ns)
     }
 
     /// Whether part of a message is here, and the rest is to come from the peer.
@@ -296,13 +258,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Arms the keepalive, as something is awaited of the peer: it is probed in
     /// time when it falls silent.
     pub(crate) fn arm_keepalive(&mut self, conn: ConnIndex) {
-        let half = self.core.config.silence_ns / 2;
-        let c = &mut self.conns[conn];
-        if c.keepalive_at == u64::MAX {
-            c.keepalive_at = c.heard_at.saturating_add(half);
-            let at = c.keepalive_at;
-            self.arm(at);
-        }
+        let at = self.conns[conn].silence.keep_alive(&self.core.config);
+        self.arm(at);
     }
 
     /// Notes that the caller waits for something from a peer, which is then
@@ -319,58 +276,41 @@ impl<S: Seal> Endpoint<'_, S> {
         if conn.is_none() {
             return;
         }
-        let c = &mut self.conns[conn];
-        if c.keepalive_at == u64::MAX {
-            // Nothing was awaited until now: the peer may have had nothing to send.
-            let asked_at = now.saturating_sub(self.core.config.silence_ns / 2);
-            c.heard_at = c.heard_at.max(asked_at);
-        }
+        let silence = &mut self.conns[conn].silence;
+        silence.begin_await(now, &self.core.config);
         self.arm_keepalive(conn);
     }
 
     /// Pings a peer that owes the rest of a message. One that does not answer
     /// is dead; one that is dead anyway owes nothing more.
     fn keepalive(&mut self, now: u64, conn: ConnIndex, awaits: &impl Fn(PeerId) -> bool) {
-        let silence = self.core.config.silence_ns;
         let peer = self.conns[conn].peer;
         let stopped = self.conns[conn].stops.are_stopped();
-        let incomplete = stopped || self.is_incomplete(conn) || awaits(peer);
-        let closed = self.is_closed(conn);
+        if !(stopped || self.is_incomplete(conn) || awaits(peer)) {
+            self.conns[conn].silence.await_nothing();
+            return;
+        }
         let state = self.peers[peer].state;
+        // While the peer only offers a connection, no ping can leave.
         let connecting = matches!(state, PeerState::New | PeerState::Connecting);
-        let c = &mut self.conns[conn];
-        let quiet = now.saturating_sub(c.heard_at);
-        if !incomplete {
-            c.keepalive_at = u64::MAX;
-        } else if connecting {
-            // The peer offers a connection, and no ping can leave before there is one.
-            let patience = self.core.config.connect_ns;
-            c.keepalive_at = c.heard_at.saturating_add(patience);
-            if quiet >= patience {
-                c.keepalive_at = u64::MAX;
-                self.mark_dead(peer, DeathReason::NoAnswer);
-            }
-        } else if quiet < silence / 2 {
-            c.keepalive_at = c.heard_at.saturating_add(silence / 2);
-        } else if quiet < silence && !closed {
-            c.keepalive_at = now.saturating_add((silence / KEEPALIVES).max(1));
-            // By all paths: nothing is in flight that would show that one has failed.
-            for path in self.paths_of(conn) {
-                let p = self.path_mut(path);
-                p.ping_owed |= p.leads;
-            }
-            self.make_ready(conn);
-        } else {
-            c.keepalive_at = u64::MAX;
-            let peer = c.peer;
-            match self.peers[peer].state {
-                PeerState::Dead(_) => {
-                    self.drop_received(conn);
-                    self.conns[conn].finished = true;
-                    self.peers[peer].bits.set_cut_short();
+        let silence = &mut self.conns[conn].silence;
+        match (silence.keepalive(now, &self.core.config, connecting), state) {
+            (Keepalive::Nothing, _) => {}
+            (Keepalive::Ask, _) => {
+                // By all paths: nothing is in flight that would show that one has failed.
+                for path in self.paths_of(conn) {
+                    let p = self.path_mut(path);
+                    p.ping_owed |= p.leads;
                 }
-                _ => self.mark_dead(peer, DeathReason::Silent),
+                self.make_ready(conn);
             }
+            (Keepalive::GiveUp, PeerState::Dead(_)) => {
+                self.drop_received(conn);
+                self.conns[conn].finished = true;
+                self.peers[peer].bits.set_cut_short();
+            }
+            (Keepalive::GiveUp, _) if connecting => self.mark_dead(peer, DeathReason::NoAnswer),
+            (Keepalive::GiveUp, _) => self.mark_dead(peer, DeathReason::Silent),
         }
     }
 
@@ -380,7 +320,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         let state = self.peers[c.peer].state;
         let mut at = c.connect_next.min(c.paced_until);
-        at = at.min(c.refusals.retry_at).min(c.keepalive_at);
+        at = at.min(c.refusals.retry_at).min(c.silence.keepalive_at());
         if state == PeerState::Up {
             let path = conn.first_path();
             at = at.min(self.probe_at(path)).min(self.trial_at(path));
@@ -393,26 +333,16 @@ impl<S: Seal> Endpoint<'_, S> {
                 at = at.min(self.sizes_due(conn));
             }
         }
-        if c.waiting_since != u64::MAX && !matches!(state, PeerState::Dead(_)) {
-            let since = c.silent_since();
+        if !matches!(state, PeerState::Dead(_)) {
             let connecting = state == PeerState::Connecting;
-            if !connecting || !c.waiting_told {
-                at = at.min(since.saturating_add(config.silence_ns));
-            }
-            if connecting {
-                at = at.min(since.saturating_add(config.connect_ns));
-            }
-            if self.is_closed(conn) {
-                let first = c.unheard_since();
-                at = at.min(first.saturating_add(config.silence_ns / CLOSE_PARTS));
-            }
+            at = at.min(c.silence.judge_at(config, connecting));
         }
         if c.refusals.repeats_until != 0 {
             at = at.min(c.refusals.repeats_until);
         }
         // The connection may fall quiet until then without another timer's help.
-        let idle_at = c.used_at.saturating_add(config.idle_ns);
-        if idle_at > now || (c.keepalive_at == u64::MAX && self.is_quiet(conn)) {
+        let idle_at = c.silence.used_at().saturating_add(config.idle_ns);
+        if idle_at > now || (!c.silence.is_awaited() && self.is_quiet(conn)) {
             at = at.min(idle_at);
         }
         at

@@ -16,7 +16,8 @@ use crate::base::{
 };
 use crate::connection::{nonce, tx_slot};
 use crate::endpoint::{Endpoint, Need};
-use crate::path::{Owed, SLOT_PROBE};
+use crate::path::SLOT_PROBE;
+use crate::received::Owed;
 use crate::tables::{CHUNKS_AT, DETOURS, Listed, Long, PeerState, Use};
 
 /// Packets in a row to one peer before another has its turn: one unit of
@@ -241,7 +242,8 @@ impl<S: Seal> Endpoint<'_, S> {
             self.try_path(now, path);
         }
         let p = &self.paths[path];
-        if p.owed == Owed::Now || (flush_delayed_acks && p.owed == Owed::Delayed) {
+        let owed = p.received.owed();
+        if owed == Owed::Now || (flush_delayed_acks && owed == Owed::Delayed) {
             let by = self.ack_way(p.conn, path);
             return self.depart_bare(now, by, path, 0);
         }
@@ -509,7 +511,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if first {
             p.probe_from = now;
         }
-        c.waiting_since = c.waiting_since.min(now);
+        c.silence.wait(now);
         p.flying += 1;
         let about = self.told_by(conn, path);
         let t = self.depart(now, path, about, frame, ask);
@@ -583,8 +585,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let len = self.meta[frame].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;
-        let told = &self.paths[about];
-        if bare || told.owed != Owed::Nothing || told.unacked > 0 {
+        if bare || self.paths[about].received.has_news() {
             let room = self.chunk_room(packet);
             let ack = self.make_ack(now, about);
             if bare || len + ack.bytes() <= room {

@@ -5,7 +5,9 @@ use portolan_seal::Seal;
 use crate::base::{ConnIndex, PeerId, WINDOW_SPAN};
 use crate::congestion::Congestion;
 use crate::endpoint::Endpoint;
-use crate::path::{KeptPath, Owed, Path};
+use crate::path::{KeptPath, Path};
+use crate::received::Owed;
+use crate::silence::Silence;
 use crate::tables::{Conn, Kept, Listed, NO_PLACE, PeerState, Refusals};
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -35,8 +37,7 @@ impl<S: Seal> Endpoint<'_, S> {
             peer,
             listed: Listed::None,
             advertised: kept.taken,
-            used_at: now,
-            heard_at: now,
+            silence: Silence::new(now),
             way: conn.first_path(),
             heard_by: conn.first_path(),
             confirmed: up,
@@ -74,7 +75,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let used = (0..self.core.conns_used as usize).map(ConnIndex::new);
         let quiet = used.filter(|&conn| self.is_quiet(conn));
-        let Some(conn) = quiet.min_by_key(|&conn| self.conns[conn].used_at) else {
+        let Some(conn) = quiet.min_by_key(|&conn| self.conns[conn].silence.used_at()) else {
             self.lack_connection();
             return false;
         };

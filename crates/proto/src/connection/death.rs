@@ -52,7 +52,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Some(peer) if peer.conn.is_some() => peer.conn,
             _ => return,
         };
-        self.conns[conn].heard_at = self.conns[conn].heard_at.max(now);
+        self.conns[conn].silence.heard(now);
     }
 
     /// The caller is back at `now`, and was here last at `last`. Time beyond
@@ -80,12 +80,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// they have lasted for `limit`.
     fn defer_silence(&mut self, now: u64, ns: u64, limit: u64) {
         for conn in &mut self.conns[..self.core.conns_used as usize] {
-            conn.deferred_from = conn.unheard_since();
-            let since = conn.silent_since();
-            if now.saturating_sub(conn.deferred_from) < limit {
-                conn.heard_at = since.saturating_add(ns).min(now);
-                conn.deferred_to = conn.heard_at;
-            }
+            conn.silence.defer(now, ns, limit);
         }
     }
 
@@ -94,7 +89,7 @@ impl<S: Seal> Endpoint<'_, S> {
     #[must_use]
     pub fn heard_at(&self, peer: PeerId) -> Option<u64> {
         let peer = self.peers.get(peer.index())?;
-        Some(self.conns.get(peer.conn.index())?.heard_at)
+        Some(self.conns.get(peer.conn.index())?.silence.heard_at)
     }
 
     /// Declares a peer dead, and drops its active state.
@@ -154,7 +149,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.queued = 0;
         c.queued_replies = 0;
         c.pending_flows = [0; 2];
-        c.waiting_since = u64::MAX;
+        c.silence.wait_no_more();
         c.deferred_ack = None;
         c.networks_owed = false;
         c.round = 0;
@@ -259,7 +254,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     continue;
                 }
                 let c = &mut self.conns[conn];
-                c.waiting_since = c.waiting_since.min(now);
+                c.silence.wait(now);
                 self.queue_close(now, conn);
                 self.make_ready(conn);
                 let way = self.conns[conn].way;
@@ -295,7 +290,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.drop_received(conn);
         let c = &mut self.conns[conn];
         c.finished = true;
-        c.keepalive_at = u64::MAX;
+        c.silence.await_nothing();
         let peer = c.peer;
         if self.is_parting(conn) && !matches!(self.peers[peer].state, PeerState::Dead(_)) {
             self.drop_sending(conn);

@@ -53,7 +53,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if p.state == PeerState::New {
             p.state = PeerState::Connecting;
             c.connect_tries = 0;
-            c.waiting_since = now;
+            c.silence.wait_anew(now);
             self.connect_due(now, conn);
         }
     }
@@ -312,7 +312,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     // Only once: a recorded packet must not feign life.
                     if !c.confirmed {
                         c.confirmed = true;
-                        c.heard_at = now;
+                        c.silence.heard(now);
                     }
                 }
                 if !offer.settled {
@@ -439,12 +439,10 @@ impl<S: Seal> Endpoint<'_, S> {
         k.credit = [0, 1].map(|i| k.sent[i].wrapping_add(offer.credit[i]));
         k.taken = [offer.first_message.0; 2];
         k.next_in = [[offer.first_message; FLOWS_MAX]; 2];
-        p.rx_next = offer.first_packet.0;
-        p.base = p.rx_next;
-        p.phase_rx_first = p.rx_next;
-        p.granted = p.rx_next.saturating_add(window);
+        p.received.begin(offer.first_packet.0, window);
+        p.phase_rx_first = offer.first_packet.0;
         c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
-        c.heard_at = now;
+        c.silence.heard(now);
         p.mtu.begin(now, ours, offer.packet_max);
         c.keyed = true;
         self.install_keys(conn);
@@ -457,21 +455,19 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn become_up(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         c.connect_next = u64::MAX;
-        c.heard_at = now;
-        c.waiting_since = if c.has_queue() { now } else { u64::MAX };
-        c.waiting_told = false;
+        let waits = c.has_queue();
+        // No keepalive could leave until now: it is armed anew.
+        c.silence.up(now, waits);
         let peer = c.peer;
         self.paths[conn.first_path()].probe_from = now;
         self.peers[peer].state = PeerState::Up;
         if self.core.closing {
             // The peer was not up when the others were sent a close.
-            c.waiting_since = now;
+            c.silence.wait_anew(now);
             self.owe_close(peer);
         }
         self.tell_networks(now, conn);
         self.make_ready(conn);
-        // Set anew: until now no keepalive could leave.
-        self.conns[conn].keepalive_at = u64::MAX;
         self.arm_keepalive(conn);
         self.tell_peer(peer, PeerEvent::Up);
     }

@@ -377,7 +377,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.queue_close(now, conn);
         let c = &mut self.conns[conn];
-        c.waiting_since = c.waiting_since.min(now);
+        c.silence.wait(now);
         let way = c.way;
         self.make_ready(conn);
         self.arm_probe(now, way);

@@ -146,7 +146,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let strangers = all.filter(|(peer, p)| {
             p.bits.stranger() && !p.bits.parting() && is_there(p.state) && may_go(*peer)
         });
-        let used = |p: &Peer| self.conns.get(p.conn.index()).map_or(0, |c| c.used_at);
+        let used = |p: &Peer| {
+            self.conns
+                .get(p.conn.index())
+                .map_or(0, |c| c.silence.used_at())
+        };
         let quietest = strangers.min_by_key(|(_, p)| used(p));
         quietest.map(|(peer, _)| peer)
     }

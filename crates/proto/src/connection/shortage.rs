@@ -120,11 +120,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let used = (0..self.core.conns_used as usize).map(ConnIndex::new);
         let silent = used.filter_map(|conn| {
             let c = &self.conns[conn];
-            if c.listed == Listed::Free || c.waiting_since == u64::MAX {
+            if c.listed == Listed::Free || c.silence.waiting_since().is_none() {
                 return None;
             }
             let p = &self.peers[c.peer];
-            let for_ns = now.saturating_sub(c.silent_since());
+            let for_ns = c.silence.waits_for_ns(now);
             let asked = || (self.paths_of(conn)).any(|path| self.paths[path].backoff >= UNANSWERED);
             let may_go = p.state == PeerState::Up && may_go(p);
             (may_go && for_ns >= silent_ns_min && asked()).then_some((for_ns, c.peer))

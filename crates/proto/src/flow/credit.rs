@@ -43,9 +43,8 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn room(&mut self, now: u64, path: PathIndex) -> u64 {
         let share = self.share(now);
         let alone = self.core.senders == 1;
-        let p = self.path_mut(path);
-        let next = p.rx_next;
-        if p.inflow.is_spread(now, next, share) && alone {
+        let received = &mut self.path_mut(path).received;
+        if received.is_spread(now, share) && alone {
             (2 * share).min(WINDOW_SPAN as u64)
         } else {
             share

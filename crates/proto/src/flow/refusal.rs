@@ -53,7 +53,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     fn send_refusal(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
         let c = &self.conns[conn];
-        let now = c.heard_at.max(c.used_at);
+        let now = c.silence.last_moment();
         let chunk = Chunk::Refuse {
             priority,
             flow,
@@ -89,7 +89,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Retries refusals that found no frame.
     pub(crate) fn retry_refusals(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
-        c.used_at = now;
+        c.silence.used(now);
         c.refusals.retry();
         self.go_on_after_refusals(conn);
     }

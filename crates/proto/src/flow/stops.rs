@@ -40,7 +40,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if flow >= self.core.config.flows || dead || stopped == c.stops.holds_back(priority, flow) {
             return;
         }
-        c.used_at = now;
+        c.silence.used(now);
         let (p, f) = (priority.index(), flow as usize);
         if stopped {
             c.stops.stop(p, f);
@@ -129,11 +129,11 @@ impl<S: Seal> Endpoint<'_, S> {
         c.count_stopped();
         let waits = c.has_queue();
         if waits {
-            c.waiting_since = c.waiting_since.min(now);
+            c.silence.wait(now);
         }
         if !waits && self.flying(conn) == 0 {
             // The peer makes us wait: keepalives show whether it lives.
-            self.conns[conn].waiting_since = u64::MAX;
+            self.conns[conn].silence.wait_no_more();
         }
         if self.conns[conn].stops.are_stopped() {
             self.arm_keepalive(conn);

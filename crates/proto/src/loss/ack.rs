@@ -5,13 +5,13 @@ use portolan_wire::Ack;
 
 use crate::base::{ConnIndex, PathIndex};
 use crate::endpoint::Endpoint;
-use crate::path::Owed;
+use crate::received::Owed;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Notes that an acknowledgement must leave in this pass.
     pub(crate) fn owe_now(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
-        p.owed = Owed::Now;
+        p.received.owe(Owed::Now);
         let conn = p.conn;
         self.make_ready(conn);
     }
@@ -22,26 +22,17 @@ impl<S: Seal> Endpoint<'_, S> {
         self.owe_now(self.conns[conn].heard_by);
     }
 
-    /// Notes that an acknowledgement must leave, but may ride on an answer.
-    pub(crate) fn owe_delayed(&mut self, path: PathIndex) {
-        let p = self.path_mut(path);
-        p.owed = p.owed.max(Owed::Delayed);
-        let conn = p.conn;
-        self.make_deferred(conn);
-    }
-
     /// Makes the acknowledgement that leaves now, and records what it grants.
     pub(crate) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
         let room = self.room(now, path);
         let is_starved = now < self.core.starved_until;
         let p = self.path_mut(path);
-        let conn = p.conn;
-        let mut ack = p.ack(now);
+        let (conn, id) = (p.conn, p.id);
+        let mut ack = p.received.ack(now, room);
         if is_starved {
             ack.delay = u16::MAX;
         }
-        p.granted = p.granted.max(p.rx_next.saturating_add(room));
-        ack.packet_limit = p.granted as u32;
+        ack.path = id;
         ack.credit = self.credit(conn);
         ack
     }
@@ -49,8 +40,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Notes that an acknowledgement with this credit has left with a packet.
     pub(crate) fn ack_left(&mut self, path: PathIndex, credit: [u32; 2]) {
         let p = self.path_mut(path);
-        p.owed = Owed::Nothing;
-        p.unacked = 0;
+        p.received.acknowledged();
         let conn = p.conn;
         self.conns[conn].advertised = credit;
     }

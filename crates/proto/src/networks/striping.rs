@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 
 use crate::base::{ConnIndex, PATHS_MAX, PathIndex};
 use crate::endpoint::Endpoint;
-use crate::path::{Owed, Path};
+use crate::path::Path;
 
 /// Packets that leave by one path before another is considered: enough for
 /// one unit of segmentation offload, few beside a window.
@@ -102,10 +102,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Path whose packets are acknowledged by a packet that leaves by `path`.
     #[inline]
     pub(crate) fn told_by(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
-        let tells = |other: PathIndex| {
-            let p = &self.paths[other];
-            p.owed != Owed::Nothing || p.unacked > 0
-        };
+        let tells = |other: PathIndex| self.paths[other].received.has_news();
         if !self.has_more(conn) {
             return path;
         }

@@ -422,7 +422,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn];
         let was_busy = core::mem::replace(&mut c.busy, true);
         if core::mem::take(&mut c.refused_now) {
-            c.used_at = now;
+            c.silence.used(now);
             for priority in Priority::BY_URGENCY {
                 for flow in 0..self.core.config.flows {
                     self.advance(conn, priority, flow);

@@ -11,6 +11,7 @@ use crate::base::{
     ConnIndex, Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, PathIndex, PeerId, Verdict,
 };
 use crate::endpoint::Endpoint;
+use crate::received::{Contents, Owed};
 use crate::tables::{bit, flow_of};
 
 /// Flows of replies, in a set of flows.
@@ -300,21 +301,16 @@ impl<'p> Rx<'p> {
     #[inline]
     fn settle<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, taken: bool) {
         let Self { now, path, .. } = *self;
-        let p = proto.path_mut(path);
-        let gap = p.note(now, self.number, taken);
-        if !taken {
-            // A peer that asks must learn that we live.
-            if gap || self.ack_wanted {
-                proto.owe_now(path);
-            }
-        } else {
-            p.unacked += u32::from(self.eliciting);
-            p.came = p.came.saturating_add(u32::from(self.eliciting));
-            if gap || (self.eliciting && p.uses_up_grant()) {
-                proto.owe_now(path);
-            } else if self.ack_wanted {
-                proto.owe_delayed(path);
-            }
+        let contents = match (taken, self.eliciting) {
+            (false, _) => Contents::Refused,
+            (true, false) => Contents::Empty,
+            (true, true) => Contents::Taken,
+        };
+        let received = &mut proto.path_mut(path).received;
+        match received.note(now, self.number, contents, self.ack_wanted) {
+            Owed::Nothing => {}
+            Owed::Delayed => proto.make_deferred(self.conn),
+            Owed::Now => proto.make_ready(self.conn),
         }
         self.leave(proto);
     }

@@ -39,12 +39,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some((conn, path)) = found else {
             return;
         };
-        let c = &mut self.conns[conn];
-        if c.closed.since == u64::MAX || c.closed.since < c.unheard_since() {
-            c.closed.since = now;
+        if self.conns[conn].silence.note_closed(now) {
             self.path_mut(path).ping_owed = true;
             self.make_ready(conn);
         }
-        self.conns[conn].closed.last = now;
     }
 }

@@ -2,11 +2,12 @@
 
 use portolan_wire::{Ack, TAG_BYTES};
 
-use super::{Closed, Intervals, Kept, Refusals, RxFlow, Stops};
+use super::{Intervals, Kept, Refusals, RxFlow, Stops};
 use crate::base::{
     ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, PATHS_MAX, PathIndex, PeerId,
     indexed,
 };
+use crate::silence::Silence;
 
 /// Packets in a row that come by a detour before that is reported to the peer:
 /// single ones take it on purpose.
@@ -43,20 +44,7 @@ pub struct Conn {
     /// Frames queued (also for a resend) or in flight; and the replies among them.
     pub(crate) queued: u32,
     pub(crate) queued_replies: u32,
-    /// When a packet last verified, ns; later if the silence was reset or deferred.
-    pub(crate) heard_at: u64,
-    /// Start of the silence that was last
-    /// [deferred](crate::Endpoint::was_starved): as deferred, and as it was at
-    /// first, ns.
-    pub(crate) deferred_to: u64,
-    pub(crate) deferred_from: u64,
-    /// ICMP errors that say that the peer's port is closed.
-    pub(crate) closed: Closed,
-    /// Since when something waits for the peer, ns; `u64::MAX`: nothing does.
-    pub(crate) waiting_since: u64,
-    pub(crate) waiting_told: bool,
-    /// When anything last moved, ns: an idle state is parked.
-    pub(crate) used_at: u64,
+    pub(crate) silence: Silence,
     /// Paths beside the first, by path number less 1.
     pub(crate) more: [PathIndex; PATHS_MAX - 1],
     /// Path of the packets being sent, and the number of them in a row.
@@ -116,9 +104,6 @@ pub struct Conn {
     pub(crate) detours: u8,
     /// Some head was answered with "not now", and is held.
     pub(crate) refused_now: bool,
-    /// When a keepalive is due because something is awaited of the peer, ns;
-    /// `u64::MAX`: nothing is.
-    pub(crate) keepalive_at: u64,
     pub(crate) refusals: Refusals,
     pub(crate) stops: Stops,
 }
@@ -159,13 +144,7 @@ impl Default for Conn {
             control: List::EMPTY,
             queued: 0,
             queued_replies: 0,
-            heard_at: 0,
-            deferred_to: 0,
-            deferred_from: 0,
-            closed: Closed::NO,
-            waiting_since: u64::MAX,
-            waiting_told: false,
-            used_at: 0,
+            silence: Silence::new(0),
             more: [PathIndex::NONE; PATHS_MAX - 1],
             way: PathIndex::NONE,
             heard_by: PathIndex::NONE,
@@ -195,7 +174,6 @@ impl Default for Conn {
             full: [false; 2],
             detours: 0,
             refused_now: false,
-            keepalive_at: u64::MAX,
             refusals: Refusals::new(&[[portolan_wire::MessageNo(0); FLOWS_MAX]; 2]),
             stops: Stops::default(),
         }
@@ -203,23 +181,6 @@ impl Default for Conn {
 }
 
 impl Conn {
-    /// Start of the peer's silence, ns: when it was last heard, or when something began to wait
-    /// for it; later by the time for which the silence was deferred.
-    pub(crate) fn silent_since(&self) -> u64 {
-        match self.waiting_since {
-            u64::MAX => self.heard_at,
-            since => since.max(self.heard_at),
-        }
-    }
-
-    /// As [`Conn::silent_since`], but never deferred.
-    pub(crate) fn unheard_since(&self) -> u64 {
-        match self.silent_since() {
-            since if since == self.deferred_to => self.deferred_from,
-            since => since,
-        }
-    }
-
     /// Flows of a priority with something to send that the peer has not stopped.
     #[inline]
     pub(crate) const fn open_flows(&self, priority: usize) -> u16 {

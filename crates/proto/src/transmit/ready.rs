@@ -4,7 +4,7 @@ use portolan_seal::Seal;
 
 use crate::base::ConnIndex;
 use crate::endpoint::Endpoint;
-use crate::path::Owed;
+use crate::received::Owed;
 use crate::tables::Listed;
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -33,7 +33,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         let p = &self.paths[conn.first_path()];
         let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
-        (p.owed == Owed::Nothing || p.owed == Owed::Delayed && !flush_delayed_acks)
+        let owed = p.received.owed();
+        (owed == Owed::Nothing || owed == Owed::Delayed && !flush_delayed_acks)
             && (c.deferred_ack.is_none()
                 || !flush_delayed_acks && self.window_open(conn.first_path(), 0))
             && !p.ping_owed

@@ -58,7 +58,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return Err(SendError::NoCredit);
         }
         let c = &mut self.conns[conn];
-        c.used_at = now;
+        c.silence.used(now);
         let full = self.core.config.queue_frames;
         // Frames in stopped flows hold nothing else back.
         let [_, stopped_replies] = c.stops.frames;
@@ -222,7 +222,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.begin_connect(now, conn);
         }
         let c = &mut self.conns[conn];
-        c.waiting_since = c.waiting_since.min(now);
+        c.silence.wait(now);
         self.make_ready(conn);
     }
 
@@ -240,7 +240,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.control.push_back(self.meta, frame);
         c.queued += 1;
         // The peer is waited for, even if its limits keep the chunk back.
-        c.waiting_since = c.waiting_since.min(now);
+        c.silence.wait(now);
         self.make_ready(conn);
         Some(frame)
     }

@@ -6,9 +6,9 @@ const LASTING_PARTS: u64 = 20;
 
 /// Times of the first and the last ICMP error since the peer was heard, ns; `u64::MAX`: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Closed {
-    pub since: u64,
-    pub last: u64,
+pub(super) struct Closed {
+    since: u64,
+    last: u64,
 }
 
 impl Closed {
@@ -16,6 +16,16 @@ impl Closed {
         since: u64::MAX,
         last: u64::MAX,
     };
+
+    /// Notes an error; returns whether it is the first since the peer was heard.
+    pub const fn note(&mut self, now: u64, unheard_since: u64) -> bool {
+        let first = self.since == u64::MAX || self.since < unheard_since;
+        if first {
+            self.since = now;
+        }
+        self.last = now;
+        first
+    }
 
     /// Whether errors have kept coming for long, and the peer was not heard meanwhile.
     pub const fn is_lasting(&self, unheard_since: u64, silence: u64) -> bool {
