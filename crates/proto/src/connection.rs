@@ -9,6 +9,4 @@ mod keys;
 mod peers;
 mod shortage;
 
-pub use keys::key_slots;
-pub(crate) use keys::{nonce, rx_slot, tx_slot};
 pub use peers::AddPeerError;

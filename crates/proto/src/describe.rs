@@ -97,7 +97,7 @@ pub const CONN_FIELDS: &[Field] = &[
     of_pair("replies_sent", offset_of!(Conn, kept.sent), 1, None),
     of_pair("request_credit", offset_of!(Conn, kept.credit), 0, None),
     of_pair("reply_credit", offset_of!(Conn, kept.credit), 1, None),
-    field!("key_phase", Conn, kept.phase_tx),
+    field!("key_phase", Conn, kept.keys.sending),
 ];
 
 /// Fields of a path of such a peer, in [`Path`].

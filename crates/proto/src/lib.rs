@@ -49,6 +49,7 @@
 //! - `congestion`: window, pacing and round trips of a path, as values.
 //! - `base`: settings, types of the interface to the caller, indices, lists.
 //! - `received`: packets received by a path, and the acknowledgement owed for them.
+//! - `keys`: which key seals and opens a packet, and when the next begins.
 //! - `silence`: how long a peer has been silent, and what is due for that.
 //! - `path`: the state of one path: reordering, packet size.
 //! - `tables`: the memory that the caller provides: peers, connections, frames,
@@ -76,6 +77,7 @@ mod connection;
 mod describe;
 mod endpoint;
 mod flow;
+mod keys;
 mod loss;
 mod networks;
 mod path;
@@ -92,9 +94,10 @@ pub use base::{
     Transmit, Verdict, WINDOW_SPAN,
 };
 pub use check::Credit;
-pub use connection::{AddPeerError, key_slots};
+pub use connection::AddPeerError;
 pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
 pub use endpoint::Endpoint;
+pub use keys::key_slots;
 pub use path::Path;
 pub use receive::{Rx, Spare};
 pub use tables::{

@@ -8,8 +8,8 @@ use portolan_wire::{Ack, PacketNo, TAG_BYTES};
 
 use crate::base::{ConnIndex, FrameIndex, LongIndex, Outcome, PathIndex, WINDOW_SPAN};
 use crate::congestion::AckSample;
-use crate::connection::{nonce, tx_slot};
 use crate::endpoint::{Endpoint, Need};
+use crate::keys::{nonce, tx_slot};
 use crate::path::{SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
 use crate::received::DELAY_UNIT_NS;
 use crate::tables::{CHUNKS_AT, FrameMeta, GivenUp, Listed, Use};

@@ -184,7 +184,7 @@ impl<S: Seal> Endpoint<'_, S> {
         p.leads = kept.theirs > 0;
         p.to = kept.to;
         // Nothing of the present key phase was seen on it.
-        p.phase_rx_first = u64::MAX;
+        p.phases.begin_receiving(None);
         if p.leads {
             p.mtu.resume(kept.path.packet_max, own, kept.theirs);
         }
@@ -203,7 +203,7 @@ impl<S: Seal> Endpoint<'_, S> {
         for id in (1..PATHS_MAX as u8).filter(|id| known >> id & 1 == 1) {
             if let Some(path) = self.open_path(conn, id) {
                 let p = self.path_mut(path);
-                p.phase_rx_first = p.received.next;
+                p.phases.begin_receiving(Some(p.received.next));
             }
         }
     }

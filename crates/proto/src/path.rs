@@ -9,6 +9,7 @@ mod reordering;
 use crate::base::{ConnIndex, FrameIndex, NetAddress, PathIndex, WINDOW_SPAN, indexed};
 use crate::congestion::{Congestion, Mode, Pacer, Rtt};
 
+use crate::keys::PhaseStart;
 use crate::received::Received;
 
 use mtu::Mtu;
@@ -68,8 +69,8 @@ pub struct Path {
     pub(crate) flying_bytes: u64,
     /// Chunk-bearing packets since the last that asked for an acknowledgement.
     pub(crate) since_ask: u32,
-    /// First number of the current key phase.
-    pub(crate) phase_first: u64,
+    /// Where the present key phases begin, in both directions.
+    pub(crate) phases: PhaseStart,
     /// How far out of order packets arrive.
     pub(crate) reordering: Reordering,
     pub(crate) rtt: Rtt,
@@ -98,8 +99,6 @@ pub struct Path {
     pub(crate) lost_last: u64,
 
     // Receiver.
-    /// First number of the peer's current key phase that was seen.
-    pub(crate) phase_rx_first: u64,
     pub(crate) received: Received,
     /// By packet number modulo [`WINDOW_SPAN`].
     pub(crate) slots: [FrameIndex; WINDOW_SPAN],
@@ -125,7 +124,7 @@ impl Default for Path {
             flying: 0,
             flying_bytes: 0,
             since_ask: 0,
-            phase_first: 0,
+            phases: PhaseStart::at(0, 0),
             reordering: Reordering::default(),
             rtt: Rtt::new(),
             congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
@@ -141,7 +140,6 @@ impl Default for Path {
             probe_owed: false,
             lost_from: u64::MAX,
             lost_last: 0,
-            phase_rx_first: 0,
             received: Received::default(),
             slots: [SLOT_NOTHING; WINDOW_SPAN],
         }
@@ -161,9 +159,8 @@ impl Path {
             next_number: kept.next_number,
             packet_limit: kept.packet_limit,
             lowest: kept.next_number,
-            phase_first: kept.next_number,
+            phases: PhaseStart::at(kept.next_number, kept.received),
             acked_to: kept.next_number,
-            phase_rx_first: kept.received,
             received: Received::resume(kept.received, kept.missing, marks),
             congestion,
             ..Self::default()

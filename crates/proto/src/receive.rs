@@ -10,9 +10,8 @@ use portolan_wire::{Ack, Chunk, Flags, HEADER_BYTES, Header, PacketType, TAG_BYT
 use crate::base::{
     ConnIndex, DeathReason, Heard, NetAddress, PATHS_MAX, PathIndex, PeerEvent, PeerId,
 };
-use crate::connection::{nonce, rx_slot};
 use crate::endpoint::Endpoint;
-use crate::path::Path;
+use crate::keys::{nonce, rx_slot};
 use crate::tables::{DETOURS, PEER_BITS, PeerState};
 
 pub(crate) use reassembly::ChunkOutcome;
@@ -104,17 +103,6 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The phase whose key sealed a packet, by its bit and number.
-    const fn phase_of(current: u32, p: &Path, bit: bool, number: u64) -> u32 {
-        if (current & 1 == 1) == bit {
-            current
-        } else if number < p.phase_rx_first && current > 0 {
-            current - 1
-        } else {
-            current + 1
-        }
-    }
-
     fn handle_data<'p>(
         &mut self,
         now: u64,
@@ -144,8 +132,9 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.replay += 1;
             return None;
         }
-        let current = self.conns[conn].kept.phase_rx;
-        let phase = Self::phase_of(current, p, header.flags.has(Flags::KEY_PHASE), number);
+        let keys = &self.conns[conn].kept.keys;
+        let (current, bit) = (keys.receiving, header.flags.has(Flags::KEY_PHASE));
+        let phase = keys.phase_of(&p.phases, bit, number);
         let (clear, rest) = packet.split_at_mut(HEADER_BYTES);
         let (body, tag) = rest.split_at_mut(length - HEADER_BYTES - TAG_BYTES);
         let tag: &Tag = (&*tag).try_into().expect("the length was checked");
@@ -176,20 +165,19 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.packets_received += 1;
         self.core.counters.bytes_received += length as u64;
         if phase == current + 1 {
-            self.conns[conn].kept.phase_rx = phase;
+            self.conns[conn].kept.keys.receiving = phase;
             for other in self.paths_of(conn) {
-                self.path_mut(other).phase_rx_first = u64::MAX;
+                let first = (other == path).then_some(number);
+                self.path_mut(other).phases.begin_receiving(first);
             }
-            self.path_mut(path).phase_rx_first = number;
             self.install_rx(conn, phase + 1);
         }
         if known.is_none() {
             self.keep_path(conn, header.path);
         }
         self.note_source(conn, path, from);
-        let p = self.path_mut(path);
-        if p.phase_rx_first == u64::MAX && phase == current {
-            p.phase_rx_first = number;
+        if phase == current {
+            self.path_mut(path).phases.note(number);
         }
         let heard = Heard {
             peer: self.conns[conn].peer,
@@ -300,31 +288,5 @@ impl<S: Seal> Endpoint<'_, S> {
         self.owe_now(path);
         self.tell_peer(peer, PeerEvent::Dead(why));
         self.go_on_after_refusals(conn);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_key_of_a_packet_follows_from_bit_and_number() {
-        let phase_of = Endpoint::<portolan_seal::Checksum>::phase_of;
-        let p = Path {
-            phase_rx_first: 100,
-            ..Path::default()
-        };
-        for (current, bit) in [(0, false), (1, true), (2, false), (3, true)] {
-            for number in [0, 99, 100, 101, 5_000] {
-                assert_eq!(phase_of(current, &p, bit, number), current);
-                // The other bit: older ones come late, newer ones begin a phase.
-                let other = if number >= 100 || current == 0 {
-                    current + 1
-                } else {
-                    current - 1
-                };
-                assert_eq!(phase_of(current, &p, !bit, number), other);
-            }
-        }
     }
 }

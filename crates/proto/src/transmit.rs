@@ -14,8 +14,8 @@ use crate::base::{
     ConnIndex, FLOWS_MAX, FrameIndex, LongIndex, Outcome, PathIndex, PeerId, Release, Sources,
     Transmit, WINDOW_SPAN,
 };
-use crate::connection::{nonce, tx_slot};
 use crate::endpoint::{Endpoint, Need};
+use crate::keys::{nonce, tx_slot};
 use crate::path::SLOT_PROBE;
 use crate::received::Owed;
 use crate::tables::{CHUNKS_AT, DETOURS, Listed, Long, PeerState, Use};
@@ -598,8 +598,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn];
         let (full, detour) = (c.full, c.detours == DETOURS);
         let k = &mut c.kept;
-        k.sealed_in_phase = k.sealed_in_phase.saturating_add(1);
-        let phase = k.phase_tx;
+        let phase = k.keys.seal();
         let header = Header {
             kind: PacketType::Data,
             flags: Flags::NONE

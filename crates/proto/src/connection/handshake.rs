@@ -13,11 +13,11 @@ use portolan_wire::{
     MessageNo, PacketNo, PacketType, TAG_BYTES,
 };
 
-use super::nonce;
 use crate::base::{
     ConnIndex, DeathReason, FIRST_PACKET_MAX, FLOWS_MAX, NetAddress, PeerEvent, PeerId,
 };
 use crate::endpoint::{Endpoint, Need};
+use crate::keys::nonce;
 use crate::tables::{CHUNKS_AT, Conn, Listed, PEER_BITS, PENDING, Peer, PeerState, Pending, Use};
 
 /// First wait for an answer, ns, doubled each time: ten round trips between
@@ -440,7 +440,7 @@ impl<S: Seal> Endpoint<'_, S> {
         k.taken = [offer.first_message.0; 2];
         k.next_in = [[offer.first_message; FLOWS_MAX]; 2];
         p.received.begin(offer.first_packet.0, window);
-        p.phase_rx_first = offer.first_packet.0;
+        p.phases.begin_receiving(Some(offer.first_packet.0));
         c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
         c.silence.heard(now);
         p.mtu.begin(now, ours, offer.packet_max);

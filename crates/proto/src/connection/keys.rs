@@ -5,59 +5,20 @@
 //! sender's id and life, receiver's id and life; for data keys also the
 //! sender's and the receiver's nonce and the phase (8 bytes each).
 
-use portolan_seal::{Nonce, Seal, Secret};
+use portolan_seal::{Seal, Secret};
 use portolan_wire::{EndpointId, Life};
 
 use crate::base::{ConnIndex, PeerId};
 use crate::endpoint::Endpoint;
+use crate::keys::{CONNECT_SLOT, Keys, Ready, SLOTS, Settled, key_slots, rx_slot, tx_slot};
 
 const CONNECT_LABEL: &[u8; 8] = b"ptl1conn";
 const DATA_LABEL: &[u8; 8] = b"ptl1data";
 const LABEL: usize = 8;
 const SUITE: usize = 24;
 
-/// Slots of one connection: two phases to send, three to receive.
-const PER_CONN: usize = 5;
-
-/// Slot of the key of a connect packet; those of connections follow.
-const CONNECT_SLOT: usize = 0;
-
-/// Slots that the seal of an endpoint must have for `conns` entries of
-/// [`crate::Tables::conns`].
-#[must_use]
-pub const fn key_slots(conns: usize) -> usize {
-    first_slot(conns)
-}
-
-/// The first slot of a connection.
-const fn first_slot(conn: usize) -> usize {
-    CONNECT_SLOT + 1 + conn * PER_CONN
-}
-
-/// Slot of a connection's key to seal with, in a phase.
-pub(crate) const fn tx_slot(conn: ConnIndex, phase: u32) -> usize {
-    first_slot(conn.index()) + (phase % 2) as usize
-}
-
-/// Slot of a connection's key to open with, in a phase.
-pub(crate) const fn rx_slot(conn: ConnIndex, phase: u32) -> usize {
-    first_slot(conn.index()) + 2 + (phase % 3) as usize
-}
-
-/// The nonce of a packet.
-pub(crate) const fn nonce(path: u8, number: u64) -> Nonce {
-    Nonce {
-        path: path as u32,
-        number,
-    }
-}
-
 /// One direction of a pair.
 pub(crate) type Direction = [(EndpointId, Life); 2];
-
-/// Packets beyond the limit of a key phase after which a receiver that has
-/// acknowledged nothing of the phase is asked again.
-const ASK_EVERY: u64 = 32;
 
 impl<S: Seal> Endpoint<'_, S> {
     fn info(
@@ -122,8 +83,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Expands every key that the connection's present phases need.
     pub(crate) fn install_keys(&mut self, conn: ConnIndex) {
-        let k = &self.conns[conn].kept;
-        let (tx, rx) = (k.phase_tx, k.phase_rx);
+        let keys = &self.conns[conn].kept.keys;
+        let (tx, rx) = (keys.sending, keys.receiving);
         self.install_tx(conn, tx);
         if tx > 0 {
             self.install_tx(conn, tx - 1);
@@ -139,8 +100,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Forgets a connection's keys.
     pub(crate) fn remove_keys(&mut self, conn: ConnIndex) {
-        for slot in 0..PER_CONN {
-            self.seal.remove(first_slot(conn.index()) + slot);
+        for slot in 0..SLOTS {
+            self.seal.remove(key_slots(conn.index()) + slot);
         }
     }
 
@@ -148,30 +109,29 @@ impl<S: Seal> Endpoint<'_, S> {
     /// settled: then no sealed frame needs a key older than the last.
     pub(crate) fn maybe_rekey(&mut self, conn: ConnIndex) {
         let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
-        let c = &self.conns[conn];
-        let Some(over) = u64::from(c.kept.sealed_in_phase).checked_sub(limit) else {
+        let Some(over) = self.conns[conn].kept.keys.over(limit) else {
             return;
         };
-        let mut settled = true;
+        let mut ready = true;
         for path in self.paths_of(conn) {
             let p = self.path_mut(path);
-            // Something sealed in this phase was acknowledged: the receiver has
-            // it, on each path that is used.
-            let confirmed = p.acked_to > p.phase_first || !p.usable;
+            let settled = Settled {
+                acked_to: p.acked_to,
+                lowest: if p.flying == 0 { u64::MAX } else { p.lowest },
+                usable: p.usable,
+            };
+            let it = p.phases.is_ready(settled);
             // A peer does not acknowledge mere acknowledgements unasked.
-            p.ping_owed |= !confirmed && over.is_multiple_of(ASK_EVERY);
-            settled &= confirmed && (p.flying == 0 || p.lowest >= p.phase_first);
+            p.ping_owed |= it == Ready::Unconfirmed && Keys::asks(over);
+            ready &= it == Ready::Yes;
         }
-        if !settled {
+        if !ready {
             return;
         }
-        let c = &mut self.conns[conn];
-        let next = c.kept.phase_tx + 1;
-        c.kept.phase_tx = next;
-        c.kept.sealed_in_phase = 0;
+        let next = self.conns[conn].kept.keys.begin();
         for path in self.paths_of(conn) {
             let p = self.path_mut(path);
-            p.phase_first = p.next_number;
+            p.phases.begin_sending(p.next_number);
         }
         self.install_tx(conn, next);
         self.core.counters.rekeys += 1;

@@ -7,6 +7,7 @@
 use portolan_wire::MessageNo;
 
 use crate::base::{Config, FLOWS_MAX, NetAddress};
+use crate::keys::Keys;
 use crate::path::KeptPath;
 
 /// Everything that must outlive the active state. Plain data.
@@ -14,9 +15,7 @@ use crate::path::KeptPath;
 pub(crate) struct Kept {
     pub nonce_theirs: u64,
     pub connection_theirs: u32,
-    pub phase_tx: u32,
-    pub phase_rx: u32,
-    pub sealed_in_phase: u32,
+    pub keys: Keys,
     /// Further paths that were in use in this life, a bit each.
     pub paths: u32,
     /// Fresh chunks sent, by priority; and the credit for them.
@@ -80,8 +79,8 @@ impl Kept {
         words[3] = path.packet_limit;
         let sizes = u32::from(path.missing) | u32::from(path.packet_max) << 16;
         words[4] = join(sizes, self.connection_theirs);
-        words[5] = join(self.phase_tx, self.phase_rx);
-        words[6] = join(self.sealed_in_phase, self.paths);
+        words[5] = join(self.keys.sending, self.keys.receiving);
+        words[6] = join(self.keys.sealed, self.paths);
         words[7] = join(self.sent[0], self.sent[1]);
         words[8] = join(self.credit[0], self.credit[1]);
         words[9] = join(self.taken[0], self.taken[1]);
@@ -94,7 +93,8 @@ impl Kept {
 
     pub fn from_words(words: &PeerSnapshot) -> (Self, KeptPath) {
         let [sizes, connection_theirs] = part(words[4]);
-        let [phase_tx, phase_rx] = part(words[5]);
+        let [sending, receiving] = part(words[5]);
+        let [sealed, paths] = part(words[6]);
         let flows = |from: usize| {
             let number = |p: usize, f: usize| MessageNo(part(words[from + f])[p]);
             [0, 1].map(|p| core::array::from_fn(|f| number(p, f)))
@@ -109,10 +109,12 @@ impl Kept {
         let kept = Self {
             nonce_theirs: words[0],
             connection_theirs,
-            phase_tx,
-            phase_rx,
-            sealed_in_phase: part(words[6])[0],
-            paths: part(words[6])[1],
+            keys: Keys {
+                sending,
+                receiving,
+                sealed,
+            },
+            paths,
             sent: part(words[7]),
             credit: part(words[8]),
             taken: part(words[9]),
@@ -181,9 +183,11 @@ mod tests {
         let kept = Kept {
             nonce_theirs: u64::MAX - 1,
             connection_theirs: u32::MAX - 3,
-            phase_tx: 4,
-            phase_rx: 5,
-            sealed_in_phase: 1 << 23,
+            keys: Keys {
+                sending: 4,
+                receiving: 5,
+                sealed: 1 << 23,
+            },
             paths: 6,
             sent: [6, 7],
             credit: [8, 9],

@@ -44,7 +44,7 @@ impl<S: Seal> Endpoint<'_, S> {
             && !c.networks_owed
             && !c.stops.are_owed()
             && self.core.closes_owed == 0
-            && u64::from(c.kept.sealed_in_phase) < limit
+            && c.kept.keys.over(limit).is_none()
     }
 
     /// Defers a connection that owes what may wait for an answer of the
