@@ -156,7 +156,8 @@ impl<S: Seal> Endpoint<'_, S> {
             assert!(paths.any(|p| p.usable), "peer {} is reached", c.peer);
             // Probes may be somewhat late where the estimate of round trips has sunk.
             let due = c
-                .connect_next
+                .handshake
+                .due
                 .min(c.silence.keepalive_at())
                 .min(c.refusals.retry_at);
             let armed = self.core.next_deadline;

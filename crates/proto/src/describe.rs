@@ -90,7 +90,7 @@ pub const CONN_FIELDS: &[Field] = &[
     field!("queued", Conn, queued, Some(0)),
     field!("waiting_since", Conn, silence.waiting_since, Some(u64::MAX)),
     field!("heard_at", Conn, silence.heard_at),
-    field!("connect_next", Conn, connect_next, Some(u64::MAX)),
+    field!("connect_next", Conn, handshake.due, Some(u64::MAX)),
     of_pair("held_requests", offset_of!(Conn, held), 0, Some(0)),
     of_pair("held_replies", offset_of!(Conn, held), 1, Some(0)),
     of_pair("requests_sent", offset_of!(Conn, kept.sent), 0, None),
@@ -141,7 +141,7 @@ mod tests {
         let conn = Conn::default();
         assert_eq!((conn.peer, conn.queued), (PeerId::NONE, 0));
         assert_eq!(
-            (conn.silence.waiting_since, conn.connect_next),
+            (conn.silence.waiting_since, conn.handshake.due),
             (u64::MAX, u64::MAX)
         );
     }

@@ -49,6 +49,7 @@
 //! - `congestion`: window, pacing and round trips of a path, as values.
 //! - `base`: settings, types of the interface to the caller, indices, lists.
 //! - `received`: packets received by a path, and the acknowledgement owed for them.
+//! - `handshake`: how far the making of a connection has come.
 //! - `keys`: which key seals and opens a packet, and when the next begins.
 //! - `silence`: how long a peer has been silent, and what is due for that.
 //! - `path`: the state of one path: reordering, packet size.
@@ -77,6 +78,7 @@ mod connection;
 mod describe;
 mod endpoint;
 mod flow;
+mod handshake;
 mod keys;
 mod loss;
 mod networks;

@@ -457,7 +457,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.core.counters.probes_sent += 1;
         let peer = c.peer;
-        let confirmed = c.confirmed;
+        let confirmed = c.handshake.is_confirmed();
         if self.give_up_path(now, path) {
             self.make_ready(conn);
             return;

@@ -97,7 +97,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.activate(now, peer)
             }
             PeerState::New | PeerState::Connecting if p.conn.is_some() => {
-                self.conns[p.conn].keyed.then_some(p.conn)
+                self.conns[p.conn].handshake.is_keyed().then_some(p.conn)
             }
             _ => None,
         }
@@ -153,13 +153,12 @@ impl<S: Seal> Endpoint<'_, S> {
             if known.is_none() {
                 self.release_path(path);
             }
-            if !self.conns[conn].proven && self.is_quiet(conn) {
+            if !self.conns[conn].handshake.is_proven() && self.is_quiet(conn) {
                 self.deactivate(conn);
             }
             return None;
         }
-        if !self.conns[conn].proven {
-            self.conns[conn].proven = true;
+        if self.conns[conn].handshake.prove() {
             self.core.connect_tokens.refund();
         }
         self.core.counters.packets_received += 1;
@@ -209,7 +208,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.silence.heard(now);
         c.silence.used(now);
         c.heard_by = path;
-        c.confirmed = true;
+        c.handshake.set_confirmed(true);
         c.busy = true;
         let peer = c.peer;
         p.received.mark(ce);

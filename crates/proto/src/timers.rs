@@ -195,7 +195,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         let c = &self.conns[conn];
-        if c.connect_next <= now {
+        if c.handshake.due <= now {
             self.connect_due(now, conn);
         }
         if state == PeerState::Up {
@@ -319,7 +319,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let config = &self.core.config;
         let c = &self.conns[conn];
         let state = self.peers[c.peer].state;
-        let mut at = c.connect_next.min(c.paced_until);
+        let mut at = c.handshake.due.min(c.paced_until);
         at = at.min(c.refusals.retry_at).min(c.silence.keepalive_at());
         if state == PeerState::Up {
             let path = conn.first_path();

@@ -5,6 +5,7 @@ use portolan_seal::Seal;
 use crate::base::{ConnIndex, PeerId, WINDOW_SPAN};
 use crate::congestion::Congestion;
 use crate::endpoint::Endpoint;
+use crate::handshake::Handshake;
 use crate::path::{KeptPath, Path};
 use crate::received::Owed;
 use crate::silence::Silence;
@@ -40,8 +41,7 @@ impl<S: Seal> Endpoint<'_, S> {
             silence: Silence::new(now),
             way: conn.first_path(),
             heard_by: conn.first_path(),
-            confirmed: up,
-            keyed: up,
+            handshake: Handshake::new(up),
             // A peer parked while we close has acknowledged our close.
             finished: p.bits.cut_short()
                 || p.bits.parting()
@@ -94,7 +94,7 @@ impl<S: Seal> Endpoint<'_, S> {
             && c.stops.is_quiet()
             && self.owed(conn) == Owed::Nothing
             && c.rx.iter().flatten().all(|f| !f.active)
-            && c.connect_next == u64::MAX
+            && !c.handshake.is_under_way()
             && !matches!(
                 self.peers[c.peer].state,
                 PeerState::Connecting | PeerState::Come

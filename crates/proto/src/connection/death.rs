@@ -155,7 +155,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.round = 0;
         c.refusals.drop_all();
         c.stops = Stops::default();
-        c.connect_next = u64::MAX;
+        c.handshake.stop();
         let lists = [
             core::mem::take(&mut c.resend),
             core::mem::take(&mut c.control),

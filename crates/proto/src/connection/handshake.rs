@@ -20,11 +20,6 @@ use crate::endpoint::{Endpoint, Need};
 use crate::keys::nonce;
 use crate::tables::{CHUNKS_AT, Conn, Listed, PEER_BITS, PENDING, Peer, PeerState, Pending, Use};
 
-/// First wait for an answer, ns, doubled each time: ten round trips between
-/// hosts that have to wake up.
-const CONNECT_WAIT_NS: u64 = 1_000_000;
-/// Longest wait between two connect packets, ns.
-const CONNECT_WAIT_NS_MAX: u64 = 200_000_000;
 /// Packets that a peer may send before the first acknowledgement grants more:
 /// where few peers are active, and where many are.
 const FIRST_WINDOW: u16 = 10;
@@ -52,7 +47,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.peers[c.peer];
         if p.state == PeerState::New {
             p.state = PeerState::Connecting;
-            c.connect_tries = 0;
+            c.handshake.begin();
             c.silence.wait_anew(now);
             self.connect_due(now, conn);
         }
@@ -79,10 +74,8 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn connect_due(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         let peer = c.peer;
-        let wait = (CONNECT_WAIT_NS << c.connect_tries.min(10)).min(CONNECT_WAIT_NS_MAX);
-        c.connect_tries = c.connect_tries.saturating_add(1);
-        c.connect_next = now + wait;
-        self.arm(now + wait);
+        let due = c.handshake.tried(now);
+        self.arm(due);
         self.send_connect(peer, false);
     }
 
@@ -111,7 +104,8 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Nonce that a connect packet to a peer echoes; 0: none yet.
     fn nonce_to_echo(&self, peer: PeerId) -> u64 {
         match self.nonce_theirs(peer) {
-            0 => (self.conns.get(self.peers[peer].conn.index())).map_or(0, |c| c.challenge),
+            0 => (self.conns.get(self.peers[peer].conn.index()))
+                .map_or(0, |c| c.handshake.challenge()),
             theirs => theirs,
         }
     }
@@ -310,8 +304,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 if offer.settled && offer.echo == p.nonce_mine && p.conn.is_some() {
                     let c = &mut self.conns[p.conn];
                     // Only once: a recorded packet must not feign life.
-                    if !c.confirmed {
-                        c.confirmed = true;
+                    if !c.handshake.is_confirmed() {
+                        c.handshake.set_confirmed(true);
                         c.silence.heard(now);
                     }
                 }
@@ -325,7 +319,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     return;
                 };
                 if proven {
-                    self.conns[conn].confirmed = offer.settled;
+                    self.conns[conn].handshake.set_confirmed(offer.settled);
                     self.become_up(now, conn);
                     if !offer.settled {
                         self.send_connect(peer, true);
@@ -424,7 +418,7 @@ impl<S: Seal> Endpoint<'_, S> {
         // A peer that was removed, or has removed us, begins anew in the same
         // life: then its earlier offer is void.
         let same = !self.core.config.introduces || c.kept.nonce_theirs == offer.nonce;
-        if c.keyed && same {
+        if c.handshake.is_keyed() && same {
             return Some(conn);
         }
         let window = u64::from(self.first_window());
@@ -444,7 +438,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
         c.silence.heard(now);
         p.mtu.begin(now, ours, offer.packet_max);
-        c.keyed = true;
+        c.handshake.key();
         self.install_keys(conn);
         // Something may be awaited of the peer, and it may die before it is up.
         self.arm_keepalive(conn);
@@ -454,7 +448,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Marks a peer as up: it has proven that it lives now.
     pub(crate) fn become_up(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
-        c.connect_next = u64::MAX;
+        c.handshake.stop();
         let waits = c.has_queue();
         // No keepalive could leave until now: it is armed anew.
         c.silence.up(now, waits);

@@ -14,7 +14,7 @@ use portolan_wire::{
 use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, PeerId, Transmit};
 use crate::congestion::Mode;
 use crate::endpoint::{Endpoint, Need};
-use crate::tables::{CHUNKS_AT, Conn, MemoryOwner, PeerState, Use};
+use crate::tables::{CHUNKS_AT, MemoryOwner, PeerState, Use};
 
 /// Divisor of the silence: a removed peer has that long to take what was sent to it.
 const PARTING_PARTS: u64 = 8;
@@ -55,7 +55,7 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         into.copy_from_slice(&mark);
         if let Some(conn) = self.conns.get_mut(self.peers[peer].conn.index()) {
-            conn.mark = mark;
+            conn.handshake.introduced(mark);
         }
         INTRODUCTION_BYTES
     }
@@ -221,17 +221,12 @@ impl<S: Seal> Endpoint<'_, S> {
         let sought = self.peer_numbered(challenge.connection);
         let sought = sought.filter(|peer| self.peers[*peer].state == PeerState::Connecting);
         let conn = sought.map_or(ConnIndex::NONE, |peer| self.peers[peer].conn);
-        // Each introduction is answered once: anyone who has seen it knows its mark.
-        let fits = |c: &&mut Conn| c.mark != [0; TAG_BYTES] && c.mark == challenge.mark;
-        let Some(c) = self.conns.get_mut(conn.index()).filter(fits) else {
+        let c = self.conns.get_mut(conn.index());
+        let Some(c) = c.and_then(|c| c.handshake.challenged(&challenge).then_some(c)) else {
             self.core.counters.drops.unknown += 1;
             return;
         };
         let peer = c.peer;
-        c.mark = [0; TAG_BYTES];
-        c.challenge = challenge.nonce;
-        // An offer from before the peer forgot us is void.
-        c.keyed = false;
         c.kept.nonce_theirs = 0;
         self.remove_keys(conn);
         self.core.counters.packets_received += 1;

@@ -43,7 +43,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         for path in (0..self.paths.len()).map(PathIndex::new) {
             let Path { conn, id, .. } = self.paths[path];
-            if conn.is_none() || !self.conns[conn].keyed {
+            if conn.is_none() || !self.conns[conn].handshake.is_keyed() {
                 continue;
             }
             if self.network_of(self.conns[conn].peer, id) == network {

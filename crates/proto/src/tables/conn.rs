@@ -1,12 +1,13 @@
 //! Active state of a peer: what a connection needs while messages move.
 
-use portolan_wire::{Ack, TAG_BYTES};
+use portolan_wire::Ack;
 
 use super::{Intervals, Kept, Refusals, RxFlow, Stops};
 use crate::base::{
     ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, PATHS_MAX, PathIndex, PeerId,
     indexed,
 };
+use crate::handshake::Handshake;
 use crate::silence::Silence;
 
 /// Packets in a row that come by a detour before that is reported to the peer:
@@ -76,19 +77,7 @@ pub struct Conn {
     /// An acknowledgement that nothing waits for, and its arrival, ns; read in
     /// a pass that has nothing else to do.
     pub(crate) deferred_ack: Option<(u64, Ack)>,
-
-    // Handshake.
-    pub(crate) connect_next: u64,
-    pub(crate) connect_tries: u8,
-    /// Mark of the last introduction, and the nonce that the next one echoes.
-    pub(crate) mark: [u8; TAG_BYTES],
-    pub(crate) challenge: u64,
-    /// The peer is known to have the data keys.
-    pub(crate) confirmed: bool,
-    /// A packet verified since this state was made.
-    pub(crate) proven: bool,
-    /// Peer's offer is known, data keys are installed.
-    pub(crate) keyed: bool,
+    pub(crate) handshake: Handshake,
 
     // Receiver.
     /// Credit that was advertised last, by priority.
@@ -159,13 +148,7 @@ impl Default for Conn {
             busy: false,
             resumable: 0,
             deferred_ack: None,
-            connect_next: u64::MAX,
-            connect_tries: 0,
-            mark: [0; TAG_BYTES],
-            challenge: 0,
-            confirmed: false,
-            proven: false,
-            keyed: false,
+            handshake: Handshake::new(false),
             advertised: [0; 2],
             last_data_at: 0,
             rx: Default::default(),
