@@ -149,11 +149,19 @@ impl<S: Seal> Endpoint<'_, S> {
                     assert_eq!((meta.usage, meta.path), (Use::Flying, path));
                 }
                 let count = frames.count() as u32;
-                assert_eq!(count, p.flying, "in flight to peer {} by {}", c.peer, p.id);
+                assert_eq!(
+                    count, p.flying,
+                    "in flight to peer {} by {}",
+                    c.peer, p.way.id
+                );
                 flying += count;
             }
             let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
-            assert!(paths.any(|p| p.usable), "peer {} is reached", c.peer);
+            assert!(
+                paths.any(|p| p.way.is_usable()),
+                "peer {} is reached",
+                c.peer
+            );
             // Probes may be somewhat late where the estimate of round trips has sunk.
             let due = c
                 .handshake

@@ -103,8 +103,8 @@ pub const CONN_FIELDS: &[Field] = &[
 /// Fields of a path of such a peer, in [`Path`].
 pub const PATH_FIELDS: &[Field] = &[
     field!("entry", Path, conn, Some(ConnIndex::NONE.index() as u64)),
-    field!("path", Path, id),
-    field!("usable", Path, usable),
+    field!("path", Path, way.id),
+    field!("usable", Path, way.usable),
     field!("in_flight", Path, flying),
     field!("in_flight_bytes", Path, flying_bytes),
     field!("lowest_unacknowledged", Path, lowest),

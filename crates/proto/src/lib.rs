@@ -52,6 +52,7 @@
 //! - `handshake`: how far the making of a connection has come.
 //! - `keys`: which key seals and opens a packet, and when the next begins.
 //! - `silence`: how long a peer has been silent, and what is due for that.
+//! - `way`: where a path leads, whether it is used, and when it is tried.
 //! - `path`: the state of one path: reordering, packet size.
 //! - `tables`: the memory that the caller provides: peers, connections, frames,
 //!   long messages, parked state.
@@ -89,6 +90,7 @@ mod silence;
 mod tables;
 mod timers;
 mod transmit;
+mod way;
 
 pub use base::{
     Config, DeathReason, Delivery, Event, FIRST_PACKET_MAX, FLOWS_MAX, FrameIndex, Heard, Message,

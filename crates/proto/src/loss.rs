@@ -429,7 +429,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .try_into()
             .expect("frames keep room for a tag");
         let slot = tx_slot(conn, meta.phase);
-        let id = self.paths[meta.path].id;
+        let id = self.paths[meta.path].way.id;
         self.seal
             .open(slot, nonce(id, meta.number), &meta.header, body, tag)
             .expect("what this endpoint sealed, under a key that it keeps");

@@ -24,14 +24,11 @@ use crate::endpoint::Endpoint;
 use crate::path::{KeptPath, Path, SLOT_FRAMES};
 use crate::received::Owed;
 use crate::tables::{KeptFurther, LocalNetwork};
+use crate::way::Way;
 
 /// At this many unanswered probes in a row a path is given up, in place of the
 /// last: after three times SRTT + 4 RTTVAR and the slack.
 const PROBES_DEAD: u8 = 3;
-/// First wait before a path is tried again, ns, doubled from try to try.
-const TRIAL_NS: u64 = 2_000_000;
-/// Longest wait between two tries while something waits to be sent, ns.
-const TRIAL_NS_MAX: u64 = 100_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Sets a network of this endpoint: the first, 0, whose address peers know
@@ -81,7 +78,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let peer = self.conns[conn].peer;
             // `network_of` swaps two numbers, so it is its own inverse.
             let mate = self.network_of(peer, self.network_to(from.ip));
-            self.path_mut(path).mate = mate;
+            self.path_mut(path).way.mate = mate;
         }
     }
 
@@ -132,17 +129,16 @@ impl<S: Seal> Endpoint<'_, S> {
             };
             self.keep_path(conn, id);
             let p = self.path_mut(path);
-            if p.leads {
+            if p.way.leads() {
                 continue;
             }
-            p.leads = true;
-            p.to = NetAddress {
+            let to = NetAddress {
                 ip: theirs.ip,
                 port: theirs.port,
             };
+            p.way.lead(now, to);
             p.mtu.begin(now, own, theirs.packet_max);
             p.ping_owed = true;
-            p.trial_at = now.saturating_add(TRIAL_NS);
             self.make_ready(conn);
         }
     }
@@ -178,14 +174,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let own = self.own_packet_max(self.network_of(peer, id));
         let p = &mut self.paths[path];
         *p = Path::resume(conn, &kept.path, marks, congestion);
-        p.id = id;
-        p.mate = id;
-        p.usable = false;
-        p.leads = kept.theirs > 0;
-        p.to = kept.to;
+        p.way = Way::further(id, (kept.theirs > 0).then_some(kept.to));
         // Nothing of the present key phase was seen on it.
         p.phases.begin_receiving(None);
-        if p.leads {
+        if p.way.leads() {
             p.mtu.resume(kept.path.packet_max, own, kept.theirs);
         }
         Some(path)
@@ -215,22 +207,22 @@ impl<S: Seal> Endpoint<'_, S> {
         let place = self.peers[c.peer].place;
         for path in more.into_iter().filter(|&path| path.is_some()) {
             let p = &self.paths[path];
-            if known >> p.id & 1 == 1 {
-                let theirs = if p.leads { p.mtu.theirs() } else { 0 };
+            if known >> p.way.id & 1 == 1 {
+                let theirs = if p.way.leads() { p.mtu.theirs() } else { 0 };
                 let kept = KeptFurther {
                     path: p.kept(),
-                    to: p.to,
+                    to: p.way.to(),
                     theirs,
                 };
-                self.parked_paths[further_at(place, p.id)] = kept.to_words();
+                self.parked_paths[further_at(place, p.way.id)] = kept.to_words();
             }
         }
     }
 
     /// Frees a further path. If its state was to be parked, it has been.
     pub(crate) fn release_path(&mut self, path: PathIndex) {
-        let Path { conn, id, .. } = self.paths[path];
-        self.conns[conn].more[usize::from(id) - 1] = PathIndex::NONE;
+        let Path { conn, way, .. } = self.paths[path];
+        self.conns[conn].more[usize::from(way.id) - 1] = PathIndex::NONE;
         self.paths[path] = Path::default();
     }
 
@@ -239,20 +231,11 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn path_answered(&mut self, now: u64, path: PathIndex, largest: u64) {
         let p = self.path_mut(path);
         p.quiet = 0;
-        if !p.usable && !p.proven && largest >= p.proof_from {
-            p.proven = true;
+        if p.way.answered(largest) {
             p.mtu.go_on(now);
         }
-        self.use_proven(path);
-    }
-
-    /// Puts a path to use that was validated, and whose packet size is known.
-    pub(crate) fn use_proven(&mut self, path: PathIndex) {
-        let p = self.path_mut(path);
-        if p.proven && !p.usable && !p.mtu.is_searching() {
-            p.usable = true;
-            p.trial_at = u64::MAX;
-            p.trials = 0;
+        // Its packet size must be known too.
+        if !p.mtu.is_searching() && p.way.put_to_use() {
             let conn = p.conn;
             self.make_ready(conn);
         }
@@ -264,12 +247,12 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
         let p = &self.paths[path];
         let conn = p.conn;
-        if !self.has_more(conn) || (p.usable && p.quiet < PROBES_DEAD) {
+        if !self.has_more(conn) || (p.way.is_usable() && p.quiet < PROBES_DEAD) {
             return false;
         }
         let alive = |&other: &PathIndex| {
             let o = &self.paths[other];
-            other != path && o.usable && o.quiet == 0
+            other != path && o.way.is_usable() && o.quiet == 0
         };
         let Some(other) = self.paths_of(conn).find(alive) else {
             self.ask_doubtful(conn, path);
@@ -277,16 +260,12 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let p = self.path_mut(path);
         let (lowest, next) = (p.lowest, p.next_number);
-        if p.usable {
+        if p.way.is_usable() {
             self.core.counters.paths_given_up += 1;
             let mode = self.paths[path].congestion.mode();
             let most = self.core.config.packet_max;
             let p = self.path_mut(path);
-            p.usable = false;
-            p.proven = false;
-            p.proof_from = next;
-            p.trials = 0;
-            p.trial_at = now;
+            p.way.give_up(now, next);
             // The network may have changed when the path comes back.
             p.congestion = Congestion::new(mode, most, WINDOW_SPAN as u32);
             p.pacer = Pacer::new();
@@ -311,7 +290,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn ask_doubtful(&mut self, conn: ConnIndex, path: PathIndex) {
         for other in self.paths_of(conn).filter(|&other| other != path) {
             let p = self.path_mut(other);
-            p.ping_owed |= p.usable && p.flying == 0;
+            p.ping_owed |= p.way.is_usable() && p.flying == 0;
         }
     }
 
@@ -324,25 +303,22 @@ impl<S: Seal> Endpoint<'_, S> {
         let owes = p.received.owed() != Owed::Nothing && c.last_data_at != 0;
         let waits = c.queued > 0 || owes || self.is_stuck(p.conn);
         let p = &mut self.paths[path];
-        if !p.leads || p.trial_at > now || !waits {
-            return;
+        if waits && p.way.trial_at() <= now {
+            p.ping_owed = true;
+            let next = p.way.tried(now);
+            self.arm(next);
         }
-        let wait = (TRIAL_NS << p.trials.min(10)).min(TRIAL_NS_MAX);
-        p.trials = p.trials.saturating_add(1);
-        p.trial_at = now.saturating_add(wait);
-        p.ping_owed = true;
-        let at = p.trial_at;
-        self.arm(at);
     }
 
     /// When a path is to be tried, if nothing changes until then; `u64::MAX`: never.
     pub(crate) fn trial_at(&self, path: PathIndex) -> u64 {
         let p = &self.paths[path];
+        let at = p.way.trial_at();
         let waits = || self.conns[p.conn].queued > 0 || self.is_stuck(p.conn);
-        if p.usable || !p.leads || !waits() {
-            u64::MAX
+        if at != u64::MAX && waits() {
+            at
         } else {
-            p.trial_at
+            u64::MAX
         }
     }
 
@@ -350,7 +326,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// path be in use yet, they could leave by none.
     fn is_stuck(&self, conn: ConnIndex) -> bool {
         let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
-        paths.any(|p| p.usable && p.quiet > 0 && p.flying > 0)
+        paths.any(|p| p.way.is_usable() && p.quiet > 0 && p.flying > 0)
     }
 
     /// Most urgent acknowledgement that is owed on any path.

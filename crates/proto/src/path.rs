@@ -6,11 +6,12 @@
 mod mtu;
 mod reordering;
 
-use crate::base::{ConnIndex, FrameIndex, NetAddress, PathIndex, WINDOW_SPAN, indexed};
+use crate::base::{ConnIndex, FrameIndex, PathIndex, WINDOW_SPAN, indexed};
 use crate::congestion::{Congestion, Mode, Pacer, Rtt};
 
 use crate::keys::PhaseStart;
 use crate::received::Received;
+use crate::way::Way;
 
 use mtu::Mtu;
 use reordering::Reordering;
@@ -38,27 +39,9 @@ const LONG_NS: u64 = 1_000_000;
 pub struct Path {
     /// Owner: index of the connection.
     pub(crate) conn: ConnIndex,
-    /// Path number, as in packets: our network that it leaves by, unless that
-    /// is path 0's.
-    pub(crate) id: u8,
-    /// Our path that leaves by the network on which the peer's packets with
-    /// this number come.
-    pub(crate) mate: u8,
+    pub(crate) way: Way,
 
     // Sender.
-    /// Destination of a further path; that of path 0 is in the peer's entry.
-    pub(crate) to: NetAddress,
-    /// The path has a destination; otherwise only the peer sends under its number.
-    pub(crate) leads: bool,
-    /// Validated and not given up: the path carries messages.
-    pub(crate) usable: bool,
-    /// An answer came to a packet numbered `proof_from` or above.
-    pub(crate) proven: bool,
-    pub(crate) proof_from: u64,
-    /// While the path is not usable: when it is tried next, ns, and the number
-    /// of tries.
-    pub(crate) trial_at: u64,
-    pub(crate) trials: u8,
     pub(crate) next_number: u64,
     pub(crate) packet_limit: u64,
     /// Lowest number whose slot may still hold a frame.
@@ -108,15 +91,7 @@ impl Default for Path {
     fn default() -> Self {
         Self {
             conn: ConnIndex::NONE,
-            id: 0,
-            mate: 0,
-            to: NetAddress::default(),
-            leads: true,
-            usable: true,
-            proven: true,
-            proof_from: 0,
-            trial_at: 0,
-            trials: 0,
+            way: Way::FIRST,
             next_number: 0,
             packet_limit: 0,
             lowest: 0,

@@ -300,7 +300,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 // By all paths: nothing is in flight that would show that one has failed.
                 for path in self.paths_of(conn) {
                     let p = self.path_mut(path);
-                    p.ping_owed |= p.leads;
+                    p.ping_owed |= p.way.leads();
                 }
                 self.make_ready(conn);
             }

@@ -154,15 +154,15 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.packets_sent += 1;
         self.core.counters.bytes_sent += len as u64;
         let p = &self.paths[path];
-        let to = match p.id {
+        let to = match p.way.id {
             0 => self.peers[peer].to,
-            _ => p.to,
+            _ => p.way.to(),
         };
         Transmit {
             to,
             peer,
-            path: p.id,
-            network: self.network_of(peer, p.id),
+            path: p.way.id,
+            network: self.network_of(peer, p.way.id),
             frame,
             start,
             len,
@@ -238,7 +238,7 @@ impl<S: Seal> Endpoint<'_, S> {
         state: PeerState,
         flush_delayed_acks: bool,
     ) -> Option<Transmit> {
-        if state == PeerState::Up && !self.paths[path].usable {
+        if state == PeerState::Up && !self.paths[path].way.is_usable() {
             self.try_path(now, path);
         }
         let p = &self.paths[path];
@@ -581,7 +581,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let p = &mut self.paths[path];
         p.next_number = number + 1;
-        let (id, packet) = (p.id, p.mtu.current());
+        let (id, packet) = (p.way.id, p.mtu.current());
         let len = self.meta[frame].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;

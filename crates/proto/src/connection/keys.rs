@@ -118,7 +118,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let settled = Settled {
                 acked_to: p.acked_to,
                 lowest: if p.flying == 0 { u64::MAX } else { p.lowest },
-                usable: p.usable,
+                usable: p.way.is_usable(),
             };
             let it = p.phases.is_ready(settled);
             // A peer does not acknowledge mere acknowledgements unasked.

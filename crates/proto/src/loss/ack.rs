@@ -27,7 +27,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let room = self.room(now, path);
         let is_starved = now < self.core.starved_until;
         let p = self.path_mut(path);
-        let (conn, id) = (p.conn, p.id);
+        let (conn, id) = (p.conn, p.way.id);
         let mut ack = p.received.ack(now, room);
         if is_starved {
             ack.delay = u16::MAX;

@@ -42,11 +42,11 @@ impl<S: Seal> Endpoint<'_, S> {
             _ => return,
         }
         for path in (0..self.paths.len()).map(PathIndex::new) {
-            let Path { conn, id, .. } = self.paths[path];
+            let Path { conn, way, .. } = self.paths[path];
             if conn.is_none() || !self.conns[conn].handshake.is_keyed() {
                 continue;
             }
-            if self.network_of(self.conns[conn].peer, id) == network {
+            if self.network_of(self.conns[conn].peer, way.id) == network {
                 self.path_mut(path).mtu.set_own(now, size);
                 self.make_ready(conn);
             }

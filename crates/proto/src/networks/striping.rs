@@ -50,7 +50,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let (way, striped) = (c.way, c.striped);
         let free = |path: PathIndex| {
             let p = &self.paths[path];
-            p.usable && self.window_open(path, 0) && p.pacer.ready_at(now) <= now
+            p.way.is_usable() && self.window_open(path, 0) && p.pacer.ready_at(now) <= now
         };
         if striped < STRIPE && free(way) && self.paths[way].quiet == 0 {
             return way;
@@ -70,10 +70,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let best = all().filter(|&path| free(path)).min_by_key(load);
         let paced = |&path: &PathIndex| self.paths[path].pacer.ready_at(now);
         let best = best.or_else(|| {
-            let open = |&path: &PathIndex| self.paths[path].usable && self.window_open(path, 0);
+            let open =
+                |&path: &PathIndex| self.paths[path].way.is_usable() && self.window_open(path, 0);
             all().filter(open).min_by_key(paced)
         });
-        let usable = |&path: &PathIndex| self.paths[path].usable;
+        let usable = |&path: &PathIndex| self.paths[path].way.is_usable();
         let best = best
             .or_else(|| all().find(usable))
             .unwrap_or(conn.first_path());
@@ -90,12 +91,15 @@ impl<S: Seal> Endpoint<'_, S> {
     /// network by which they come, if it is in use or no other answers. Where
     /// those in use have failed, nothing else would show that this one works.
     pub(crate) fn ack_way(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
-        let mate = self.path_of(conn, self.paths[path].mate);
+        let mate = self.path_of(conn, self.paths[path].way.mate);
         let is = |of: fn(&Path) -> bool| move |other: &PathIndex| of(&self.paths[*other]);
-        mate.filter(is(|p| p.usable))
-            .or_else(|| self.paths_of(conn).find(is(|p| p.usable && p.quiet == 0)))
-            .or_else(|| mate.filter(is(|p| p.leads)))
-            .or_else(|| self.paths_of(conn).find(is(|p| p.usable)))
+        mate.filter(is(|p| p.way.is_usable()))
+            .or_else(|| {
+                self.paths_of(conn)
+                    .find(is(|p| p.way.is_usable() && p.quiet == 0))
+            })
+            .or_else(|| mate.filter(is(|p| p.way.leads())))
+            .or_else(|| self.paths_of(conn).find(is(|p| p.way.is_usable())))
             .unwrap_or(conn.first_path())
     }
 
@@ -106,8 +110,8 @@ impl<S: Seal> Endpoint<'_, S> {
         if !self.has_more(conn) {
             return path;
         }
-        let id = self.paths[path].id;
-        let is_mate = |&other: &PathIndex| self.paths[other].mate == id && tells(other);
+        let id = self.paths[path].way.id;
+        let is_mate = |&other: &PathIndex| self.paths[other].way.mate == id && tells(other);
         let mut mates = self.paths_of(conn).filter(is_mate);
         let all = || self.paths_of(conn).find(|&other| tells(other));
         mates.next().or_else(all).unwrap_or(path)
@@ -122,7 +126,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         for other in self.paths_of(conn).filter(|&other| other != path) {
             let p = self.path_mut(other);
-            if p.since_ask > 0 && p.flying > 0 && p.usable {
+            if p.since_ask > 0 && p.flying > 0 && p.way.is_usable() {
                 p.since_ask = 0;
                 p.ping_owed = true;
             }
@@ -137,7 +141,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return first.mtu.current();
         }
         let used = self.paths_of(conn).map(|path| &self.paths[path]);
-        let sizes = used.filter(|p| p.usable).map(|p| p.mtu.current());
+        let sizes = used.filter(|p| p.way.is_usable()).map(|p| p.mtu.current());
         sizes.min().unwrap_or(first.mtu.current())
     }
 }

@@ -38,7 +38,7 @@ impl<S: Seal> Endpoint<'_, S> {
             && (c.deferred_ack.is_none()
                 || !flush_delayed_acks && self.window_open(conn.first_path(), 0))
             && !p.ping_owed
-            && p.usable
+            && p.way.is_usable()
             && now < p.mtu.due()
             && !self.has_more(conn)
             && !c.networks_owed
