@@ -140,7 +140,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);
             let held = c.rx.map(|flows| flows.iter().map(held_in).sum::<u32>());
             let mut flying = 0;
-            for path in self.paths_of(conn) {
+            for path in self.conns[conn].paths.iter() {
                 let p = &self.paths[path];
                 assert_eq!(p.conn, conn, "path and connection agree");
                 let frames = p.slots.iter().filter(|&&s| s < SLOT_FRAMES);
@@ -156,7 +156,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 );
                 flying += count;
             }
-            let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
+            let mut paths = self.conns[conn].paths.iter().map(|path| &self.paths[path]);
             assert!(
                 paths.any(|p| p.way.is_usable()),
                 "peer {} is reached",

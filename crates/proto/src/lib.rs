@@ -53,6 +53,7 @@
 //! - `keys`: which key seals and opens a packet, and when the next begins.
 //! - `silence`: how long a peer has been silent, and what is due for that.
 //! - `way`: where a path leads, whether it is used, and when it is tried.
+//! - `paths`: the paths of a pair, and by which the next packet leaves.
 //! - `path`: the state of one path: reordering, packet size.
 //! - `tables`: the memory that the caller provides: peers, connections, frames,
 //!   long messages, parked state.
@@ -84,6 +85,7 @@ mod keys;
 mod loss;
 mod networks;
 mod path;
+mod paths;
 mod receive;
 mod received;
 mod silence;

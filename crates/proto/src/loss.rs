@@ -65,7 +65,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     #[inline]
     fn read_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
-        let Some(path) = self.path_of(conn, ack.path) else {
+        let Some(path) = self.conns[conn].paths.get(ack.path) else {
             return;
         };
         let p = self.path_mut(path);
@@ -214,7 +214,7 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             p.lost_from.max(watched)
         };
-        if new && self.has_more(conn) {
+        if new && self.conns[conn].paths.has_more() {
             self.path_answered(now, path, largest);
         }
         let is_starved = now < self.core.starved_until;
@@ -364,7 +364,7 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Option<u64> {
         let conn = self.path_mut(path).conn;
         let mut left = None;
-        for by in self.paths_of(conn) {
+        for by in self.conns[conn].paths.iter() {
             let p = self.path_mut(by);
             for copy in p.lowest..p.next_number {
                 let slot = self.paths[by].slot(copy);
@@ -471,7 +471,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.waits_for_room(conn) {
             self.open_round(conn);
             self.path_mut(path).probe_owed = true;
-        } else if lost && !self.has_more(conn) {
+        } else if lost && !self.conns[conn].paths.has_more() {
             self.path_mut(path).probe_owed = true;
         } else {
             // With several paths, the resend leaves by any of them.

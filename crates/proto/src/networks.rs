@@ -74,7 +74,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Notes from which address a packet has come by a path.
     #[inline]
     pub(crate) fn note_source(&mut self, conn: ConnIndex, path: PathIndex, from: NetAddress) {
-        if self.has_more(conn) {
+        if self.conns[conn].paths.has_more() {
             let peer = self.conns[conn].peer;
             // `network_of` swaps two numbers, so it is its own inverse.
             let mate = self.network_of(peer, self.network_to(from.ip));
@@ -101,7 +101,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let chunk = Chunk::Networks(&entries[..count]);
             self.queue_control(now, conn, &chunk).is_some()
         };
-        self.conns[conn].networks_owed = !told;
+        self.conns[conn].paths.networks_owed = !told;
     }
 
     /// Handles a peer's networks: those that we share with it become paths.
@@ -146,7 +146,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Returns the path of a number, made if there is none; `None` if all
     /// entries are in use.
     pub(crate) fn open_path(&mut self, conn: ConnIndex, id: u8) -> Option<PathIndex> {
-        if let Some(path) = self.path_of(conn, id) {
+        if let Some(path) = self.conns[conn].paths.get(id) {
             return Some(path);
         }
         // Further paths lie behind the first paths of the initial connections.
@@ -155,7 +155,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let free = &self.paths[first..first + config.more_paths as usize];
         let path = PathIndex::new(first + free.iter().position(|p| p.conn.is_none())?);
         let c = &mut self.conns[conn];
-        c.more[usize::from(id) - 1] = path;
+        c.paths.set(id, path);
         let known = c.kept.paths >> id & 1 == 1;
         let peer = c.peer;
         let place = self.peers[peer].place;
@@ -203,9 +203,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Parks the state of a connection's further paths.
     pub(crate) fn park_paths(&mut self, conn: ConnIndex) {
         let c = &self.conns[conn];
-        let (known, more) = (c.kept.paths, c.more);
+        let (known, further) = (c.kept.paths, c.paths.iter().skip(1));
         let place = self.peers[c.peer].place;
-        for path in more.into_iter().filter(|&path| path.is_some()) {
+        for path in further {
             let p = &self.paths[path];
             if known >> p.way.id & 1 == 1 {
                 let theirs = if p.way.leads() { p.mtu.theirs() } else { 0 };
@@ -222,7 +222,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Frees a further path. If its state was to be parked, it has been.
     pub(crate) fn release_path(&mut self, path: PathIndex) {
         let Path { conn, way, .. } = self.paths[path];
-        self.conns[conn].more[usize::from(way.id) - 1] = PathIndex::NONE;
+        self.conns[conn].paths.set(way.id, PathIndex::NONE);
         self.paths[path] = Path::default();
     }
 
@@ -247,14 +247,14 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
         let p = &self.paths[path];
         let conn = p.conn;
-        if !self.has_more(conn) || (p.way.is_usable() && p.quiet < PROBES_DEAD) {
+        if !self.conns[conn].paths.has_more() || (p.way.is_usable() && p.quiet < PROBES_DEAD) {
             return false;
         }
         let alive = |&other: &PathIndex| {
             let o = &self.paths[other];
             other != path && o.way.is_usable() && o.quiet == 0
         };
-        let Some(other) = self.paths_of(conn).find(alive) else {
+        let Some(other) = self.conns[conn].paths.iter().find(alive) else {
             self.ask_doubtful(conn, path);
             return false;
         };
@@ -279,16 +279,14 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = self.path_mut(path);
         p.mtu.rest();
         p.probe_owed = false;
-        let c = &mut self.conns[conn];
-        c.way = other;
-        c.striped = 0;
+        self.conns[conn].paths.turn_to(other);
         true
     }
 
     /// Sends pings on the other paths in use that have nothing in flight:
     /// nothing else would show that one which missed an answer is back.
     fn ask_doubtful(&mut self, conn: ConnIndex, path: PathIndex) {
-        for other in self.paths_of(conn).filter(|&other| other != path) {
+        for other in self.conns[conn].paths.iter().filter(|&other| other != path) {
             let p = self.path_mut(other);
             p.ping_owed |= p.way.is_usable() && p.flying == 0;
         }
@@ -325,7 +323,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether packets in flight on some path have no answer: should no other
     /// path be in use yet, they could leave by none.
     fn is_stuck(&self, conn: ConnIndex) -> bool {
-        let mut paths = self.paths_of(conn).map(|path| &self.paths[path]);
+        let mut paths = self.conns[conn].paths.iter().map(|path| &self.paths[path]);
         paths.any(|p| p.way.is_usable() && p.quiet > 0 && p.flying > 0)
     }
 
@@ -333,11 +331,12 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     pub(crate) fn owed(&self, conn: ConnIndex) -> Owed {
         let mine = self.paths[conn.first_path()].received.owed();
-        if !self.has_more(conn) {
+        if !self.conns[conn].paths.has_more() {
             return mine;
         }
-        let all = self
-            .paths_of(conn)
+        let all = self.conns[conn]
+            .paths
+            .iter()
             .map(|path| self.paths[path].received.owed());
         all.max().unwrap_or(mine)
     }
@@ -346,10 +345,12 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     pub(crate) fn flying(&self, conn: ConnIndex) -> u32 {
         let mine = self.paths[conn.first_path()].flying;
-        if !self.has_more(conn) {
+        if !self.conns[conn].paths.has_more() {
             return mine;
         }
-        self.paths_of(conn)
+        self.conns[conn]
+            .paths
+            .iter()
             .map(|path| self.paths[path].flying)
             .sum()
     }

@@ -12,7 +12,7 @@ use crate::base::{
 };
 use crate::endpoint::Endpoint;
 use crate::keys::{nonce, rx_slot};
-use crate::tables::{DETOURS, PEER_BITS, PeerState};
+use crate::tables::{PEER_BITS, PeerState};
 
 pub(crate) use reassembly::ChunkOutcome;
 pub use rx::{Rx, Spare};
@@ -68,8 +68,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .get(peer.index())
             .map_or(ConnIndex::NONE, |p| p.conn);
         if let Some(c) = self.conns.get_mut(conn.index()) {
-            let count = c.detours.saturating_add(1).min(DETOURS);
-            c.detours = if detour { count } else { 0 };
+            c.paths.note_detour(detour);
         }
     }
 
@@ -121,7 +120,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.malformed += 1;
             return None;
         }
-        let known = self.path_of(conn, header.path);
+        let known = self.conns[conn].paths.get(header.path);
         let Some(path) = known.or_else(|| self.open_path(conn, header.path)) else {
             self.core.counters.drops.no_room += 1;
             return None;
@@ -165,7 +164,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.bytes_received += length as u64;
         if phase == current + 1 {
             self.conns[conn].kept.keys.receiving = phase;
-            for other in self.paths_of(conn) {
+            for other in self.conns[conn].paths.iter() {
                 let first = (other == path).then_some(number);
                 self.path_mut(other).phases.begin_receiving(first);
             }
@@ -207,7 +206,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn];
         c.silence.heard(now);
         c.silence.used(now);
-        c.heard_by = path;
+        c.paths.heard(path);
         c.handshake.set_confirmed(true);
         c.busy = true;
         let peer = c.peer;

@@ -20,7 +20,7 @@ use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, Pee
 use crate::path::Path;
 
 pub use conn::Conn;
-pub(crate) use conn::{DETOURS, Listed, TxFlow};
+pub(crate) use conn::{Listed, TxFlow};
 pub(crate) use events::{Events, PeerEvents};
 pub(crate) use flow::{Intervals, RxFlow, key};
 pub use frame::FrameMeta;

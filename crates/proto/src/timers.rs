@@ -71,7 +71,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn waits_on(&self, path: PathIndex) -> bool {
         let conn = self.paths[path].conn;
         let c = &self.conns[conn];
-        c.has_queue() && c.way == path && self.flying(conn) == 0
+        c.has_queue() && c.paths.current() == path && self.flying(conn) == 0
     }
 
     /// When the probe timer fires, ns; `u64::MAX` if it does not run.
@@ -184,7 +184,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let connecting = state == PeerState::Connecting;
         let closing = self.core.closing || self.is_parting(conn);
         let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
-        let unanswered = closing && self.paths_of(conn).any(unanswered);
+        let unanswered = closing && self.conns[conn].paths.iter().any(unanswered);
         let silence = &mut self.conns[conn].silence;
         match silence.judge(now, &config, connecting, closing, unanswered) {
             Judgement::Nothing => {}
@@ -199,7 +199,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.connect_due(now, conn);
         }
         if state == PeerState::Up {
-            for path in self.paths_of(conn) {
+            for path in self.conns[conn].paths.iter() {
                 if self.probe_at(path) <= now {
                     self.ask_or_probe(now, path);
                 }
@@ -298,7 +298,7 @@ impl<S: Seal> Endpoint<'_, S> {
             (Keepalive::Nothing, _) => {}
             (Keepalive::Ask, _) => {
                 // By all paths: nothing is in flight that would show that one has failed.
-                for path in self.paths_of(conn) {
+                for path in self.conns[conn].paths.iter() {
                     let p = self.path_mut(path);
                     p.ping_owed |= p.way.leads();
                 }
@@ -324,8 +324,8 @@ impl<S: Seal> Endpoint<'_, S> {
         if state == PeerState::Up {
             let path = conn.first_path();
             at = at.min(self.probe_at(path)).min(self.trial_at(path));
-            if self.has_more(conn) {
-                for path in self.paths_of(conn).skip(1) {
+            if self.conns[conn].paths.has_more() {
+                for path in self.conns[conn].paths.iter().skip(1) {
                     at = at.min(self.probe_at(path)).min(self.trial_at(path));
                 }
             }

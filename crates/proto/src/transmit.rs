@@ -18,7 +18,7 @@ use crate::endpoint::{Endpoint, Need};
 use crate::keys::{nonce, tx_slot};
 use crate::path::SLOT_PROBE;
 use crate::received::Owed;
-use crate::tables::{CHUNKS_AT, DETOURS, Listed, Long, PeerState, Use};
+use crate::tables::{CHUNKS_AT, Listed, Long, PeerState, Use};
 
 /// Packets in a row to one peer before another has its turn: one unit of
 /// segmentation offload.
@@ -111,7 +111,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let c = &self.conns[conn];
             if c.has_queue() {
                 // Credit that is waited for needs probes.
-                self.arm_probe(now, c.way);
+                self.arm_probe(now, c.paths.current());
             }
             let c = &self.conns[conn];
             if self.owed(conn) == Owed::Delayed || c.deferred_ack.is_some() {
@@ -181,7 +181,7 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Option<Transmit> {
         let state = self.peers[self.conns[conn].peer].state;
         let late = self.conns[conn].deferred_ack.is_some();
-        if late && (flush_delayed_acks || !self.window_open(self.conns[conn].way, 0)) {
+        if late && (flush_delayed_acks || !self.window_open(self.conns[conn].paths.current(), 0)) {
             self.settle_deferred_ack(conn);
         }
         if state == PeerState::Up {
@@ -189,7 +189,7 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.core.closes_owed > 0 {
                 self.queue_close(now, conn);
             }
-            if self.conns[conn].networks_owed {
+            if self.conns[conn].paths.networks_owed {
                 self.tell_networks(now, conn);
             }
             if self.conns[conn].stops.are_owed() {
@@ -203,10 +203,10 @@ impl<S: Seal> Endpoint<'_, S> {
         } else if !matches!(state, PeerState::Dead(_)) {
             return None;
         }
-        if !self.has_more(conn) {
+        if !self.conns[conn].paths.has_more() {
             return self.next_bare(now, conn.first_path(), state, flush_delayed_acks);
         }
-        let mut paths = self.paths_of(conn);
+        let mut paths = self.conns[conn].paths.iter();
         paths.find_map(|path| self.next_bare(now, path, state, flush_delayed_acks))
     }
 
@@ -263,11 +263,16 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     pub(crate) fn sizes_due(&self, conn: ConnIndex) -> u64 {
         let first = self.paths[conn.first_path()].mtu.due();
-        if !self.has_more(conn) {
+        if !self.conns[conn].paths.has_more() {
             return first;
         }
         let due = |path: PathIndex| self.paths[path].mtu.due();
-        self.paths_of(conn).map(due).min().unwrap_or(first)
+        self.conns[conn]
+            .paths
+            .iter()
+            .map(due)
+            .min()
+            .unwrap_or(first)
     }
 
     /// Whether something waits that credit allows to leave.
@@ -478,7 +483,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let hold = self.hold_limit();
         let c = &mut self.conns[conn];
         let p = &mut self.paths[path];
-        c.striped = c.striped.saturating_add(1);
+        c.paths.count();
         p.since_ask += 1;
         c.chunks_since_ask += chunks;
         let granted = p.packet_limit.saturating_sub(p.acked_to);
@@ -596,7 +601,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         let c = &mut self.conns[conn];
-        let (full, detour) = (c.full, c.detours == DETOURS);
+        let (full, detour) = (c.full, c.paths.reports_detours());
         let k = &mut c.kept;
         let phase = k.keys.seal();
         let header = Header {

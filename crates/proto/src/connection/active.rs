@@ -7,6 +7,7 @@ use crate::congestion::Congestion;
 use crate::endpoint::Endpoint;
 use crate::handshake::Handshake;
 use crate::path::{KeptPath, Path};
+use crate::paths::Paths;
 use crate::received::Owed;
 use crate::silence::Silence;
 use crate::tables::{Conn, Kept, Listed, NO_PLACE, PeerState, Refusals};
@@ -39,8 +40,7 @@ impl<S: Seal> Endpoint<'_, S> {
             listed: Listed::None,
             advertised: kept.taken,
             silence: Silence::new(now),
-            way: conn.first_path(),
-            heard_by: conn.first_path(),
+            paths: Paths::new(conn.first_path()),
             handshake: Handshake::new(up),
             // A peer parked while we close has acknowledged our close.
             finished: p.bits.cut_short()
@@ -110,7 +110,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Frees a connection whose peer has been detached from it.
     pub(crate) fn release_conn(&mut self, conn: ConnIndex) {
         self.remove_keys(conn);
-        for path in self.paths_of(conn).skip(1) {
+        for path in self.conns[conn].paths.iter().skip(1) {
             self.release_path(path);
         }
         self.conns[conn] = Conn::default();

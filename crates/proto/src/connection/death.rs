@@ -123,7 +123,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Drops everything queued for or in flight to a peer.
     pub(crate) fn drop_sending(&mut self, conn: ConnIndex) {
-        for path in self.paths_of(conn) {
+        for path in self.conns[conn].paths.iter() {
             for i in 0..self.path_mut(path).slots.len() {
                 let slot = &mut self.path_mut(path).slots[i];
                 let frame = core::mem::replace(slot, SLOT_NOTHING);
@@ -151,7 +151,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.pending_flows = [0; 2];
         c.silence.wait_no_more();
         c.deferred_ack = None;
-        c.networks_owed = false;
+        c.paths.networks_owed = false;
         c.round = 0;
         c.refusals.drop_all();
         c.stops = Stops::default();
@@ -257,7 +257,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 c.silence.wait(now);
                 self.queue_close(now, conn);
                 self.make_ready(conn);
-                let way = self.conns[conn].way;
+                let way = self.conns[conn].paths.current();
                 self.arm_probe(now, way);
             }
         }

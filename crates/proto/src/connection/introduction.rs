@@ -373,7 +373,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.queue_close(now, conn);
         let c = &mut self.conns[conn];
         c.silence.wait(now);
-        let way = c.way;
+        let way = c.paths.current();
         self.make_ready(conn);
         self.arm_probe(now, way);
     }

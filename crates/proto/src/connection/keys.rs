@@ -113,7 +113,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         let mut ready = true;
-        for path in self.paths_of(conn) {
+        for path in self.conns[conn].paths.iter() {
             let p = self.path_mut(path);
             let settled = Settled {
                 acked_to: p.acked_to,
@@ -129,7 +129,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         let next = self.conns[conn].kept.keys.begin();
-        for path in self.paths_of(conn) {
+        for path in self.conns[conn].paths.iter() {
             let p = self.path_mut(path);
             p.phases.begin_sending(p.next_number);
         }

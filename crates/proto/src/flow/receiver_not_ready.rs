@@ -80,7 +80,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let freed = (0..2).any(|p| c.peer_full[p] && !full[p]);
         c.peer_full = full;
         if freed {
-            for path in self.paths_of(conn) {
+            for path in self.conns[conn].paths.iter() {
                 let p = self.path_mut(path);
                 p.backoff = 0;
                 p.asks = 0;

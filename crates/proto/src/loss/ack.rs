@@ -19,7 +19,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Notes that news of credit or room must leave in this pass: by the path
     /// that the peer uses, for others may lead nowhere.
     pub(crate) fn owe_news(&mut self, conn: ConnIndex) {
-        self.owe_now(self.conns[conn].heard_by);
+        self.owe_now(self.conns[conn].paths.heard_by());
     }
 
     /// Makes the acknowledgement that leaves now, and records what it grants.

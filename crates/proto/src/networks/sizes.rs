@@ -16,7 +16,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         if p.conn.is_some()
-            && let Some(path) = self.path_of(p.conn, path)
+            && let Some(path) = self.conns[p.conn].paths.get(path)
         {
             let [bytes, max] = [bytes, max].map(|n| n.min(usize::from(u16::MAX)) as u16);
             let p = self.path_mut(path);

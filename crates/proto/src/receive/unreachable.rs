@@ -33,7 +33,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let may_be = c.listed != Listed::Free
                 && c.kept.connection_theirs == header.connection
                 && self.peers[c.peer].state == PeerState::Up;
-            let path = self.path_of(conn, header.path).filter(|_| may_be)?;
+            let path = self.conns[conn].paths.get(header.path).filter(|_| may_be)?;
             is_of(path).then_some((conn, path))
         });
         let Some((conn, path)) = found else {

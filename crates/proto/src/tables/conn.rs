@@ -4,15 +4,11 @@ use portolan_wire::Ack;
 
 use super::{Intervals, Kept, Refusals, RxFlow, Stops};
 use crate::base::{
-    ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, PATHS_MAX, PathIndex, PeerId,
-    indexed,
+    ConnIndex, FLOWS_MAX, FrameIndex, Linked, List, LongIndex, PathIndex, PeerId, indexed,
 };
 use crate::handshake::Handshake;
+use crate::paths::Paths;
 use crate::silence::Silence;
-
-/// Packets in a row that come by a detour before that is reported to the peer:
-/// single ones take it on purpose.
-pub(crate) const DETOURS: u8 = 4;
 
 /// Sender's queue of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,15 +42,7 @@ pub struct Conn {
     pub(crate) queued: u32,
     pub(crate) queued_replies: u32,
     pub(crate) silence: Silence,
-    /// Paths beside the first, by path number less 1.
-    pub(crate) more: [PathIndex; PATHS_MAX - 1],
-    /// Path of the packets being sent, and the number of them in a row.
-    pub(crate) way: PathIndex,
-    pub(crate) striped: u8,
-    /// Path of the last packet received.
-    pub(crate) heard_by: PathIndex,
-    /// Our networks are still to be sent to the peer: no frame was free yet.
-    pub(crate) networks_owed: bool,
+    pub(crate) paths: Paths,
     /// When the pacer lets the next packet leave, ns; `u64::MAX`: none waits.
     pub(crate) paced_until: u64,
     /// Message chunks since the last packet that asked for an acknowledgement.
@@ -89,8 +77,6 @@ pub struct Conn {
     /// Chunks of the peer found no room here, by priority; reported to it until
     /// there is room.
     pub(crate) full: [bool; 2],
-    /// Packets of the peer in a row that came by a detour, at most [`DETOURS`].
-    pub(crate) detours: u8,
     /// Some head was answered with "not now", and is held.
     pub(crate) refused_now: bool,
     pub(crate) refusals: Refusals,
@@ -134,11 +120,7 @@ impl Default for Conn {
             queued: 0,
             queued_replies: 0,
             silence: Silence::new(0),
-            more: [PathIndex::NONE; PATHS_MAX - 1],
-            way: PathIndex::NONE,
-            heard_by: PathIndex::NONE,
-            striped: 0,
-            networks_owed: false,
+            paths: Paths::new(PathIndex::NONE),
             paced_until: u64::MAX,
             chunks_since_ask: 0,
             peer_full: [false; 2],
@@ -155,7 +137,6 @@ impl Default for Conn {
             intervals: Intervals::EMPTY,
             held: [0; 2],
             full: [false; 2],
-            detours: 0,
             refused_now: false,
             refusals: Refusals::new(&[[portolan_wire::MessageNo(0); FLOWS_MAX]; 2]),
             stops: Stops::default(),

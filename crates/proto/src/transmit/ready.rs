@@ -40,8 +40,8 @@ impl<S: Seal> Endpoint<'_, S> {
             && !p.ping_owed
             && p.way.is_usable()
             && now < p.mtu.due()
-            && !self.has_more(conn)
-            && !c.networks_owed
+            && !self.conns[conn].paths.has_more()
+            && !c.paths.networks_owed
             && !c.stops.are_owed()
             && self.core.closes_owed == 0
             && c.kept.keys.over(limit).is_none()
