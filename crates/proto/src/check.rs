@@ -7,7 +7,7 @@ use portolan_wire::{Life, TAG_BYTES};
 
 use crate::base::{ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
 use crate::endpoint::Endpoint;
-use crate::path::SLOT_FRAMES;
+use crate::path::Path;
 use crate::tables::{CHUNKS_AT, Core, Counters, Kept, Listed, PeerState, RxFlow, Use};
 
 /// Chunks between an endpoint and a peer, by priority.
@@ -143,14 +143,13 @@ impl<S: Seal> Endpoint<'_, S> {
             for path in self.conns[conn].paths.iter() {
                 let p = &self.paths[path];
                 assert_eq!(p.conn, conn, "path and connection agree");
-                let frames = p.slots.iter().filter(|&&s| s < SLOT_FRAMES);
-                for &s in frames.clone() {
-                    let meta = &self.meta[s];
+                for frame in p.sent.frames() {
+                    let meta = &self.meta[frame];
                     assert_eq!((meta.usage, meta.path), (Use::Flying, path));
                 }
-                let count = frames.count() as u32;
+                let count = p.sent.frames().count() as u32;
                 assert_eq!(
-                    count, p.flying,
+                    count, p.sent.flying,
                     "in flight to peer {} by {}",
                     c.peer, p.way.id
                 );
@@ -179,8 +178,9 @@ impl<S: Seal> Endpoint<'_, S> {
             assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);
             let towards = self.meta.iter().enumerate().filter(|(f, m)| {
                 let mine = m.conn == conn;
-                let slots = self.paths.get(m.path.index()).map_or(&[][..], |p| &p.slots);
-                let flying = m.usage == Use::Flying && slots.contains(&FrameIndex::new(*f));
+                let path = self.paths.get(m.path.index());
+                let is_sent = |p: &Path| p.sent.frames().any(|frame| frame.index() == *f);
+                let flying = m.usage == Use::Flying && path.is_some_and(is_sent);
                 mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
             });
             let replies = towards.count() as u32;

@@ -151,14 +151,14 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     #[must_use]
     pub fn window(&self, peer: PeerId) -> Option<u32> {
         let conn = self.peers.get(peer.index())?.conn;
-        Some(self.paths.get(conn.index())?.congestion.window())
+        Some(self.paths.get(conn.index())?.sent.window())
     }
 
     /// Smoothed round-trip time of path 0 to a peer, ns, once one was measured.
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
         let conn = self.peers.get(peer.index())?.conn;
-        self.paths.get(conn.index())?.rtt.smoothed()
+        self.paths.get(conn.index())?.sent.round_trip()
     }
 
     #[inline]

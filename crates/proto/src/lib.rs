@@ -54,7 +54,8 @@
 //! - `silence`: how long a peer has been silent, and what is due for that.
 //! - `way`: where a path leads, whether it is used, and when it is tried.
 //! - `paths`: the paths of a pair, and by which the next packet leaves.
-//! - `path`: the state of one path: reordering, packet size.
+//! - `sent`: packets sent by a path: in flight, acknowledged, lost, probed.
+//! - `path`: the state of one path.
 //! - `tables`: the memory that the caller provides: peers, connections, frames,
 //!   long messages, parked state.
 //! - `endpoint`: the view over all tables, the pool of frames, events.
@@ -88,6 +89,7 @@ mod path;
 mod paths;
 mod receive;
 mod received;
+mod sent;
 mod silence;
 mod tables;
 mod timers;

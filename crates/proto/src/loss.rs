@@ -4,14 +4,14 @@ mod ack;
 mod split;
 
 use portolan_seal::{Seal, Tag};
-use portolan_wire::{Ack, PacketNo, TAG_BYTES};
+use portolan_wire::{Ack, TAG_BYTES};
 
-use crate::base::{ConnIndex, FrameIndex, LongIndex, Outcome, PathIndex, WINDOW_SPAN};
+use crate::base::{ConnIndex, FrameIndex, LongIndex, Outcome, PathIndex};
 use crate::congestion::AckSample;
 use crate::endpoint::{Endpoint, Need};
 use crate::keys::{nonce, tx_slot};
-use crate::path::{SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
 use crate::received::DELAY_UNIT_NS;
+use crate::sent::{Finding, Report};
 use crate::tables::{CHUNKS_AT, FrameMeta, GivenUp, Listed, Use};
 
 /// Silence in spite of probes after which the packet size is suspected, ns:
@@ -23,10 +23,6 @@ const SUSPECT_SIZE_PARTS: u64 = 4;
 /// Probes in a row that resend a packet. Later ones are pings: where losses
 /// come in bursts, each takes one packet out of the burst.
 const RESENDS: u8 = 8;
-/// Packet numbers over which given-up packets are watched for a late arrival;
-/// the reordering bound comes on top.
-const WATCH: u64 = 128;
-
 impl<S: Seal> Endpoint<'_, S> {
     /// Takes an acknowledgement. One that reports no loss, and that nothing
     /// waits for, is read later: an answer goes first.
@@ -68,117 +64,66 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(path) = self.conns[conn].paths.get(ack.path) else {
             return;
         };
-        let p = self.path_mut(path);
-        let next = PacketNo(p.next_number);
-        let limit = PacketNo(p.packet_limit).nearest(ack.packet_limit).0;
-        p.packet_limit = p.packet_limit.max(limit);
+        let covers = self.path_mut(path).sent.read(ack);
         let k = &mut self.conns[conn].kept;
         for (mine, new) in k.credit.iter_mut().zip(ack.credit) {
             if new.wrapping_sub(*mine) as i32 > 0 {
                 *mine = new;
             }
         }
-        let largest = next.nearest(ack.largest).0;
-        let base = next.nearest(ack.base).0;
-        // Nothing received yet, or numbers that were never sent.
-        if largest >= next.0 || base > largest + 1 {
-            return;
+        if let Some(covers) = covers {
+            self.settle(now, path, ack, covers);
         }
-        self.settle(now, path, ack, largest, base);
     }
 
-    /// Goes through the packet numbers that an acknowledgement covers.
-    fn settle(&mut self, now: u64, path: PathIndex, ack: &Ack, largest: u64, base: u64) {
+    /// Goes through the packet numbers that an acknowledgement covers: the
+    /// largest, and the lowest that may be missing.
+    fn settle(&mut self, now: u64, path: PathIndex, ack: &Ack, covers: (u64, u64)) {
         let p = &mut self.paths[path];
         let conn = p.conn;
         let c = &self.conns[conn];
         let mut sample = AckSample {
             app_limited: !c.has_queue(),
-            ce_packets: p.new_marks(ack.ce, largest),
+            ce_packets: p.sent.new_marks(ack.ce, covers.0),
             ..AckSample::default()
         };
-        let oldest = largest.saturating_sub(WINDOW_SPAN as u64 - 1);
-        let from = p.lost_from.min(p.lowest).max(oldest.min(p.lowest));
-        // A lower number's slot belongs to a later one by now.
-        let from = from.max(p.next_number.saturating_sub(WINDOW_SPAN as u64));
-        // A receiver without room reports what it refused: nothing is reordered.
         let refuses = c.peer_full != [false; 2];
-        let reorder = if refuses {
-            0
-        } else {
-            u64::from(p.reordering.packets())
-        };
-        let patience = p.answer_after(self.core.config.probe_slack_ns, 0);
-        let overdue = now.saturating_sub(patience);
-        let (acked_to, usual) = (p.acked_to, p.rtt.smoothed().unwrap_or(0));
+        let slack = self.core.config.probe_slack_ns;
+        let report = p.sent.begin_report(now, covers, refuses, slack);
         let mut again = false;
-        for number in from..=largest {
-            let bit = number.wrapping_sub(base);
-            let arrived = number >= oldest
-                && (number < base
-                    || (bit / 64 < u64::from(ack.words)
-                        && ack.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1));
-            let p = &mut self.paths[path];
-            let slot = *p.slot(number);
-            match (arrived, slot) {
-                (true, SLOT_LOST) => {
-                    *p.slot(number) = SLOT_ACKED;
-                    let overtaken_by = acked_to.saturating_sub(number + 1);
-                    p.reordering
-                        .given_up_too_early(overtaken_by, patience.saturating_sub(usual));
+        for number in report.numbers() {
+            let meta = &*self.meta;
+            let sent = &mut self.paths[path].sent;
+            match sent.find(now, ack, &report, number, |frame| meta[frame].sent_at) {
+                Finding::Nothing => {}
+                Finding::Spurious => {
                     self.core.counters.spurious += 1;
                     sample.spurious_packets += 1;
                     self.spare_copies(now, path, number, &mut sample);
                 }
-                // Late: no sign of reordering, but of how long the timer has to
-                // wait, for packets that are never given up are the quickest.
-                (true, SLOT_LATE) => {
-                    *p.slot(number) = SLOT_ACKED;
+                Finding::Late(delay) => {
                     self.core.counters.spurious += 1;
                     let left = self.spare_copies(now, path, number, &mut sample);
-                    // The delay in the acknowledgement is that of the largest.
-                    if let Some(left) = left.filter(|_| number == largest) {
-                        let kept = u64::from(ack.delay) * DELAY_UNIT_NS;
-                        let took = now.saturating_sub(left).saturating_sub(kept);
-                        self.paths[path].rtt.sample(took);
+                    if let (Some(left), Some(delay)) = (left, delay) {
+                        let took = now.saturating_sub(left).saturating_sub(delay);
+                        self.paths[path].sent.came_late(took);
                     }
                 }
-                (true, SLOT_PROBE) => {
-                    *p.slot(number) = SLOT_ACKED;
-                    p.mtu.probe_acked(now, number);
-                }
-                (true, frame) if frame < SLOT_FRAMES => {
-                    *p.slot(number) = SLOT_ACKED;
-                    let took = now.saturating_sub(self.meta[frame].sent_at);
-                    p.reordering.took(took);
-                    if number < acked_to && !refuses {
-                        p.reordering
-                            .came_late(acked_to - number - 1, took.saturating_sub(usual));
-                    }
+                Finding::Arrived(frame) => {
                     again |= self.meta[frame].again;
-                    self.frame_acked(now, path, frame, number == largest, &mut sample);
+                    let is_largest = number == report.largest();
+                    self.frame_acked(now, path, frame, is_largest, &mut sample);
                 }
-                (false, SLOT_PROBE) if number + reorder < largest => {
-                    *p.slot(number) = SLOT_ACKED;
-                    p.mtu.probe_lost(number);
+                Finding::Missing(frame) => {
+                    sample.lost_packets += u32::from(self.frame_lost(now, path, frame, false));
                 }
-                // The largest itself is missing only if it was refused.
-                (false, frame)
-                    if frame < SLOT_FRAMES
-                        && (number + reorder < largest
-                            || number == largest
-                            || self.meta[frame].sent_at < overdue) =>
-                {
-                    sample.lost_packets += u32::from(self.frame_lost(now, path, frame));
-                }
-                _ => {}
             }
         }
         let c = &self.conns[conn];
         if c.finished {
             self.go_on_finished(now, conn);
         }
-        self.after_ack(now, path, ack, largest, &mut sample, again);
+        self.after_ack(now, path, ack, &report, &mut sample, again);
     }
 
     /// Updates the path after an acknowledgement. `again`: a resent packet was
@@ -188,66 +133,37 @@ impl<S: Seal> Endpoint<'_, S> {
         now: u64,
         path: PathIndex,
         ack: &Ack,
-        largest: u64,
+        report: &Report,
         sample: &mut AckSample,
         again: bool,
     ) {
-        self.advance_lowest(path);
+        let p = self.path_mut(path);
+        let conn = p.conn;
+        p.sent.advance();
         // A search for the packet size may have ended.
-        let search_at = self.path_mut(path).mtu.due();
+        let search_at = p.sent.mtu.due();
         self.arm(search_at);
-        let conn = self.path_mut(path).conn;
         let waits = self.waits_for_room(conn);
         if waits && again {
             self.open_round(conn);
         }
-        let p = &mut self.paths[path];
-        let new = largest >= p.acked_to;
-        p.acked_to = p.acked_to.max(largest + 1);
-        p.reordering.advance(largest);
-        sample.late_ns = p.reordering.late_ns().min(p.rtt.variation4());
-        sample.mean_ns = p.reordering.mean_ns();
-        let watch = WATCH + u64::from(p.reordering.packets());
-        let watched = largest.saturating_sub(watch);
-        p.lost_from = if p.lost_last < watched {
-            u64::MAX
-        } else {
-            p.lost_from.max(watched)
-        };
+        let new = self.paths[path].sent.end_report(report, sample);
         if new && self.conns[conn].paths.has_more() {
-            self.path_answered(now, path, largest);
+            self.path_answered(now, path, report.largest());
         }
         let is_starved = now < self.core.starved_until;
         let p = &mut self.paths[path];
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
-            // Marks count with the next packets that are reported.
-            p.ce_seen = p.ce_seen.wrapping_sub(sample.ce_packets);
+            p.sent.put_back_marks(sample.ce_packets);
             return;
         }
-        if let Some(rtt) = sample.rtt_ns {
-            // The timer must expect the peer's own delay; the queue does not.
-            p.rtt.sample(rtt);
-            let is_known = ack.delay < u16::MAX && !is_starved;
-            let of_queue = rtt.saturating_sub(u64::from(ack.delay) * DELAY_UNIT_NS);
-            sample.rtt_ns = is_known.then_some(of_queue);
-        }
-        sample.in_flight_packets = p.flying;
         sample.came_packets = p.received.take_came();
-        if waits {
-            // The receiver refused it; the network did not lose it.
-            sample.lost_packets = 0;
-        }
-        if sample.lost_packets > 0 {
-            p.lost_at = now;
-        }
-        p.congestion.on_ack(now, sample);
-        p.pacer.set_rate(p.congestion.rate());
-        p.pacer.set_smooth(sample.mean_ns > 0 || p.is_long());
+        let is_known = ack.delay < u16::MAX && !is_starved;
+        let delay = is_known.then_some(u64::from(ack.delay) * DELAY_UNIT_NS);
+        p.sent.adapt(now, sample, delay, waits);
         if sample.acked_packets > 0 {
             if !waits || again {
-                p.backoff = 0;
-                p.asks = 0;
-                p.probe_from = now;
+                p.sent.probes.restart(now);
             }
             let flying = self.flying(conn);
             let c = &mut self.conns[conn];
@@ -258,17 +174,6 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         self.arm_probe(now, path);
-    }
-
-    /// Moves the window's lower edge past settled numbers.
-    pub(crate) fn advance_lowest(&mut self, path: PathIndex) {
-        let p = self.path_mut(path);
-        while p.lowest < p.next_number && *p.slot(p.lowest) >= SLOT_FRAMES {
-            if *p.slot(p.lowest) == SLOT_PROBE && p.lowest >= p.acked_to {
-                break;
-            }
-            p.lowest += 1;
-        }
     }
 
     fn frame_acked(
@@ -287,9 +192,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let reply = meta.is_reply();
         let p = self.path_mut(path);
         let conn = p.conn;
-        p.flying -= 1;
-        p.flying_bytes -= bytes as u64;
-        p.mtu.acked(now, bytes);
+        p.sent.acked(now, bytes);
         sample.acked_packets += 1;
         let took = now.saturating_sub(sent_at);
         if is_largest {
@@ -319,22 +222,23 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Gives a packet up: its chunks will leave again under a new number.
-    /// Returns false if the link still reads the frame, and none is left for a
-    /// copy.
-    pub(crate) fn frame_lost(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> bool {
+    /// `late`: for no other reason than the time. Returns false if the link
+    /// still reads the frame, and none is left for a copy.
+    pub(crate) fn frame_lost(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        frame: FrameIndex,
+        late: bool,
+    ) -> bool {
         let meta = &self.meta[frame];
         let (bytes, number) = (meta.packet_bytes(), meta.number);
         let conn = self.path_mut(path).conn;
         let Some(frame) = self.unsealed(conn, frame) else {
             return false;
         };
-        let p = self.path_mut(path);
-        *p.slot(number) = SLOT_LOST;
-        p.lost_from = p.lost_from.min(number);
-        p.lost_last = p.lost_last.max(number);
-        p.flying -= 1;
-        p.flying_bytes -= bytes as u64;
-        p.mtu.lost(now, bytes);
+        let sent = &mut self.path_mut(path).sent;
+        sent.lost(now, number, bytes, late);
         self.meta[frame].usage = Use::Queued;
         let meta = &mut self.meta[frame];
         let given_up = GivenUp {
@@ -365,15 +269,13 @@ impl<S: Seal> Endpoint<'_, S> {
         let conn = self.path_mut(path).conn;
         let mut left = None;
         for by in self.conns[conn].paths.iter() {
-            let p = self.path_mut(by);
-            for copy in p.lowest..p.next_number {
-                let slot = self.paths[by].slot(copy);
-                let frame = *slot;
-                if frame < SLOT_FRAMES
+            for copy in self.paths[by].sent.numbers() {
+                let sent = &mut self.paths[by].sent;
+                if let Some(frame) = sent.frame(copy)
                     && let Some(sent_at) = self.meta[frame].left_as(path, number)
                 {
                     left = Some(sent_at);
-                    *slot = SLOT_ACKED;
+                    sent.settle(copy);
                     self.frame_acked(now, by, frame, false, sample);
                 }
             }
@@ -385,22 +287,10 @@ impl<S: Seal> Endpoint<'_, S> {
                 .take_where(self.meta, |m| m.left_as(path, number).is_some());
             let Some(frame) = waits else { break left };
             left = self.meta[frame].left_as(path, number);
-            // As if in flight.
-            let p = &mut self.paths[path];
-            p.flying += 1;
-            p.flying_bytes += self.meta[frame].packet_bytes() as u64;
+            let bytes = self.meta[frame].packet_bytes();
+            self.paths[path].sent.count_again(bytes);
             self.frame_acked(now, path, frame, false, sample);
         }
-    }
-
-    /// Gives a packet up for no other reason than the time.
-    pub(crate) fn frame_late(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> bool {
-        let number = self.meta[frame].number;
-        let lost = self.frame_lost(now, path, frame);
-        if lost {
-            *self.path_mut(path).slot(number) = SLOT_LATE;
-        }
-        lost
     }
 
     /// Opens a sealed frame with the number that it was sent under. If the link
@@ -440,20 +330,13 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The probe timer fired: resends the oldest packet, or sends a ping if
     /// nothing is in flight or resends were in vain.
     pub(crate) fn probe(&mut self, now: u64, path: PathIndex) {
-        self.advance_lowest(path);
         let p = &mut self.paths[path];
         let conn = p.conn;
         let c = &self.conns[conn];
-        p.backoff = p.backoff.saturating_add(1);
-        p.quiet = p.quiet.saturating_add(1);
-        p.probe_from = now;
-        // As long as no answer has come at all, the timer is a guess.
-        if c.peer_full == [false; 2] && p.rtt.smoothed().is_some() {
-            p.congestion.on_timeout(now);
-        }
+        p.sent.probe(now, c.peer_full != [false; 2]);
         let suspect = SUSPECT_SIZE_NS.min(self.core.config.silence_ns / SUSPECT_SIZE_PARTS);
         if c.silence.waits_for_ns(now) >= suspect {
-            p.mtu.unanswered(now);
+            p.sent.mtu.unanswered(now);
         }
         self.core.counters.probes_sent += 1;
         let peer = c.peer;
@@ -462,20 +345,18 @@ impl<S: Seal> Endpoint<'_, S> {
             self.make_ready(conn);
             return;
         }
-        let p = &mut self.paths[path];
-        let resends = p.backoff <= RESENDS;
-        let oldest = (p.lowest..p.next_number)
-            .map(|n| *p.slot(n))
-            .find(|&frame| resends && frame < SLOT_FRAMES);
-        let lost = oldest.is_some_and(|frame| self.frame_late(now, path, frame));
+        let sent = &self.paths[path].sent;
+        let resends = sent.probes.backoff() <= RESENDS;
+        let oldest = sent.oldest().filter(|_| resends);
+        let lost = oldest.is_some_and(|frame| self.frame_lost(now, path, frame, true));
         if self.waits_for_room(conn) {
             self.open_round(conn);
-            self.path_mut(path).probe_owed = true;
+            self.path_mut(path).sent.probes.owe_probe();
         } else if lost && !self.conns[conn].paths.has_more() {
-            self.path_mut(path).probe_owed = true;
+            self.path_mut(path).sent.probes.owe_probe();
         } else {
             // With several paths, the resend leaves by any of them.
-            self.path_mut(path).ping_owed = true;
+            self.path_mut(path).sent.probes.owe_ping();
         }
         if !confirmed {
             // The peer may not have our part of the handshake.
@@ -487,11 +368,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Frees a slot for a new number; its packet is given up. Returns false if
     /// the link still reads that: then the number cannot be used.
     pub(crate) fn clear_slot(&mut self, now: u64, path: PathIndex, number: u64) -> bool {
-        let old = *self.path_mut(path).slot(number);
-        if old < SLOT_FRAMES && !self.frame_lost(now, path, old) {
-            return false;
-        }
-        *self.path_mut(path).slot(number) = SLOT_NOTHING;
-        true
+        let old = self.paths[path].sent.frame(number);
+        old.is_none_or(|frame| self.frame_lost(now, path, frame, false))
     }
 }

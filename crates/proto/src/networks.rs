@@ -19,9 +19,9 @@ use portolan_seal::Seal;
 use portolan_wire::{Chunk, NETWORK_BYTES, Network};
 
 use crate::base::{ConnIndex, NetAddress, PATHS_MAX, PathIndex, PeerId, WINDOW_SPAN};
-use crate::congestion::{Congestion, Mode, Pacer};
+use crate::congestion::{Congestion, Mode};
 use crate::endpoint::Endpoint;
-use crate::path::{KeptPath, Path, SLOT_FRAMES};
+use crate::path::{KeptPath, Path};
 use crate::received::Owed;
 use crate::tables::{KeptFurther, LocalNetwork};
 use crate::way::Way;
@@ -137,8 +137,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 port: theirs.port,
             };
             p.way.lead(now, to);
-            p.mtu.begin(now, own, theirs.packet_max);
-            p.ping_owed = true;
+            p.sent.mtu.begin(now, own, theirs.packet_max);
+            p.sent.probes.owe_ping();
             self.make_ready(conn);
         }
     }
@@ -178,7 +178,7 @@ impl<S: Seal> Endpoint<'_, S> {
         // Nothing of the present key phase was seen on it.
         p.phases.begin_receiving(None);
         if p.way.leads() {
-            p.mtu.resume(kept.path.packet_max, own, kept.theirs);
+            p.sent.mtu.resume(kept.path.packet_max, own, kept.theirs);
         }
         Some(path)
     }
@@ -208,7 +208,11 @@ impl<S: Seal> Endpoint<'_, S> {
         for path in further {
             let p = &self.paths[path];
             if known >> p.way.id & 1 == 1 {
-                let theirs = if p.way.leads() { p.mtu.theirs() } else { 0 };
+                let theirs = if p.way.leads() {
+                    p.sent.mtu.theirs()
+                } else {
+                    0
+                };
                 let kept = KeptFurther {
                     path: p.kept(),
                     to: p.way.to(),
@@ -230,12 +234,12 @@ impl<S: Seal> Endpoint<'_, S> {
     #[cold]
     pub(crate) fn path_answered(&mut self, now: u64, path: PathIndex, largest: u64) {
         let p = self.path_mut(path);
-        p.quiet = 0;
+        p.sent.probes.answered();
         if p.way.answered(largest) {
-            p.mtu.go_on(now);
+            p.sent.mtu.go_on(now);
         }
         // Its packet size must be known too.
-        if !p.mtu.is_searching() && p.way.put_to_use() {
+        if !p.sent.mtu.is_searching() && p.way.put_to_use() {
             let conn = p.conn;
             self.make_ready(conn);
         }
@@ -247,38 +251,36 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
         let p = &self.paths[path];
         let conn = p.conn;
-        if !self.conns[conn].paths.has_more() || (p.way.is_usable() && p.quiet < PROBES_DEAD) {
+        if !self.conns[conn].paths.has_more()
+            || (p.way.is_usable() && p.sent.probes.quiet() < PROBES_DEAD)
+        {
             return false;
         }
         let alive = |&other: &PathIndex| {
             let o = &self.paths[other];
-            other != path && o.way.is_usable() && o.quiet == 0
+            other != path && o.way.is_usable() && o.sent.probes.quiet() == 0
         };
         let Some(other) = self.conns[conn].paths.iter().find(alive) else {
             self.ask_doubtful(conn, path);
             return false;
         };
         let p = self.path_mut(path);
-        let (lowest, next) = (p.lowest, p.next_number);
+        let numbers = p.sent.numbers();
         if p.way.is_usable() {
             self.core.counters.paths_given_up += 1;
-            let mode = self.paths[path].congestion.mode();
             let most = self.core.config.packet_max;
             let p = self.path_mut(path);
-            p.way.give_up(now, next);
-            // The network may have changed when the path comes back.
-            p.congestion = Congestion::new(mode, most, WINDOW_SPAN as u32);
-            p.pacer = Pacer::new();
+            p.way.give_up(now, numbers.end);
+            p.sent.begin_anew(most);
         }
-        for number in lowest..next {
-            let frame = *self.path_mut(path).slot(number);
-            if frame < SLOT_FRAMES {
-                self.frame_late(now, path, frame);
+        for number in numbers {
+            if let Some(frame) = self.paths[path].sent.frame(number) {
+                self.frame_lost(now, path, frame, true);
             }
         }
         let p = self.path_mut(path);
-        p.mtu.rest();
-        p.probe_owed = false;
+        p.sent.mtu.rest();
+        p.sent.probes.take_probe();
         self.conns[conn].paths.turn_to(other);
         true
     }
@@ -288,7 +290,9 @@ impl<S: Seal> Endpoint<'_, S> {
     fn ask_doubtful(&mut self, conn: ConnIndex, path: PathIndex) {
         for other in self.conns[conn].paths.iter().filter(|&other| other != path) {
             let p = self.path_mut(other);
-            p.ping_owed |= p.way.is_usable() && p.flying == 0;
+            if p.way.is_usable() && p.sent.flying == 0 {
+                p.sent.probes.owe_ping();
+            }
         }
     }
 
@@ -302,7 +306,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let waits = c.queued > 0 || owes || self.is_stuck(p.conn);
         let p = &mut self.paths[path];
         if waits && p.way.trial_at() <= now {
-            p.ping_owed = true;
+            p.sent.probes.owe_ping();
             let next = p.way.tried(now);
             self.arm(next);
         }
@@ -324,7 +328,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// path be in use yet, they could leave by none.
     fn is_stuck(&self, conn: ConnIndex) -> bool {
         let mut paths = self.conns[conn].paths.iter().map(|path| &self.paths[path]);
-        paths.any(|p| p.way.is_usable() && p.quiet > 0 && p.flying > 0)
+        paths.any(|p| p.way.is_usable() && p.sent.probes.quiet() > 0 && p.sent.flying > 0)
     }
 
     /// Most urgent acknowledgement that is owed on any path.
@@ -344,14 +348,14 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Packets in flight to a connection's peer, on all paths.
     #[inline]
     pub(crate) fn flying(&self, conn: ConnIndex) -> u32 {
-        let mine = self.paths[conn.first_path()].flying;
+        let mine = self.paths[conn.first_path()].sent.flying;
         if !self.conns[conn].paths.has_more() {
             return mine;
         }
         self.conns[conn]
             .paths
             .iter()
-            .map(|path| self.paths[path].flying)
+            .map(|path| self.paths[path].sent.flying)
             .sum()
     }
 }

@@ -251,7 +251,7 @@ impl<S: Seal> Endpoint<'_, S> {
             } => return self.handle_refuse(now, conn, priority, flow, message),
             Chunk::Close { alive } => self.handle_close(path, alive),
             Chunk::Ping => {
-                if self.path_mut(path).mtu.heard(now, bytes) {
+                if self.path_mut(path).sent.mtu.heard(now, bytes) {
                     self.make_ready(conn);
                 }
             }

@@ -1,34 +1,12 @@
 //! Timers: deadlines are found by a scan of the active peers, which are few,
 //! and not kept in a wheel. [`Endpoint::next_timeout`] is the earliest of all.
 
-use core::ops::RangeInclusive;
-
 use portolan_seal::Seal;
 
 use crate::base::{ConnIndex, DeathReason, PathIndex, PeerEvent, PeerId};
 use crate::endpoint::Endpoint;
 use crate::silence::{Judgement, Keepalive};
 use crate::tables::{Listed, PeerState};
-
-/// Probes before backoff doubles the wait for each: as many as the longest
-/// burst of losses that a link is to get over at its own pace.
-const PROMPT: u8 = 64;
-/// Minimum number of probes, in one silence, of a peer that is waited for. That
-/// many must be lost in a row before a live peer counts as dead, and one that
-/// was cut off is heard that soon after it is back.
-const PROBES: u64 = 100;
-
-/// `PROMPT` and `PROBES` for a peer that has no room: with each probe, all that
-/// it refused leaves.
-const PROMPT_ROUNDS: u8 = 8;
-const ROUNDS: u64 = 16;
-
-/// Pings between two probes, if the number of unanswered probes is in this
-/// range and packets were lost within this time: a burst of losses may still go
-/// on, and each ping takes one loss out of it.
-const ASKS: u8 = 7;
-const ASKED: RangeInclusive<u8> = 2..=16;
-const MOMENT_NS: u64 = 1_000_000_000;
 
 /// A side that closes waits less long for a peer that has answered none of this
 /// many probes.
@@ -58,7 +36,7 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     pub(crate) fn arm_probe(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
-        if p.flying == 0 && !self.conns[p.conn].has_queue() {
+        if p.sent.flying == 0 && !self.conns[p.conn].has_queue() {
             return;
         }
         let at = self.probe_at(path);
@@ -78,61 +56,33 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     fn probe_at(&self, path: PathIndex) -> u64 {
         let p = &self.paths[path];
-        let mut from = p.probe_from;
-        if p.flying == 0 {
+        let c = &self.conns[p.conn];
+        let mut since = 0;
+        if p.sent.flying == 0 {
             if !self.waits_on(path) {
                 return u64::MAX;
             }
             // A packet that has just been queued has not waited since the last answer.
-            if let Some(since) = self.conns[p.conn].silence.waiting_since() {
-                from = from.max(since);
-            }
+            since = c.silence.waiting_since().unwrap_or(0);
         }
-        let slack = self.core.config.probe_slack_ns;
-        let silence = self.core.config.silence_ns;
-        // The usual case.
-        if p.backoff == 0 && self.conns[p.conn].peer_full == [false; 2] {
-            let wait = p.answer_after(slack, 0).min((silence / PROBES).max(1));
-            return from.saturating_add(wait);
-        }
-        // Where packets are lost in bursts, several probes in a row often are.
-        let (prompt, probes) = if self.waits_for_room(p.conn) {
-            (PROMPT_ROUNDS, ROUNDS)
-        } else {
-            (PROMPT, PROBES)
-        };
-        let doublings = p.backoff.saturating_sub(prompt);
-        let wait = p.answer_after(slack, doublings);
-        let often = (silence / probes).max(1);
-        let parts = u64::from(1 + self.asks_between(path));
-        from.saturating_add(wait.min(often) / parts)
+        let config = &self.core.config;
+        let answer_after = |backoff| p.sent.answer_after(config.probe_slack_ns, backoff);
+        let waits_for_room = || self.waits_for_room(p.conn);
+        let is_full = c.peer_full != [false; 2];
+        (p.sent.probes).at(since, config, is_full, answer_after, waits_for_room)
     }
 
-    /// Pings between the last probe of a path and its next.
-    #[inline]
-    fn asks_between(&self, path: PathIndex) -> u8 {
-        let p = &self.paths[path];
-        let lately = || p.lost_at != 0 && p.probe_from.saturating_sub(p.lost_at) < MOMENT_NS;
-        if ASKED.contains(&p.backoff) && lately() && !self.waits_for_room(p.conn) {
-            ASKS
-        } else {
-            0
-        }
-    }
-
-    /// The probe timer fired: sends a ping, if some are to leave before the
+    /// The probe clock fired: sends a ping, if some are to leave before the
     /// probe, or else the probe.
     fn ask_or_probe(&mut self, now: u64, path: PathIndex) {
         let p = self.path_mut(path);
-        if p.asks == 0 {
-            self.probe(now, path);
-            self.path_mut(path).asks = self.asks_between(path);
-        } else {
-            p.asks -= 1;
-            p.probe_from = now;
-            p.ping_owed = true;
-            let conn = p.conn;
+        let conn = p.conn;
+        if p.sent.probes.ask(now) {
             self.make_ready(conn);
+        } else {
+            self.probe(now, path);
+            let waits_for_room = self.waits_for_room(conn);
+            self.path_mut(path).sent.probes.plan_asks(waits_for_room);
         }
     }
 
@@ -183,7 +133,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let state = self.peers[peer].state;
         let connecting = state == PeerState::Connecting;
         let closing = self.core.closing || self.is_parting(conn);
-        let unanswered = |path: PathIndex| self.paths[path].backoff >= CLOSE_PROBES;
+        let unanswered = |path: PathIndex| self.paths[path].sent.probes.backoff() >= CLOSE_PROBES;
         let unanswered = closing && self.conns[conn].paths.iter().any(unanswered);
         let silence = &mut self.conns[conn].silence;
         match silence.judge(now, &config, connecting, closing, unanswered) {
@@ -300,7 +250,9 @@ impl<S: Seal> Endpoint<'_, S> {
                 // By all paths: nothing is in flight that would show that one has failed.
                 for path in self.conns[conn].paths.iter() {
                     let p = self.path_mut(path);
-                    p.ping_owed |= p.way.leads();
+                    if p.way.leads() {
+                        p.sent.probes.owe_ping();
+                    }
                 }
                 self.make_ready(conn);
             }

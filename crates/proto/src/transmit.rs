@@ -12,23 +12,16 @@ use portolan_wire::{
 
 use crate::base::{
     ConnIndex, FLOWS_MAX, FrameIndex, LongIndex, Outcome, PathIndex, PeerId, Release, Sources,
-    Transmit, WINDOW_SPAN,
+    Transmit,
 };
 use crate::endpoint::{Endpoint, Need};
 use crate::keys::{nonce, tx_slot};
-use crate::path::SLOT_PROBE;
 use crate::received::Owed;
 use crate::tables::{CHUNKS_AT, Listed, Long, PeerState, Use};
 
 /// Packets in a row to one peer before another has its turn: one unit of
 /// segmentation offload.
 const BURST: u32 = 44;
-/// Acknowledgements asked for per window: usually; where round trips are long,
-/// though packets come in order, so that half a window does not wait for a slow
-/// answer; and where packets were lost lately.
-const ASKS: u32 = 2;
-const ASKS_LONG: u32 = 8;
-const ASKS_LOSSY: u32 = 16;
 /// Packets of replies that may be in flight beyond the window: requests that
 /// find no room at the peer must not hold them back.
 const SPARE: u32 = 4;
@@ -214,12 +207,12 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     fn next_data(&mut self, now: u64, conn: ConnIndex, sources: &impl Sources) -> Option<Transmit> {
         let path = self.way(now, conn);
-        let probe = self.paths[path].probe_owed;
+        let probe = self.paths[path].sent.probes.owes_probe();
         let open = probe || self.window_open(path, 0);
         if !open && !self.window_open(path, SPARE) {
             return None;
         }
-        let at = self.paths[path].pacer.ready_at(now);
+        let at = self.paths[path].sent.ready_at(now);
         if at > now && !probe {
             self.conns[conn].paced_until = at;
             self.arm(at);
@@ -250,7 +243,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if state != PeerState::Up {
             return None;
         }
-        if p.ping_owed
+        if p.sent.probes.owes_ping()
             && let Some(ping) = self.depart_bare(now, path, path, 1)
         {
             return Some(ping);
@@ -262,11 +255,11 @@ impl<S: Seal> Endpoint<'_, S> {
     /// When the packet size of one of a connection's paths is to be probed.
     #[inline]
     pub(crate) fn sizes_due(&self, conn: ConnIndex) -> u64 {
-        let first = self.paths[conn.first_path()].mtu.due();
+        let first = self.paths[conn.first_path()].sent.mtu.due();
         if !self.conns[conn].paths.has_more() {
             return first;
         }
-        let due = |path: PathIndex| self.paths[path].mtu.due();
+        let due = |path: PathIndex| self.paths[path].sent.mtu.due();
         self.conns[conn]
             .paths
             .iter()
@@ -285,12 +278,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether the window with `spare` more, the receive buffer and the bitmap
     /// allow one more packet.
     pub(crate) fn window_open(&self, path: PathIndex, spare: u32) -> bool {
-        let p = &self.paths[path];
-        p.flying < p.congestion.window() + spare
-            // Acknowledgements take numbers too, and are not held back by the
-            // limit: those of a busy other direction must not use it up.
-            && (p.next_number < p.packet_limit || p.flying == 0)
-            && p.next_number - p.lowest.min(p.next_number) < WINDOW_SPAN as u64
+        self.paths[path].sent.is_open(spare)
     }
 
     /// Takes the frame that leaves next by a path, with its chunks complete;
@@ -303,7 +291,7 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Option<FrameIndex> {
         let p = &self.paths[path];
         let conn = p.conn;
-        let room = self.chunk_room(p.mtu.current());
+        let room = self.chunk_room(p.sent.mtu.current());
         if let Some(frame) = self.pick_again(conn, replies) {
             self.meta[frame].again = true;
             self.core.counters.resent += u64::from(self.meta[frame].counted);
@@ -484,51 +472,22 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn];
         let p = &mut self.paths[path];
         c.paths.count();
-        p.since_ask += 1;
         c.chunks_since_ask += chunks;
-        let granted = p.packet_limit.saturating_sub(p.acked_to);
-        let granted = granted.min(u64::from(u32::MAX)) as u32;
-        let window = p.congestion.window().min(granted).max(1);
-        // Where packets get lost, acknowledgements do too, and a stall costs a
-        // probe: ask more often.
-        let lossy = p.lost_from != u64::MAX;
-        let parts = if lossy {
-            ASKS_LOSSY
-        } else if p.is_long() && p.reordering.late_ns() == 0 {
-            ASKS_LONG
-        } else {
-            ASKS
-        };
-        let ask = core::mem::take(&mut p.probe_owed)
-            || !more
-            || p.flying + 1 >= window
-            || p.since_ask * parts >= window
-            || c.chunks_since_ask * 2 >= hold;
+        let ask = p.sent.ask(!more || c.chunks_since_ask * 2 >= hold);
         if ask {
-            p.since_ask = 0;
             c.chunks_since_ask = 0;
         }
-        let first = p.flying == 0;
-        // The probe timer runs since the first packet in flight, or since the
-        // last answer. Where the peer has refused something, this packet may
-        // shorten it.
-        let runs = !first && p.backoff == 0 && c.peer_full == [false; 2];
-        if first {
-            p.probe_from = now;
-        }
         c.silence.wait(now);
-        p.flying += 1;
+        // Where the peer has refused something, this packet may shorten the wait.
+        let runs = p.sent.count(now) && c.peer_full == [false; 2];
         let about = self.told_by(conn, path);
         let t = self.depart(now, path, about, frame, ask);
         let meta = &mut self.meta[frame];
         meta.usage = Use::Flying;
         meta.sent_at = now;
         let number = meta.number;
-        let p = self.path_mut(path);
-        *p.slot(number) = frame;
-        p.flying_bytes += t.len as u64;
-        p.pacer.sent(now, t.len as u32);
-        p.congestion.on_sent(now, t.len as u32, p.flying);
+        let sent = &mut self.path_mut(path).sent;
+        sent.left(now, number, frame, t.len as u32);
         self.core.counters.data_packets_sent += 1;
         if !runs {
             self.arm_probe(now, path);
@@ -562,8 +521,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = self.path_mut(path);
         match chunks {
             0 => {}
-            1 => p.ping_owed = false,
-            _ => *p.slot(number) = SLOT_PROBE,
+            1 => p.sent.probes.pinged(),
+            _ => p.sent.size_probe_left(number),
         }
         Some(t)
     }
@@ -580,13 +539,13 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Transmit {
         let conn = self.paths[path].conn;
         let peer = self.conns[conn].peer;
-        let mut number = self.paths[path].next_number;
+        let mut number = self.paths[path].sent.next;
         while !self.clear_slot(now, path, number) {
             number += 1;
         }
         let p = &mut self.paths[path];
-        p.next_number = number + 1;
-        let (id, packet) = (p.way.id, p.mtu.current());
+        p.sent.take_number(number);
+        let (id, packet) = (p.way.id, p.sent.mtu.current());
         let len = self.meta[frame].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;

@@ -56,7 +56,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.paths[conn.first_path()] = Path::resume(conn, &kept_path, marks, congestion);
         if up {
             let own = self.own_packet_max(self.network_of(peer, 0));
-            let mtu = &mut self.path_mut(conn.first_path()).mtu;
+            let mtu = &mut self.path_mut(conn.first_path()).sent.mtu;
             // The size that the peer offered is not kept.
             mtu.resume(kept_path.packet_max, own, most);
             mtu.search_soon(now);

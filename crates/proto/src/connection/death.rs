@@ -5,11 +5,10 @@ use portolan_wire::{Chunk, Life};
 
 use crate::base::{
     ConnIndex, DeathReason, FLOWS_MAX, FrameIndex, List, LongIndex, NetAddress, Outcome, PeerEvent,
-    PeerId,
+    PeerId, WINDOW_SPAN,
 };
 use crate::congestion::Mode;
 use crate::endpoint::Endpoint;
-use crate::path::{SLOT_FRAMES, SLOT_NOTHING};
 use crate::tables::{Intervals, Listed, MemoryOwner, PeerState, Stops, TxFlow, Use};
 
 /// Retries, in one silence, of closes that could not be queued.
@@ -124,20 +123,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Drops everything queued for or in flight to a peer.
     pub(crate) fn drop_sending(&mut self, conn: ConnIndex) {
         for path in self.conns[conn].paths.iter() {
-            for i in 0..self.path_mut(path).slots.len() {
-                let slot = &mut self.path_mut(path).slots[i];
-                let frame = core::mem::replace(slot, SLOT_NOTHING);
-                if frame < SLOT_FRAMES {
+            for slot in 0..WINDOW_SPAN {
+                if let Some(frame) = self.path_mut(path).sent.take_slot(slot) {
                     self.drop_frame(frame);
                 }
             }
-            let p = self.path_mut(path);
-            p.lowest = p.next_number;
-            p.flying = 0;
-            p.flying_bytes = 0;
-            p.ping_owed = false;
-            p.probe_owed = false;
-            p.lost_from = u64::MAX;
+            self.path_mut(path).sent.drop_all();
         }
         for frame in (0..self.meta.len()).map(FrameIndex::new) {
             let m = &self.meta[frame];

@@ -429,7 +429,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let k = &mut c.kept;
         k.nonce_theirs = offer.nonce;
         k.connection_theirs = offer.connection;
-        p.packet_limit = p.next_number + u64::from(offer.window);
+        p.sent.grant(offer.window);
         k.credit = [0, 1].map(|i| k.sent[i].wrapping_add(offer.credit[i]));
         k.taken = [offer.first_message.0; 2];
         k.next_in = [[offer.first_message; FLOWS_MAX]; 2];
@@ -437,7 +437,7 @@ impl<S: Seal> Endpoint<'_, S> {
         p.phases.begin_receiving(Some(offer.first_packet.0));
         c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
         c.silence.heard(now);
-        p.mtu.begin(now, ours, offer.packet_max);
+        p.sent.mtu.begin(now, ours, offer.packet_max);
         c.handshake.key();
         self.install_keys(conn);
         // Something may be awaited of the peer, and it may die before it is up.
@@ -453,7 +453,7 @@ impl<S: Seal> Endpoint<'_, S> {
         // No keepalive could leave until now: it is armed anew.
         c.silence.up(now, waits);
         let peer = c.peer;
-        self.paths[conn.first_path()].probe_from = now;
+        self.paths[conn.first_path()].sent.probes.start(now);
         self.peers[peer].state = PeerState::Up;
         if self.core.closing {
             // The peer was not up when the others were sent a close.

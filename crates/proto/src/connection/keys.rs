@@ -116,13 +116,19 @@ impl<S: Seal> Endpoint<'_, S> {
         for path in self.conns[conn].paths.iter() {
             let p = self.path_mut(path);
             let settled = Settled {
-                acked_to: p.acked_to,
-                lowest: if p.flying == 0 { u64::MAX } else { p.lowest },
+                acked_to: p.sent.acked_to,
+                lowest: if p.sent.flying == 0 {
+                    u64::MAX
+                } else {
+                    p.sent.lowest
+                },
                 usable: p.way.is_usable(),
             };
             let it = p.phases.is_ready(settled);
             // A peer does not acknowledge mere acknowledgements unasked.
-            p.ping_owed |= it == Ready::Unconfirmed && Keys::asks(over);
+            if it == Ready::Unconfirmed && Keys::asks(over) {
+                p.sent.probes.owe_ping();
+            }
             ready &= it == Ready::Yes;
         }
         if !ready {
@@ -131,7 +137,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let next = self.conns[conn].kept.keys.begin();
         for path in self.conns[conn].paths.iter() {
             let p = self.path_mut(path);
-            p.phases.begin_sending(p.next_number);
+            p.phases.begin_sending(p.sent.next);
         }
         self.install_tx(conn, next);
         self.core.counters.rekeys += 1;

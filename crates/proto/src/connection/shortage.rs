@@ -126,7 +126,8 @@ impl<S: Seal> Endpoint<'_, S> {
             let p = &self.peers[c.peer];
             let for_ns = c.silence.waits_for_ns(now);
             let asked = || {
-                (self.conns[conn].paths.iter()).any(|path| self.paths[path].backoff >= UNANSWERED)
+                (self.conns[conn].paths.iter())
+                    .any(|path| self.paths[path].sent.probes.backoff() >= UNANSWERED)
             };
             let may_go = p.state == PeerState::Up && may_go(p);
             (may_go && for_ns >= silent_ns_min && asked()).then_some((for_ns, c.peer))

@@ -81,10 +81,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.peer_full = full;
         if freed {
             for path in self.conns[conn].paths.iter() {
-                let p = self.path_mut(path);
-                p.backoff = 0;
-                p.asks = 0;
-                p.probe_from = now;
+                self.path_mut(path).sent.probes.restart(now);
                 self.arm_probe(now, path);
             }
             self.make_ready(conn);

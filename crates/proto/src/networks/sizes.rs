@@ -20,8 +20,8 @@ impl<S: Seal> Endpoint<'_, S> {
         {
             let [bytes, max] = [bytes, max].map(|n| n.min(usize::from(u16::MAX)) as u16);
             let p = self.path_mut(path);
-            p.mtu.refused(now, bytes, max);
-            let at = p.mtu.due();
+            p.sent.mtu.refused(now, bytes, max);
+            let at = p.sent.mtu.due();
             self.arm(at);
         }
     }
@@ -47,7 +47,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 continue;
             }
             if self.network_of(self.conns[conn].peer, way.id) == network {
-                self.path_mut(path).mtu.set_own(now, size);
+                self.path_mut(path).sent.mtu.set_own(now, size);
                 self.make_ready(conn);
             }
         }
@@ -64,10 +64,10 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Size of the probe to send now, if one is due.
     pub(crate) fn mtu_probe_due(&mut self, now: u64, path: PathIndex) -> Option<u16> {
         let p = self.path_mut(path);
-        if now < p.mtu.due() {
+        if now < p.sent.mtu.due() {
             return None;
         }
-        let size = p.mtu.probe(now, p.next_number);
+        let size = p.sent.mtu.probe(now, p.sent.next);
         let room = self.chunk_room(u16::MAX) + HEADER_BYTES + TAG_BYTES;
         (size > 0).then_some(size.min(room as u16))
     }

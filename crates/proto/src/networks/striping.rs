@@ -24,11 +24,11 @@ impl<S: Seal> Endpoint<'_, S> {
             let p = &self.paths[path];
             Candidate {
                 usable: p.way.is_usable(),
-                probes: p.probe_owed,
+                probes: p.sent.probes.owes_probe(),
                 open: self.window_open(path, 0),
-                ready_at: p.pacer.ready_at(now),
-                quiet: p.quiet,
-                load: (u64::from(p.flying) << 16) / u64::from(p.congestion.window().max(1)),
+                ready_at: p.sent.ready_at(now),
+                quiet: p.sent.probes.quiet(),
+                load: p.sent.load(),
             }
         });
         self.conns[conn].paths = paths;
@@ -46,7 +46,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Answerer {
                 usable: p.way.is_usable(),
                 leads: p.way.leads(),
-                doubtful: p.quiet > 0,
+                doubtful: p.sent.probes.quiet() > 0,
             }
         })
     }
@@ -74,9 +74,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         for other in self.conns[conn].paths.iter().filter(|&other| other != path) {
             let p = self.path_mut(other);
-            if p.since_ask > 0 && p.flying > 0 && p.way.is_usable() {
-                p.since_ask = 0;
-                p.ping_owed = true;
+            if p.way.is_usable() {
+                p.sent.ask_about_rest();
             }
         }
     }
@@ -86,10 +85,12 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn packet_size(&self, conn: ConnIndex) -> u16 {
         let first = &self.paths[conn.first_path()];
         if !self.conns[conn].paths.has_more() {
-            return first.mtu.current();
+            return first.sent.mtu.current();
         }
         let used = self.conns[conn].paths.iter().map(|path| &self.paths[path]);
-        let sizes = used.filter(|p| p.way.is_usable()).map(|p| p.mtu.current());
-        sizes.min().unwrap_or(first.mtu.current())
+        let sizes = used
+            .filter(|p| p.way.is_usable())
+            .map(|p| p.sent.mtu.current());
+        sizes.min().unwrap_or(first.sent.mtu.current())
     }
 }

@@ -1,9 +1,9 @@
 //! Packets that came back, because the port that they were sent to is closed.
 
 use portolan_seal::Seal;
-use portolan_wire::{Header, PacketNo, PacketType};
+use portolan_wire::{Header, PacketType};
 
-use crate::base::{ConnIndex, PathIndex};
+use crate::base::ConnIndex;
 use crate::endpoint::Endpoint;
 use crate::tables::{Listed, PeerState};
 
@@ -21,11 +21,6 @@ impl<S: Seal> Endpoint<'_, S> {
         if header.kind != PacketType::Data || !self.core.search_tokens.spend(now) {
             return;
         }
-        let is_of = |path: PathIndex| {
-            let p = &self.paths[path];
-            let number = PacketNo(p.next_number).nearest(header.number).0;
-            (p.acked_to..p.next_number).contains(&number)
-        };
         let mut all = (0..self.core.conns_used as usize).map(ConnIndex::new);
         // Peers choose their numbers, so two may have chosen the same.
         let found = all.find_map(|conn| {
@@ -34,13 +29,14 @@ impl<S: Seal> Endpoint<'_, S> {
                 && c.kept.connection_theirs == header.connection
                 && self.peers[c.peer].state == PeerState::Up;
             let path = self.conns[conn].paths.get(header.path).filter(|_| may_be)?;
-            is_of(path).then_some((conn, path))
+            let sent = &self.paths[path].sent;
+            (sent.is_unacknowledged(header.number)).then_some((conn, path))
         });
         let Some((conn, path)) = found else {
             return;
         };
         if self.conns[conn].silence.note_closed(now) {
-            self.path_mut(path).ping_owed = true;
+            self.path_mut(path).sent.probes.owe_ping();
             self.make_ready(conn);
         }
     }

@@ -37,9 +37,9 @@ impl<S: Seal> Endpoint<'_, S> {
         (owed == Owed::Nothing || owed == Owed::Delayed && !flush_delayed_acks)
             && (c.deferred_ack.is_none()
                 || !flush_delayed_acks && self.window_open(conn.first_path(), 0))
-            && !p.ping_owed
+            && !p.sent.probes.owes_ping()
             && p.way.is_usable()
-            && now < p.mtu.due()
+            && now < p.sent.mtu.due()
             && !self.conns[conn].paths.has_more()
             && !c.paths.networks_owed
             && !c.stops.are_owed()
