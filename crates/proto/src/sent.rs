@@ -4,6 +4,8 @@
 mod mtu;
 mod probes;
 mod reordering;
+#[cfg(test)]
+mod tests;
 
 use core::ops::Range;
 
