@@ -527,6 +527,10 @@ pub struct Running {
     source: Option<Source>,
     alive: usize,
     code: Option<i32>,
+    /// The rank that was seen to fail first, while its process is not gone yet.
+    first_dying: Option<(u32, How)>,
+    /// The rank that the job's end was blamed on before its process was gone.
+    blamed: Option<u32>,
     ending: Option<Ending>,
     /// Whether all ranks have joined.
     begun: bool,

@@ -12,6 +12,7 @@ use portolan::{Binding, Config, Endpoint};
 use portolan_boot::{GaveUp, Job, Notice};
 use portolan_wire::{Address, EndpointId, Life};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, getpid, kill_process};
 
 fn main() {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -23,6 +24,8 @@ fn main() {
         ["talk"] => talk(),
         ["wait"] => wait(),
         ["die", rank, how] => die(rank.parse().unwrap(), how),
+        ["large"] => large(),
+        ["leave", rank, code] => leave(rank.parse().unwrap(), code.parse().unwrap()),
         ["spoilt"] => spoilt(),
         ["abort", code] => abort(code.parse().unwrap()),
         ["skip", rank] => skip(rank.parse().unwrap()),
@@ -173,6 +176,41 @@ fn die(who: u32, how: &str) {
         }
     }
     wait_for_abort(&mut job);
+}
+
+/// The last rank is killed, with so much memory that the kernel needs a while; the others fail
+/// as soon as they are told.
+fn large() {
+    let ep = Endpoint::open(Config::default()).unwrap();
+    if ep.rank() + 1 == ep.size() {
+        let memory = vec![1_u8; 400 << 20];
+        std::hint::black_box(&memory);
+        kill_process(getpid(), Signal::KILL).unwrap();
+    }
+    ep.barrier().unwrap_err();
+    ep.close().unwrap();
+    exit(1)
+}
+
+/// Rank `who` leaves in good order, and ends with `code`; the others end once they are told.
+fn leave(who: u32, code: i32) {
+    let mut job = attach();
+    join(&mut job);
+    if job.rank != who {
+        loop {
+            match job.poll_notice() {
+                Some(Notice::Left { rank }) => break println!("left: rank {rank}"),
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+            let fd = job.control_fd().unwrap();
+            poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
+        }
+    }
+    job.leave();
+    if job.rank == who {
+        exit(code);
+    }
 }
 
 /// Two ranks say that what they share makes no sense; each ends once it has

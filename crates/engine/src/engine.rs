@@ -263,6 +263,16 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.core.mark_dead(rank, why);
     }
 
+    /// Refines `said`, the reported end of a rank: one that shares memory with us may have
+    /// closed before.
+    #[must_use]
+    pub fn refine_death(&self, rank: u32, said: Death) -> Death {
+        match (self.core.lanes.get(rank), &self.shm) {
+            (Some(Lane::Shm(index)), Some(shm)) => shm.why(index, said),
+            _ => said,
+        }
+    }
+
     /// Handles the return of a rank that was marked dead.
     pub fn handle_peer_restart(&mut self, it: &Restarted) {
         let Some(net) = &mut self.net else { return };

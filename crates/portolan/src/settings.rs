@@ -16,6 +16,7 @@ use portolan_sys::{environment, files};
 
 use self::table::ANY;
 pub use self::table::SETTINGS;
+use crate::environment::nearest;
 use crate::tuned::Tuned;
 
 /// A setting: its name, default, unit, meaning and range.
@@ -71,14 +72,20 @@ impl fmt::Display for Origin {
     }
 }
 
+/// What to do about a setting that does not exist.
+fn remedy(name: &str) -> String {
+    let known: Vec<String> = SETTINGS.iter().map(|s| s.name.to_owned()).collect();
+    match nearest(name, &known) {
+        Some(near) => format!("is {near} meant?"),
+        None => "`portolan doctor --settings` lists those that exist".to_owned(),
+    }
+}
+
 /// A setting that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// No setting has this name.
-    #[error(
-        "unknown setting {name} ({origin}); known are: {}",
-        SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
-    )]
+    #[error("unknown setting {name} ({origin}): {}", remedy(name))]
     Unknown {
         /// The name.
         name: String,
@@ -336,8 +343,10 @@ mod tests {
     #[test]
     fn wrong_names_and_values_are_told_with_what_would_be_right() {
         let unknown = Settings::gather([("prot", "7")], []).unwrap_err();
+        assert!(unknown.to_string().contains("is port meant?"), "{unknown}");
+        let unknown = Settings::gather([("xyzzy", "7")], []).unwrap_err();
         assert!(
-            unknown.to_string().contains("known are: helper"),
+            unknown.to_string().contains("portolan doctor --settings"),
             "{unknown}"
         );
         let s = Settings::gather([("port", "70000"), ("helper", "maybe")], []).unwrap();

@@ -207,8 +207,9 @@ fn receive_with_sender(
         let error = io::Error::last_os_error();
         match Errno::from_io_error(&error) {
             Some(Errno::INTR) => {}
-            // A peer that died with unread messages resets the pair.
-            Some(Errno::CONNRESET) => return Ok(None),
+            // A peer that closed its end, or died, with unread messages resets the
+            // pair. That is reported once, before the messages that it has sent.
+            Some(Errno::CONNRESET) => {}
             _ => return Err(error),
         }
     };
@@ -260,5 +261,25 @@ impl Beside {
             }
         }
         beside
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_messages_of_a_peer_that_left_some_unread_arrive() {
+        for wait in [false, true] {
+            let (ours, theirs) = pair().unwrap();
+            send(ours.as_fd(), b"unread", &[], false).unwrap();
+            send(theirs.as_fd(), b"first", &[], false).unwrap();
+            send(theirs.as_fd(), b"last", &[], false).unwrap();
+            drop(theirs);
+            for expected in [Some(&b"first"[..]), Some(b"last"), None, None] {
+                let got = receive(ours.as_fd(), wait).unwrap();
+                assert_eq!(got.as_ref().map(|it| &it.bytes[..]), expected);
+            }
+        }
     }
 }

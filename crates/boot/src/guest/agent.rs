@@ -287,6 +287,11 @@ impl Agent {
         self.hear(at);
         let _ = epoll::delete(&self.epoll, &self.watched[at].process);
         self.watched[at].end();
+        if self.watched[at].has_left() {
+            // Others see its process end, and ask how.
+            let rank = self.watched[at].rank;
+            self.notify_ranks(&ToRank::Left { rank }, Some(at));
+        }
         // The exit status is known until its parent has collected it.
         let dead = Condition::of(self.watched[at].pid).filter(|it| it.state == 'Z');
         self.report_death(at, dead.map_or(How::Gone, |it| How::of_status(it.status)));

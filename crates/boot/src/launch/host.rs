@@ -419,6 +419,10 @@ impl Host {
         self.alive -= 1;
         self.bind_host_ports();
         let rank = place.rank;
+        // Others see its process end, and ask how: it left, whatever its exit code.
+        if left {
+            self.broadcast(&ToRank::Left { rank }, Some(index));
+        }
         if how.code() != 0 || !orderly {
             self.report_death(index, how);
         } else {

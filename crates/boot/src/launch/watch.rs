@@ -498,7 +498,13 @@ impl Running {
                 log::info!("rank {rank} has given up ranks {ranks:?}: {why:?}");
                 self.handle_gave_up(rank, &ranks, why, tell)?;
             }
-            FromHost::Dying { rank, how } => self.report_death(rank, how)?,
+            FromHost::Dying { rank, how } => {
+                let is_gone = |(rank, _): (u32, How)| self.members[rank as usize].ended.is_some();
+                if how.code() != 0 && self.first_dying.is_none_or(is_gone) {
+                    self.first_dying = Some((rank, how));
+                }
+                self.report_death(rank, how)?;
+            }
             FromHost::Overdue { rank } => self.handle_overdue(rank, tell)?,
             FromHost::Stopped { rank } => self.say_all(ToHost::Stopped { rank })?,
             FromHost::Ended {
@@ -542,7 +548,8 @@ impl Running {
         let again = self.is_to_return(rank, how, orderly);
         self.members[rank as usize].again = again;
         let leaves = again || self.excluded.contains(place.host_index.into());
-        let expected = self.ending.is_some() || leaves;
+        let is_blamed = self.blamed == Some(rank);
+        let expected = self.ending.is_some() && !is_blamed || leaves;
         let abnormal = how.code() != 0;
         tell(Event::Ended {
             place,
@@ -557,7 +564,7 @@ impl Running {
         if again {
             return Ok(());
         }
-        if abnormal && !expected {
+        if abnormal && !expected && !is_blamed {
             if self.may_be_its_host(rank, how) {
                 return Ok(());
             }
@@ -566,13 +573,21 @@ impl Running {
         self.check_round(tell)
     }
 
-    /// Handles a rank that has failed by itself.
+    /// Handles a rank that has failed by itself, or because of one that was seen to die before
+    /// it: the kernel needs a while for a large process, and others may be gone sooner.
     pub(super) fn blame(
         &mut self,
         rank: u32,
         how: How,
         tell: &mut dyn FnMut(Event),
     ) -> io::Result<()> {
+        let first = self.first_dying.filter(|&(first, _)| {
+            let member = &self.members[first as usize];
+            let host = usize::from(member.place.host_index);
+            member.ended.is_none() && !self.respawns() && !self.excluded.contains(host)
+        });
+        self.blamed = first.map(|(first, _)| first).or(self.blamed);
+        let (rank, how) = first.unwrap_or((rank, how));
         self.code.get_or_insert(how.code());
         if self.spec.on_death == OnDeath::End && self.alive > 0 {
             let why = format!("rank {rank} ended by {how}");
@@ -600,6 +615,8 @@ impl Running {
             source: None,
             alive: 0,
             code: None,
+            first_dying: None,
+            blamed: None,
             ending: None,
             begun: false,
             returns: 0,

@@ -167,15 +167,9 @@ impl NodeService {
             _ => NodeError::System(error),
         };
         let sent = socket::send(self.0.as_fd(), &question.encode(), &[], true);
-        let received = match socket::receive(self.0.as_fd(), true) {
-            // A client refused before its question is read finds a reset
-            // connection, and behind that the reason.
-            Ok(None) => socket::receive(self.0.as_fd(), true),
-            received => received,
-        };
         let Received {
             bytes, descriptors, ..
-        } = match received {
+        } = match socket::receive(self.0.as_fd(), true) {
             Ok(Some(received)) => received,
             Ok(None) => return Err(NodeError::Gone),
             Err(error) => return Err(failed(sent.err().unwrap_or(error))),

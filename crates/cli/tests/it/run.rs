@@ -115,6 +115,44 @@ fn the_others_are_told_of_a_death_and_ended() {
 }
 
 #[test]
+fn a_failure_is_blamed_on_the_rank_that_died_first() {
+    for on_death in ["end", "notify"] {
+        let args = [
+            "run",
+            "-n",
+            "3",
+            "--on-death",
+            on_death,
+            "--",
+            &probe(),
+            "large",
+        ];
+        let said = say(&args).expect(137);
+        let said = said.complains(&["rank 2", "without leaving the job: signal 9 (SIGKILL)"]);
+        let others = |line: &&str| !line.contains("rank 2");
+        let mut others = said.err.lines().filter(others);
+        // They have left in good order before they failed.
+        let wrong =
+            |line: &str| line.contains("ending the job") || line.contains("without leaving");
+        assert!(!others.any(wrong), "{said:#?}");
+    }
+}
+
+#[test]
+fn the_others_are_told_of_one_that_leaves() {
+    for code in [0, 3] {
+        let mut args = vec!["run", "-n", "3", "--on-death", "notify", "--"];
+        let (probe, shown) = (probe(), code.to_string());
+        args.extend([&probe, "leave", "1", &shown]);
+        let said = say(&args).expect(code);
+        for rank in [0, 2] {
+            let told = format!("[{rank}] left: rank 1");
+            assert!(said.lines().contains(&told.as_str()), "{said:#?}");
+        }
+    }
+}
+
+#[test]
 fn ranks_that_ignore_sigterm_are_killed() {
     let script = "trap '' TERM; echo ready; while :; do sleep 1; done";
     let mut child = start("ignore", &["run", "-n", "2", "--", "sh", "-c", script]);

@@ -107,7 +107,7 @@ fn frames_are_found_by_number_until_they_are_settled() {
     send(&mut sent, 0, 3);
     assert_eq!(sent.numbers(), 50..53);
     assert_eq!(sent.frame(51), Some(FrameIndex::new(51)));
-    // Of a number that has the same slot too.
+    // A later number has the same slot.
     assert_eq!(sent.frame(51 + WINDOW_SPAN as u64), sent.frame(51));
     assert_eq!(sent.frames().count(), 3);
     assert_eq!(sent.oldest(), Some(FrameIndex::new(50)));
@@ -165,7 +165,7 @@ fn what_others_have_overtaken_is_given_up_where_all_come_in_order() {
     );
     assert_eq!((sent.flying, sent.flying_bytes), (2, 2_000));
     assert_eq!((sent.acked_to, sent.lowest), (54, 54));
-    // The same once more says nothing new.
+    // A repeat says nothing new.
     let report = ack(&sent, 53, &[51]);
     assert_eq!(take(&mut sent, now, &report), (Vec::new(), Vec::new()));
     assert!(sent.window() < 10);

@@ -90,6 +90,7 @@ impl State {
     /// Returns how a rank ended of which another reports `said`: the launcher may tell this
     /// rank later than that one.
     pub fn how_ended(&mut self, rank: u32, said: Death) -> Death {
+        let said = self.engine.refine_death(rank, said);
         if said == Death::Ended {
             self.ask_how(rank);
         }
@@ -107,6 +108,7 @@ impl State {
 
     /// Reads what a rank has still sent, then marks it dead.
     pub(super) fn handle_peer_death(&mut self, rank: u32, why: Death) {
+        let why = self.engine.refine_death(rank, why);
         if why == Death::Ended {
             // The kernel, or a mark in shared memory, may be faster than the launcher.
             self.ask_how(rank);

@@ -146,6 +146,11 @@ impl WatchedRank {
         !self.left && self.cause.is_none()
     }
 
+    /// Whether the rank has left in good order.
+    pub fn has_left(&self) -> bool {
+        self.left && self.cause.is_none()
+    }
+
     pub fn has_ended(&self) -> bool {
         self.ended
     }
