@@ -69,8 +69,12 @@
 //! - `transmit`: queues messages, turns queues into packets.
 //! - `timers`: deadlines; `describe` and `check`: for monitors and tests.
 //!
+//! `received` to `sent` are values: plain data with methods of their own, which
+//! know no endpoint, take the time and what else they need as arguments, and
+//! return what came of it. Each has unit tests without packets.
+//!
 //! Folders from `connection` on implement [`Endpoint`] and call each other's
-//! methods; entries of tables are values that know no endpoint.
+//! methods; entries of tables know no endpoint.
 #![no_std]
 #![forbid(unsafe_code)]
 
