@@ -430,6 +430,13 @@ mod tests {
         assert_eq!(take(&mut received, 33), Owed::Now);
         received.acknowledged();
         assert_eq!(take(&mut received, 34), Owed::Nothing);
+        // Where 99 were granted, 33 are exactly half of the rest.
+        let mut received = begun(0);
+        received.begin(0, 99);
+        for number in 0..33 {
+            assert_eq!(take(&mut received, number), Owed::Nothing, "{number}");
+        }
+        assert_eq!(take(&mut received, 33), Owed::Now);
         // Packets without chunks use nothing up.
         let mut received = begun(0);
         for number in 0..200 {
