@@ -2,12 +2,14 @@
 //! caller, indices of the tables, and lists of them.
 
 mod config;
+mod counters;
 mod index;
 mod interface;
 mod list;
 
 pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
 pub(crate) use config::{FRAME_BYTES_MAX, PACKET_BASE};
+pub use counters::{Counters, Drops};
 pub use index::FrameIndex;
 pub(crate) use index::{ConnIndex, LongIndex, PathIndex, indexed};
 pub use interface::{

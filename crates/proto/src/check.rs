@@ -5,10 +5,12 @@ use core::hash::{Hash, Hasher};
 use portolan_seal::Seal;
 use portolan_wire::{Life, TAG_BYTES};
 
-use crate::base::{ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
+use crate::base::{ConnIndex, Counters, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
 use crate::endpoint::Endpoint;
+use crate::inbound::RxFlow;
+use crate::memory::{CHUNKS_AT, Use};
 use crate::path::Path;
-use crate::tables::{CHUNKS_AT, Core, Counters, Kept, Listed, PeerState, RxFlow, Use};
+use crate::tables::{Listed, Parked, PeerState, State};
 
 /// Chunks between an endpoint and a peer, by priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +35,18 @@ impl<S: Seal> Endpoint<'_, S> {
         if p.state != PeerState::Up {
             return None;
         }
-        let kept = match self.conns.get(p.conn.index()) {
-            Some(c) => c.kept,
-            None => Kept::from_words(self.parked.get(p.place as usize)?).0,
+        let (outbound, inbound) = match self.conns.get(p.conn.index()) {
+            Some(c) => (c.outbound.kept, c.inbound.kept),
+            None => {
+                let parked = Parked::from_words(self.parked.get(p.place as usize)?);
+                (parked.outbound, parked.inbound)
+            }
         };
         Some(Credit {
             life: p.life,
-            sent: kept.sent,
-            allowed: kept.credit,
-            taken: kept.taken,
+            sent: outbound.sent,
+            allowed: outbound.credit,
+            taken: inbound.taken,
             ahead: self.hold_limit(),
         })
     }
@@ -50,7 +55,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let (mut at, mut n) = (list.head, 0);
         let mut last = FrameIndex::NONE;
         while at.is_some() {
-            let meta = &self.meta[at];
+            let meta = &self.memory.meta[at];
             assert_eq!(meta.usage, usage, "frame {at} in a list of {usage:?}");
             last = at;
             at = meta.next;
@@ -64,11 +69,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Feeds a hasher with all state that later behaviour may depend on:
     /// without counters, and without the contents of free frames.
     pub fn hash_state(&self, state: &mut impl Hasher) {
-        let core = Core {
+        let own = State {
             counters: Counters::default(),
             ..*self.core
         };
-        core.hash(state);
+        own.hash(state);
+        self.memory.pool.hash(state);
         self.parked[self.core.config.peers as usize..].hash(state);
         self.peers[..self.core.peer_count as usize].hash(state);
         // Parked state of an active peer is out of date, and not read.
@@ -82,16 +88,16 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.conns.hash(state);
         self.paths.hash(state);
-        self.longs.hash(state);
-        for (i, meta) in self.meta.iter().enumerate() {
+        self.memory.longs.hash(state);
+        for (i, meta) in self.memory.meta.iter().enumerate() {
             if meta.usage == Use::Free {
                 meta.next.hash(state);
                 continue;
             }
             meta.hash(state);
-            let at = self.frame_at(FrameIndex::new(i)) + CHUNKS_AT;
+            let at = self.memory.at(FrameIndex::new(i)) + CHUNKS_AT;
             let end = at + meta.len as usize + TAG_BYTES;
-            self.frames[at - meta.ack_len as usize..end].hash(state);
+            self.memory.bytes[at - meta.ack_len as usize..end].hash(state);
         }
     }
 
@@ -111,11 +117,11 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let counted = self.core.free_peer_count as usize;
         assert_eq!((unused, listed), (counted, counted), "free numbers");
-        let free = self.list_length(self.core.free, Use::Free);
-        assert_eq!(free, self.core.free_count, "free frames");
-        let mut long = self.core.free_longs;
-        for _ in 0..self.core.free_long_count {
-            long = self.longs[long].next;
+        let free = self.list_length(self.memory.pool.free, Use::Free);
+        assert_eq!(free, self.memory.pool.free_count, "free frames");
+        let mut long = self.memory.pool.free_longs;
+        for _ in 0..self.memory.pool.free_long_count {
+            long = self.memory.longs[long].next;
         }
         assert_eq!(long, LongIndex::NONE, "free long messages");
         let mut owned = free + self.list_length(self.core.connects, Use::Passing);
@@ -126,9 +132,9 @@ impl<S: Seal> Endpoint<'_, S> {
                 continue;
             }
             assert_eq!(self.peers[c.peer].conn, conn, "peer and connection agree");
-            let mut queued = self.list_length(c.resend, Use::Queued);
-            queued += self.list_length(c.control, Use::Queued);
-            for (flows, pending) in c.tx.iter().zip(c.pending_flows) {
+            let mut queued = self.list_length(c.outbound.resend, Use::Queued);
+            queued += self.list_length(c.outbound.control, Use::Queued);
+            for (flows, pending) in c.outbound.tx.iter().zip(c.outbound.pending) {
                 for (f, tx) in flows.iter().enumerate() {
                     let frames = self.list_length(tx.queue, Use::Queued);
                     assert_eq!(frames, tx.frames, "frames in flow {f}");
@@ -138,13 +144,16 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
             }
             let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);
-            let held = c.rx.map(|flows| flows.iter().map(held_in).sum::<u32>());
+            let held = c
+                .inbound
+                .rx
+                .map(|flows| flows.iter().map(held_in).sum::<u32>());
             let mut flying = 0;
             for path in self.conns[conn].paths.iter() {
                 let p = &self.paths[path];
                 assert_eq!(p.conn, conn, "path and connection agree");
                 for frame in p.sent.frames() {
-                    let meta = &self.meta[frame];
+                    let meta = &self.memory.meta[frame];
                     assert_eq!((meta.usage, meta.path), (Use::Flying, path));
                 }
                 let count = p.sent.frames().count() as u32;
@@ -166,17 +175,22 @@ impl<S: Seal> Endpoint<'_, S> {
                 .handshake
                 .due
                 .min(c.silence.keepalive_at())
-                .min(c.refusals.retry_at);
+                .min(c.inbound.refusals.retry_at);
             let armed = self.core.next_deadline;
             assert!(
                 armed <= due,
                 "{due} is armed for peer {}, not {armed}",
                 c.peer
             );
-            let parting = self.meta.iter().filter(|m| m.usage == Use::Parting);
+            let parting = self.memory.meta.iter().filter(|m| m.usage == Use::Parting);
             queued += parting.filter(|m| m.conn == conn).count() as u32;
-            assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);
-            let towards = self.meta.iter().enumerate().filter(|(f, m)| {
+            assert_eq!(
+                queued + flying,
+                c.outbound.queued,
+                "frames towards peer {}",
+                c.peer
+            );
+            let towards = self.memory.meta.iter().enumerate().filter(|(f, m)| {
                 let mine = m.conn == conn;
                 let path = self.paths.get(m.path.index());
                 let is_sent = |p: &Path| p.sent.frames().any(|frame| frame.index() == *f);
@@ -184,14 +198,22 @@ impl<S: Seal> Endpoint<'_, S> {
                 mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
             });
             let replies = towards.count() as u32;
-            assert_eq!(replies, c.queued_replies, "replies towards peer {}", c.peer);
-            assert_eq!(held, c.held, "frames held of peer {}", c.peer);
+            assert_eq!(
+                replies, c.outbound.queued_replies,
+                "replies towards peer {}",
+                c.peer
+            );
+            assert_eq!(held, c.inbound.held, "frames held of peer {}", c.peer);
             owned += queued + flying + held[0] + held[1];
             held_all += held[0] + held[1];
         }
-        assert_eq!(held_all, self.core.held_count, "frames held of all peers");
+        assert_eq!(
+            held_all, self.memory.pool.held_count,
+            "frames held of all peers"
+        );
         // The link has the rest, and reports when it is done.
         let in_link = self
+            .memory
             .meta
             .iter()
             .filter(|m| m.in_link && matches!(m.usage, Use::Passing | Use::Leaving))

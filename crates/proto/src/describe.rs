@@ -57,46 +57,66 @@ const fn of_pair(name: &'static str, pair: usize, priority: usize, idle: Option<
 
 /// Counters of the protocol, in [`Core`].
 pub const COUNTER_FIELDS: &[Field] = &[
-    field!("packets_sent", Core, counters.packets_sent),
-    field!("packet_bytes_sent", Core, counters.bytes_sent),
-    field!("data_packets_sent", Core, counters.data_packets_sent),
-    field!("resent", Core, counters.resent),
-    field!("acks_sent", Core, counters.acks_sent),
-    field!("probes_sent", Core, counters.probes_sent),
-    field!("paths_given_up", Core, counters.paths_given_up),
-    field!("rerouted", Core, counters.rerouted),
-    field!("cut", Core, counters.cut),
-    field!("spurious", Core, counters.spurious),
-    field!("packets_received", Core, counters.packets_received),
-    field!("packet_bytes_received", Core, counters.bytes_received),
-    field!("duplicates", Core, counters.duplicates),
-    field!("held", Core, counters.held),
-    field!("unstopped", Core, counters.unstopped),
-    field!("rekeys", Core, counters.rekeys),
-    field!("dropped_version", Core, counters.drops.version),
-    field!("dropped_malformed", Core, counters.drops.malformed),
-    field!("dropped_unknown", Core, counters.drops.unknown),
-    field!("dropped_bad_tag", Core, counters.drops.bad_tag),
-    field!("dropped_replay", Core, counters.drops.replay),
-    field!("dropped_no_room", Core, counters.drops.no_room),
-    field!("dropped_limited", Core, counters.drops.limited),
-    field!("free_frames", Core, free_count),
-    field!("held_frames", Core, held_count),
+    field!("packets_sent", Core, state.counters.packets_sent),
+    field!("packet_bytes_sent", Core, state.counters.bytes_sent),
+    field!("data_packets_sent", Core, state.counters.data_packets_sent),
+    field!("resent", Core, state.counters.resent),
+    field!("acks_sent", Core, state.counters.acks_sent),
+    field!("probes_sent", Core, state.counters.probes_sent),
+    field!("paths_given_up", Core, state.counters.paths_given_up),
+    field!("rerouted", Core, state.counters.rerouted),
+    field!("cut", Core, state.counters.cut),
+    field!("spurious", Core, state.counters.spurious),
+    field!("packets_received", Core, state.counters.packets_received),
+    field!("packet_bytes_received", Core, state.counters.bytes_received),
+    field!("duplicates", Core, state.counters.duplicates),
+    field!("held", Core, state.counters.held),
+    field!("unstopped", Core, state.counters.unstopped),
+    field!("rekeys", Core, state.counters.rekeys),
+    field!("dropped_version", Core, state.counters.drops.version),
+    field!("dropped_malformed", Core, state.counters.drops.malformed),
+    field!("dropped_unknown", Core, state.counters.drops.unknown),
+    field!("dropped_bad_tag", Core, state.counters.drops.bad_tag),
+    field!("dropped_replay", Core, state.counters.drops.replay),
+    field!("dropped_no_room", Core, state.counters.drops.no_room),
+    field!("dropped_limited", Core, state.counters.drops.limited),
+    field!("free_frames", Core, pool.free_count),
+    field!("held_frames", Core, pool.held_count),
 ];
 
 /// Fields of an active peer, in [`Conn`].
 pub const CONN_FIELDS: &[Field] = &[
     field!("peer", Conn, peer),
-    field!("queued", Conn, queued, Some(0)),
+    field!("queued", Conn, outbound.queued, Some(0)),
     field!("waiting_since", Conn, silence.waiting_since, Some(u64::MAX)),
     field!("heard_at", Conn, silence.heard_at),
     field!("connect_next", Conn, handshake.due, Some(u64::MAX)),
-    of_pair("held_requests", offset_of!(Conn, held), 0, Some(0)),
-    of_pair("held_replies", offset_of!(Conn, held), 1, Some(0)),
-    of_pair("requests_sent", offset_of!(Conn, kept.sent), 0, None),
-    of_pair("replies_sent", offset_of!(Conn, kept.sent), 1, None),
-    of_pair("request_credit", offset_of!(Conn, kept.credit), 0, None),
-    of_pair("reply_credit", offset_of!(Conn, kept.credit), 1, None),
+    of_pair("held_requests", offset_of!(Conn, inbound.held), 0, Some(0)),
+    of_pair("held_replies", offset_of!(Conn, inbound.held), 1, Some(0)),
+    of_pair(
+        "requests_sent",
+        offset_of!(Conn, outbound.kept.sent),
+        0,
+        None,
+    ),
+    of_pair(
+        "replies_sent",
+        offset_of!(Conn, outbound.kept.sent),
+        1,
+        None,
+    ),
+    of_pair(
+        "request_credit",
+        offset_of!(Conn, outbound.kept.credit),
+        0,
+        None,
+    ),
+    of_pair(
+        "reply_credit",
+        offset_of!(Conn, outbound.kept.credit),
+        1,
+        None,
+    ),
     field!("key_phase", Conn, kept.keys.sending),
 ];
 
@@ -139,7 +159,7 @@ mod tests {
     #[test]
     fn a_free_entry_is_idle() {
         let conn = Conn::default();
-        assert_eq!((conn.peer, conn.queued), (PeerId::NONE, 0));
+        assert_eq!((conn.peer, conn.outbound.queued), (PeerId::NONE, 0));
         assert_eq!(
             (conn.silence.waiting_since, conn.handshake.due),
             (u64::MAX, u64::MAX)

@@ -1,31 +1,28 @@
 //! The view that ties the tables and the seal together for one call.
 
 mod events;
-mod pool;
 
 use portolan_seal::Seal;
 
-use crate::base::{DeathReason, NetAddress, PathIndex, PeerId, Transmit};
+use crate::base::{
+    ConnIndex, Counters, DeathReason, FrameIndex, NetAddress, PathIndex, PeerId, Transmit,
+};
+use crate::memory::{Memory, Need, Use};
 use crate::path::Path;
 use crate::tables::{
-    Conn, Core, Counters, FrameMeta, Listed, Long, PathSnapshot, Peer, PeerSnapshot, PeerState,
-    Tables,
+    Conn, Core, Listed, PathSnapshot, Peer, PeerSnapshot, PeerState, State, Tables,
 };
-
-pub(crate) use pool::Need;
 
 /// An endpoint, for the length of one call: a view over its tables.
 #[derive(Debug)]
 pub struct Endpoint<'m, S: Seal> {
-    pub(crate) core: &'m mut Core,
+    pub(crate) core: &'m mut State,
     pub(crate) peers: &'m mut [Peer],
     pub(crate) parked: &'m mut [PeerSnapshot],
     pub(crate) parked_paths: &'m mut [PathSnapshot],
     pub(crate) conns: &'m mut [Conn],
     pub(crate) paths: &'m mut [Path],
-    pub(crate) meta: &'m mut [FrameMeta],
-    pub(crate) longs: &'m mut [Long],
-    pub(crate) frames: &'m mut [u8],
+    pub(crate) memory: Memory<'m>,
     pub(crate) seal: &'m mut S,
 }
 
@@ -44,16 +41,20 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             longs,
             frames,
         } = tables;
+        let Core { state, pool } = core;
         Self {
-            core,
+            core: state,
             peers,
             parked,
             parked_paths,
             conns,
             paths,
-            meta,
-            longs,
-            frames,
+            memory: Memory {
+                pool,
+                meta,
+                longs,
+                bytes: frames,
+            },
             seal,
         }
     }
@@ -102,20 +103,21 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let Some(p) = self.peers.get(peer.index()) else {
             return true;
         };
-        p.conn.is_none() || { self.conns[p.conn].is_settled() }
+        p.conn.is_none() || { self.conns[p.conn].outbound.is_settled() }
     }
 
     /// Whether everything sent to all peers has been acknowledged, closes included.
     #[must_use]
     pub fn idle(&self) -> bool {
         let mut used = self.conns[..self.core.conns_used as usize].iter();
-        self.core.closes_owed == 0 && used.all(|c| c.listed == Listed::Free || c.is_settled())
+        self.core.closes_owed == 0
+            && used.all(|c| c.listed == Listed::Free || c.outbound.is_settled())
     }
 
     /// Peers that have stopped flows of ours.
     pub fn stopped_by(&self) -> impl Iterator<Item = PeerId> {
         let used = self.conns[..self.core.conns_used as usize].iter();
-        used.filter(|c| c.listed != Listed::Free && c.stops.are_stopped())
+        used.filter(|c| c.listed != Listed::Free && c.outbound.stopped.any())
             .map(|c| c.peer)
     }
 
@@ -124,7 +126,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     #[must_use]
     pub fn has_left(&self) -> bool {
         let mut used = self.conns[..self.core.conns_used as usize].iter();
-        used.all(|c| c.listed == Listed::Free || c.has_left())
+        used.all(|c| c.listed == Listed::Free || c.outbound.has_left())
     }
 
     /// Counters since the endpoint was made.
@@ -136,14 +138,14 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     /// Frames that are not in use.
     #[must_use]
     pub const fn free_frames(&self) -> u32 {
-        self.core.free_count
+        self.memory.pool.free_count
     }
 
     /// The bytes of a packet that is ready to leave.
     #[inline]
     #[must_use]
     pub fn frame(&self, t: &Transmit) -> &[u8] {
-        &self.frames[t.start..t.start + t.len]
+        &self.memory.bytes[t.start..t.start + t.len]
     }
 
     /// Packets that congestion control allows in flight on path 0 to a peer,
@@ -159,6 +161,36 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
         let conn = self.peers.get(peer.index())?.conn;
         self.paths.get(conn.index())?.sent.round_trip()
+    }
+
+    /// Takes a frame out of the pool.
+    #[inline]
+    pub(crate) fn take_frame(
+        &mut self,
+        need: Need,
+        usage: Use,
+        conn: ConnIndex,
+    ) -> Option<FrameIndex> {
+        let frame = self.memory.take(need, usage, conn);
+        if frame.is_none() {
+            self.note_lack();
+        }
+        frame
+    }
+
+    /// The link is done with the frame of a [`Transmit`]. Call once for each, whether the link sent
+    /// it or failed to.
+    pub fn transmitted(&mut self, frame: FrameIndex) {
+        let meta = &mut self.memory.meta[frame];
+        meta.in_link = false;
+        match meta.usage {
+            Use::Passing | Use::Leaving => self.memory.free(frame),
+            Use::Parting => {
+                let conn = meta.conn;
+                self.go_on_with_rest(conn, frame);
+            }
+            _ => {}
+        }
     }
 
     #[inline]

@@ -86,9 +86,12 @@ mod describe;
 mod endpoint;
 mod flow;
 mod handshake;
+mod inbound;
 mod keys;
 mod loss;
+mod memory;
 mod networks;
+mod outbound;
 mod path;
 mod paths;
 mod receive;
@@ -101,18 +104,20 @@ mod transmit;
 mod way;
 
 pub use base::{
-    Config, DeathReason, Delivery, Event, FIRST_PACKET_MAX, FLOWS_MAX, FrameIndex, Heard, Message,
-    NetAddress, Outcome, PATHS_MAX, PeerEvent, PeerId, Release, SendError, SourceId, Sources,
-    Transmit, Verdict, WINDOW_SPAN,
+    Config, Counters, DeathReason, Delivery, Drops, Event, FIRST_PACKET_MAX, FLOWS_MAX, FrameIndex,
+    Heard, Message, NetAddress, Outcome, PATHS_MAX, PeerEvent, PeerId, Release, SendError,
+    SourceId, Sources, Transmit, Verdict, WINDOW_SPAN,
 };
 pub use check::Credit;
 pub use connection::AddPeerError;
 pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
 pub use endpoint::Endpoint;
+pub use inbound::Spare;
 pub use keys::key_slots;
+pub use memory::{FrameMeta, Long};
 pub use path::Path;
-pub use receive::{Rx, Spare};
+pub use receive::Rx;
 pub use tables::{
-    Conn, Core, Counters, Drops, FrameMeta, Identity, Layout, LocalNetwork, Long, NOT_PARKED,
-    PathSnapshot, Peer, PeerSnapshot, PeerState, Tables,
+    Conn, Core, Identity, Layout, LocalNetwork, NOT_PARKED, PathSnapshot, Peer, PeerSnapshot,
+    PeerState, Tables,
 };

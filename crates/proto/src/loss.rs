@@ -1,18 +1,18 @@
 //! Reading acknowledgements: what arrived, what is missing, what to resend.
 
 mod ack;
-mod split;
 
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{Ack, TAG_BYTES};
 
-use crate::base::{ConnIndex, FrameIndex, LongIndex, Outcome, PathIndex};
+use crate::base::{ConnIndex, FrameIndex, PathIndex};
 use crate::congestion::AckSample;
-use crate::endpoint::{Endpoint, Need};
+use crate::endpoint::Endpoint;
 use crate::keys::{nonce, tx_slot};
+use crate::memory::{CHUNKS_AT, FrameMeta, GivenUp, Need, Use};
 use crate::received::DELAY_UNIT_NS;
 use crate::sent::{Finding, Report};
-use crate::tables::{CHUNKS_AT, FrameMeta, GivenUp, Listed, Use};
+use crate::tables::Listed;
 
 /// Silence in spite of probes after which the packet size is suspected, ns:
 /// longer than other work keeps a host from answering.
@@ -30,7 +30,11 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn take_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         self.settle_deferred_ack(conn);
         let c = &mut self.conns[conn];
-        if c.has_queue() || ack.words > 0 || c.refusals.are_flying() || c.stops.are_flying() {
+        if c.outbound.has_queue()
+            || ack.words > 0
+            || c.inbound.refusals.are_flying()
+            || c.inbound.stops.are_flying()
+        {
             self.handle_ack(now, conn, ack);
         } else {
             c.deferred_ack = Some((now, *ack));
@@ -50,7 +54,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn handle_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         self.read_ack(now, conn, ack);
         match self.conns[conn].listed {
-            Listed::Deferred if !self.conns[conn].has_queue() => {}
+            Listed::Deferred if !self.conns[conn].outbound.has_queue() => {}
             Listed::None if self.has_nothing(now, conn, true) => {
                 let due = self.sizes_due(conn);
                 self.arm(due);
@@ -65,12 +69,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         let covers = self.path_mut(path).sent.read(ack);
-        let k = &mut self.conns[conn].kept;
-        for (mine, new) in k.credit.iter_mut().zip(ack.credit) {
-            if new.wrapping_sub(*mine) as i32 > 0 {
-                *mine = new;
-            }
-        }
+        self.conns[conn].outbound.grant(ack.credit);
         if let Some(covers) = covers {
             self.settle(now, path, ack, covers);
         }
@@ -83,16 +82,16 @@ impl<S: Seal> Endpoint<'_, S> {
         let conn = p.conn;
         let c = &self.conns[conn];
         let mut sample = AckSample {
-            app_limited: !c.has_queue(),
+            app_limited: !c.outbound.has_queue(),
             ce_packets: p.sent.new_marks(ack.ce, covers.0),
             ..AckSample::default()
         };
-        let refuses = c.peer_full != [false; 2];
+        let refuses = c.outbound.is_refused();
         let slack = self.core.config.probe_slack_ns;
         let report = p.sent.begin_report(now, covers, refuses, slack);
         let mut again = false;
         for number in report.numbers() {
-            let meta = &*self.meta;
+            let meta = &*self.memory.meta;
             let sent = &mut self.paths[path].sent;
             match sent.find(now, ack, &report, number, |frame| meta[frame].sent_at) {
                 Finding::Nothing => {}
@@ -110,7 +109,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     }
                 }
                 Finding::Arrived(frame) => {
-                    again |= self.meta[frame].again;
+                    again |= self.memory.meta[frame].again;
                     let is_largest = number == report.largest();
                     self.frame_acked(now, path, frame, is_largest, &mut sample);
                 }
@@ -120,7 +119,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         let c = &self.conns[conn];
-        if c.finished {
+        if c.silence.finished {
             self.go_on_finished(now, conn);
         }
         self.after_ack(now, path, ack, &report, &mut sample, again);
@@ -167,7 +166,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             let flying = self.flying(conn);
             let c = &mut self.conns[conn];
-            if flying == 0 && !c.has_queue() {
+            if flying == 0 && !c.outbound.has_queue() {
                 c.silence.wait_no_more();
             } else {
                 c.silence.wait_anew(now);
@@ -184,12 +183,11 @@ impl<S: Seal> Endpoint<'_, S> {
         is_largest: bool,
         sample: &mut AckSample,
     ) {
-        let meta = &mut self.meta[frame];
+        let meta = &mut self.memory.meta[frame];
         let bytes = meta.packet_bytes();
         let sent_at = meta.sent_at;
         let refusal = meta.refusal.then_some((meta.priority, meta.flow));
         let (close, stops) = (meta.close, meta.stops);
-        let reply = meta.is_reply();
         let p = self.path_mut(path);
         let conn = p.conn;
         p.sent.acked(now, bytes);
@@ -198,20 +196,14 @@ impl<S: Seal> Endpoint<'_, S> {
         if is_largest {
             sample.rtt_ns = Some(took);
         }
-        if self.meta[frame].rest[0] != 0 {
+        if self.memory.meta[frame].rest[0] != 0 {
             self.go_on_with_rest(conn, frame);
             return;
         }
         let c = &mut self.conns[conn];
-        c.queued -= 1;
-        c.queued_replies -= u32::from(reply);
+        c.outbound.settled(&mut self.memory, frame);
         if let Some((priority, flow)) = refusal {
-            c.refusals.acknowledged(priority, flow);
-        }
-        let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
-        self.free_frame(frame);
-        if long.is_some() {
-            self.long_frame_done(long, Outcome::Done);
+            c.inbound.refusals.acknowledged(priority, flow);
         }
         if stops {
             self.stops_acked(conn);
@@ -231,7 +223,7 @@ impl<S: Seal> Endpoint<'_, S> {
         frame: FrameIndex,
         late: bool,
     ) -> bool {
-        let meta = &self.meta[frame];
+        let meta = &self.memory.meta[frame];
         let (bytes, number) = (meta.packet_bytes(), meta.number);
         let conn = self.path_mut(path).conn;
         let Some(frame) = self.unsealed(conn, frame) else {
@@ -239,18 +231,13 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let sent = &mut self.path_mut(path).sent;
         sent.lost(now, number, bytes, late);
-        self.meta[frame].usage = Use::Queued;
-        let meta = &mut self.meta[frame];
         let given_up = GivenUp {
             path,
             number,
-            sent_at: meta.sent_at,
+            sent_at: self.memory.meta[frame].sent_at,
         };
-        if meta.given_up[0] == GivenUp::NEVER {
-            meta.given_up[0] = given_up;
-        }
-        meta.given_up[1] = given_up;
-        self.conns[conn].resend.push_back(self.meta, frame);
+        let outbound = &mut self.conns[conn].outbound;
+        outbound.lost(&mut self.memory, frame, given_up);
         self.make_ready(conn);
         true
     }
@@ -272,7 +259,7 @@ impl<S: Seal> Endpoint<'_, S> {
             for copy in self.paths[by].sent.numbers() {
                 let sent = &mut self.paths[by].sent;
                 if let Some(frame) = sent.frame(copy)
-                    && let Some(sent_at) = self.meta[frame].left_as(path, number)
+                    && let Some(sent_at) = self.memory.meta[frame].left_as(path, number)
                 {
                     left = Some(sent_at);
                     sent.settle(copy);
@@ -281,13 +268,12 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         loop {
-            let c = &mut self.conns[conn];
-            let waits = c
-                .resend
-                .take_where(self.meta, |m| m.left_as(path, number).is_some());
-            let Some(frame) = waits else { break left };
-            left = self.meta[frame].left_as(path, number);
-            let bytes = self.meta[frame].packet_bytes();
+            let outbound = &mut self.conns[conn].outbound;
+            let Some(frame) = outbound.take_arrived(&mut self.memory, path, number) else {
+                break left;
+            };
+            left = self.memory.meta[frame].left_as(path, number);
+            let bytes = self.memory.meta[frame].packet_bytes();
             self.paths[path].sent.count_again(bytes);
             self.frame_acked(now, path, frame, false, sample);
         }
@@ -299,22 +285,24 @@ impl<S: Seal> Endpoint<'_, S> {
     fn unsealed(&mut self, conn: ConnIndex, frame: FrameIndex) -> Option<FrameIndex> {
         let size = self.core.config.frame_bytes as usize;
         let mut to = frame;
-        if self.meta[frame].in_link {
+        if self.memory.meta[frame].in_link {
             let other = self.take_frame(Need::Control, Use::Queued, conn)?;
-            let at = self.frame_at(frame);
-            self.frames.copy_within(at..at + size, self.frame_at(other));
-            let old = self.meta[frame];
-            self.meta[other] = FrameMeta {
+            let at = self.memory.at(frame);
+            self.memory
+                .bytes
+                .copy_within(at..at + size, self.memory.at(other));
+            let old = self.memory.meta[frame];
+            self.memory.meta[other] = FrameMeta {
                 in_link: false,
                 ..old
             };
-            self.free_frame(frame);
+            self.memory.free(frame);
             to = other;
         }
-        let meta = self.meta[to];
-        let at = self.frame_at(to) + CHUNKS_AT;
+        let meta = self.memory.meta[to];
+        let at = self.memory.at(to) + CHUNKS_AT;
         let (start, end) = (at - meta.ack_len as usize, at + meta.len as usize);
-        let (body, rest) = self.frames[start..].split_at_mut(end - start);
+        let (body, rest) = self.memory.bytes[start..].split_at_mut(end - start);
         let tag: &Tag = (&rest[..TAG_BYTES])
             .try_into()
             .expect("frames keep room for a tag");
@@ -323,7 +311,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.seal
             .open(slot, nonce(id, meta.number), &meta.header, body, tag)
             .expect("what this endpoint sealed, under a key that it keeps");
-        self.meta[to].ack_len = 0;
+        self.memory.meta[to].ack_len = 0;
         Some(to)
     }
 
@@ -333,7 +321,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.paths[path];
         let conn = p.conn;
         let c = &self.conns[conn];
-        p.sent.probe(now, c.peer_full != [false; 2]);
+        p.sent.probe(now, c.outbound.is_refused());
         let suspect = SUSPECT_SIZE_NS.min(self.core.config.silence_ns / SUSPECT_SIZE_PARTS);
         if c.silence.waits_for_ns(now) >= suspect {
             p.sent.mtu.unanswered(now);

@@ -302,8 +302,8 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn try_path(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
         let c = &self.conns[p.conn];
-        let owes = p.received.owed() != Owed::Nothing && c.last_data_at != 0;
-        let waits = c.queued > 0 || owes || self.is_stuck(p.conn);
+        let owes = p.received.owed() != Owed::Nothing && c.inbound.last_data_at != 0;
+        let waits = c.outbound.queued > 0 || owes || self.is_stuck(p.conn);
         let p = &mut self.paths[path];
         if waits && p.way.trial_at() <= now {
             p.sent.probes.owe_ping();
@@ -316,7 +316,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn trial_at(&self, path: PathIndex) -> u64 {
         let p = &self.paths[path];
         let at = p.way.trial_at();
-        let waits = || self.conns[p.conn].queued > 0 || self.is_stuck(p.conn);
+        let waits = || self.conns[p.conn].outbound.queued > 0 || self.is_stuck(p.conn);
         if at != u64::MAX && waits() {
             at
         } else {

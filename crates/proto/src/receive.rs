@@ -11,11 +11,11 @@ use crate::base::{
     ConnIndex, DeathReason, Heard, NetAddress, PATHS_MAX, PathIndex, PeerEvent, PeerId,
 };
 use crate::endpoint::Endpoint;
+use crate::inbound::{ChunkOutcome, Spare};
 use crate::keys::{nonce, rx_slot};
 use crate::tables::{PEER_BITS, PeerState};
 
-pub(crate) use reassembly::ChunkOutcome;
-pub use rx::{Rx, Spare};
+pub use rx::Rx;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Handles a packet from the network, decrypting it in place. `ce`: the

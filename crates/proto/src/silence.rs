@@ -54,6 +54,11 @@ pub(crate) struct Silence {
     /// When a keepalive is due because something is awaited of the peer;
     /// `u64::MAX`: nothing is.
     keepalive_at: u64,
+    /// Nothing more is taken, and no message that came in part is completed:
+    /// the peer acknowledged our close, was removed, or is dead.
+    pub finished: bool,
+    /// After the peer was removed: until when messages sent before may be acknowledged.
+    pub part_by: u64,
 }
 
 impl Silence {
@@ -68,6 +73,8 @@ impl Silence {
             waiting_told: false,
             used_at: now,
             keepalive_at: u64::MAX,
+            finished: false,
+            part_by: 0,
         }
     }
 

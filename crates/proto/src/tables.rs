@@ -2,39 +2,28 @@
 
 mod conn;
 mod events;
-mod flow;
-mod frame;
 mod greeter;
 mod kept;
-mod long;
 mod network;
 mod peer;
-mod refusals;
-mod stops;
 mod tokens;
 
 use portolan_seal::random_number;
 use portolan_wire::{EndpointId, Life};
 
-use crate::base::{Config, ConnIndex, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
+use crate::base::{Config, ConnIndex, Counters, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
+use crate::memory::{FrameMeta, Long, Pool};
 use crate::path::Path;
 
 pub use conn::Conn;
-pub(crate) use conn::{Listed, TxFlow};
+pub(crate) use conn::Listed;
 pub(crate) use events::{Events, PeerEvents};
-pub(crate) use flow::{Intervals, RxFlow, key};
-pub use frame::FrameMeta;
-pub(crate) use frame::{CHUNKS_AT, CHUNKS_MAX, GivenUp, Use};
 pub(crate) use greeter::Greeter;
-pub(crate) use kept::{Kept, KeptFurther};
+pub(crate) use kept::{Kept, KeptFurther, Parked};
 pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
-pub use long::Long;
-pub(crate) use long::MemoryOwner;
 pub use network::LocalNetwork;
 pub(crate) use peer::{NO_PLACE, PEER_BITS, PeerBits};
 pub use peer::{Peer, PeerState};
-pub(crate) use refusals::{Refusals, bit, flow_of};
-pub(crate) use stops::Stops;
 pub(crate) use tokens::Tokens;
 
 /// Id and life of an endpoint.
@@ -46,91 +35,16 @@ pub struct Identity {
     pub life: Life,
 }
 
-/// Packets that were dropped, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Drops {
-    /// Another wire version: its sender runs another release.
-    pub version: u64,
-    /// Not a packet of ours at all, or one whose fields contradict each other.
-    pub malformed: u64,
-    /// Unknown connection number or endpoint id, or another life of ours.
-    pub unknown: u64,
-    /// The tag does not fit: another secret, another suite, or forged.
-    pub bad_tag: u64,
-    /// Seen before, or too old to tell.
-    pub replay: u64,
-    /// No frame or hold budget was left; the sender sends it again.
-    pub no_room: u64,
-    /// Unverified connect packets beyond those that are opened per second.
-    pub limited: u64,
-    /// Introductions of peers that were not added, where strangers are refused.
-    pub stranger: u64,
-}
-
-impl Drops {
-    /// Packets dropped for any reason.
-    #[must_use]
-    pub const fn total(&self) -> u64 {
-        self.version
-            + self.malformed
-            + self.unknown
-            + self.bad_tag
-            + self.replay
-            + self.no_room
-            + self.limited
-            + self.stranger
-    }
-}
-
-/// Counters of an endpoint since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Counters {
-    /// Packets handed to the link, of every kind.
-    pub packets_sent: u64,
-    /// Bytes in these packets.
-    pub bytes_sent: u64,
-    /// Packets with message chunks among them, resends included.
-    pub data_packets_sent: u64,
-    /// Packets sent again.
-    pub resent: u64,
-    /// Packets without chunks: acknowledgements alone.
-    pub acks_sent: u64,
-    /// Tail-loss and credit probes.
-    pub probes_sent: u64,
-    /// Paths that did not answer while others did.
-    pub paths_given_up: u64,
-    /// Always 0, kept for programs that read it: paths once moved to other
-    /// routes of equal cost.
-    pub rerouted: u64,
-    /// Chunks cut in two that had been sent, or counted, as one: the receiver
-    /// counts both parts.
-    pub cut: u64,
-    /// Resends that turned out to be needless.
-    pub spurious: u64,
-    /// Packets that verified.
-    pub packets_received: u64,
-    /// Bytes in these packets.
-    pub bytes_received: u64,
-    /// Messages accepted for sending.
-    pub messages_sent: u64,
-    /// Messages delivered whole.
-    pub messages_delivered: u64,
-    /// Message parts that had been seen before.
-    pub duplicates: u64,
-    /// Chunks held because something before them was missing or not wanted yet.
-    pub held: u64,
-    /// Message parts in flows that their sender knew to be stopped, beyond what
-    /// can have been in flight.
-    pub unstopped: u64,
-    /// Key phases begun.
-    pub rekeys: u64,
-    /// Packets dropped, by reason.
-    pub drops: Drops,
-}
-
 /// State of the endpoint as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Core {
+    pub(crate) state: State,
+    pub(crate) pool: Pool,
+}
+
+/// State of the endpoint beside the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) me: Identity,
     /// Largest UDP payload that the interface of the first network takes now.
@@ -150,12 +64,6 @@ pub struct Core {
     pub(crate) greeter: Greeter,
     /// Number of the next connect packet: one space for all peers.
     pub(crate) connect_number: u64,
-    pub(crate) free: List<FrameIndex>,
-    pub(crate) free_count: u32,
-    /// Frames that hold received chunks, of all peers.
-    pub(crate) held_count: u32,
-    pub(crate) free_longs: LongIndex,
-    pub(crate) free_long_count: u32,
     pub(crate) free_conns: List<ConnIndex>,
     /// Places for parked state that peers have; they are never returned.
     pub(crate) parked_used: u32,
@@ -171,9 +79,6 @@ pub struct Core {
     pub(crate) starved: List<ConnIndex>,
     /// With more frames free than this, a starved connection can go on.
     pub(crate) starved_above: u32,
-    /// Smallest reserve that kept a frame from the connection whose turn it is;
-    /// `u32::MAX`: none did.
-    pub(crate) refused_above: u32,
     /// Some peer may believe that there is no room for its chunks.
     pub(crate) full: bool,
     /// Connections that have memory.
@@ -241,7 +146,7 @@ impl core::fmt::Debug for SecretCell {
     }
 }
 
-impl Default for Core {
+impl Default for State {
     fn default() -> Self {
         Self {
             config: Config::default(),
@@ -256,11 +161,6 @@ impl Default for Core {
             free_peer_count: 0,
             greeter: Greeter::NEW,
             connect_number: 0,
-            free: List::EMPTY,
-            free_count: 0,
-            held_count: 0,
-            free_longs: LongIndex::NONE,
-            free_long_count: 0,
             free_conns: List::EMPTY,
             parked_used: 0,
             conns_used: 0,
@@ -269,7 +169,6 @@ impl Default for Core {
             deferred: List::EMPTY,
             starved: List::EMPTY,
             starved_above: u32::MAX,
-            refused_above: u32::MAX,
             full: false,
             conn_count: 0,
             lacks_conn: false,
@@ -292,7 +191,7 @@ impl Default for Core {
     }
 }
 
-impl Core {
+impl State {
     /// Draws the next random number, never 0. Peers see some as nonces, which
     /// reveal nothing of the others.
     pub(crate) fn random(&mut self) -> u64 {
@@ -404,33 +303,35 @@ impl Tables<'_> {
         assert_eq!(self.longs.len(), layout.longs);
         assert_eq!(self.frames.len(), layout.frame_bytes);
         config.assert_valid();
-        *self.core = Core {
+        let Core { state, pool } = &mut *self.core;
+        *state = State {
             config: *config,
             me,
             packet_max: config.packet_max,
             connect_number: config.first_packet,
-            ..Core::default()
+            conn_count: config.active,
+            ..State::default()
         };
-        // Written in place: a `Core` on the stack would leave a copy there.
-        self.core.secret.0 = *secret;
-        self.core.random_key.0 = *random;
+        // Written in place: a `State` on the stack would leave a copy there.
+        state.secret.0 = *secret;
+        state.random_key.0 = *random;
+        *pool = Pool::new(config);
         self.conns.fill(Conn::default());
         self.paths.fill(Path::default());
         self.meta.fill(FrameMeta::default());
         self.longs.fill(Long::default());
         for i in (0..layout.meta).rev().map(FrameIndex::new) {
-            self.core.free.push_front(self.meta, i);
+            pool.free.push_front(self.meta, i);
         }
-        self.core.free_count = config.frames;
+        pool.free_count = config.frames;
         for i in (0..layout.longs).rev().map(LongIndex::new) {
-            self.longs[i].next = self.core.free_longs;
-            self.core.free_longs = i;
-            self.core.free_long_count += 1;
+            self.longs[i].next = pool.free_longs;
+            pool.free_longs = i;
+            pool.free_long_count += 1;
         }
         for i in (0..layout.conns).rev().map(ConnIndex::new) {
-            self.core.free_conns.push_front(self.conns, i);
+            state.free_conns.push_front(self.conns, i);
         }
-        self.core.conn_count = config.active;
     }
 }
 
@@ -442,9 +343,9 @@ mod tests {
 
     #[test]
     fn who_has_seen_a_nonce_computes_no_other() {
-        let mut core = Core {
+        let mut core = State {
             random_key: SecretCell([7; 32]),
-            ..Core::default()
+            ..State::default()
         };
         let mut drawn: std::vec::Vec<u64> = (0..1_000).map(|_| core.random()).collect();
         // If a number were the generator's state mixed by invertible steps, it
@@ -466,9 +367,9 @@ mod tests {
 
     #[test]
     fn the_secret_is_not_shown() {
-        let core = Core {
+        let core = State {
             secret: SecretCell([0xab; 32]),
-            ..Core::default()
+            ..State::default()
         };
         let text = std::format!("{core:?}");
         assert!(text.contains("secret: .."), "{text}");

@@ -36,7 +36,7 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     pub(crate) fn arm_probe(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
-        if p.sent.flying == 0 && !self.conns[p.conn].has_queue() {
+        if p.sent.flying == 0 && !self.conns[p.conn].outbound.has_queue() {
             return;
         }
         let at = self.probe_at(path);
@@ -49,7 +49,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn waits_on(&self, path: PathIndex) -> bool {
         let conn = self.paths[path].conn;
         let c = &self.conns[conn];
-        c.has_queue() && c.paths.current() == path && self.flying(conn) == 0
+        c.outbound.has_queue() && c.paths.current() == path && self.flying(conn) == 0
     }
 
     /// When the probe timer fires, ns; `u64::MAX` if it does not run.
@@ -68,7 +68,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let config = &self.core.config;
         let answer_after = |backoff| p.sent.answer_after(config.probe_slack_ns, backoff);
         let waits_for_room = || self.waits_for_room(p.conn);
-        let is_full = c.peer_full != [false; 2];
+        let is_full = c.outbound.is_refused();
         (p.sent.probes).at(since, config, is_full, answer_after, waits_for_room)
     }
 
@@ -169,7 +169,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 return;
             }
         }
-        let refusals = &mut self.conns[conn].refusals;
+        let refusals = &mut self.conns[conn].inbound.refusals;
         if refusals.repeats_until <= now {
             refusals.repeats_until = 0;
         }
@@ -187,22 +187,6 @@ impl<S: Seal> Endpoint<'_, S> {
         if unused_ns >= config.idle_ns && !c.silence.is_awaited() && self.is_quiet(conn) {
             self.deactivate(conn);
         }
-    }
-
-    /// Whether part of a message is here, and the rest is to come from the peer.
-    fn is_incomplete(&self, conn: ConnIndex) -> bool {
-        let c = &self.conns[conn];
-        let next = &c.kept.next_in;
-        c.rx.iter()
-            .flatten()
-            .zip(next.iter().flatten())
-            .any(|(rx, next)| {
-                rx.active
-                    || self
-                        .meta
-                        .get(rx.held.head.index())
-                        .is_some_and(|first| first.message != *next || first.part != 0)
-            })
     }
 
     /// Arms the keepalive, as something is awaited of the peer: it is probed in
@@ -235,8 +219,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// is dead; one that is dead anyway owes nothing more.
     fn keepalive(&mut self, now: u64, conn: ConnIndex, awaits: &impl Fn(PeerId) -> bool) {
         let peer = self.conns[conn].peer;
-        let stopped = self.conns[conn].stops.are_stopped();
-        if !(stopped || self.is_incomplete(conn) || awaits(peer)) {
+        let stopped = self.conns[conn].outbound.stopped.any();
+        let incomplete = self.conns[conn].inbound.is_incomplete(&self.memory);
+        if !(stopped || incomplete || awaits(peer)) {
             self.conns[conn].silence.await_nothing();
             return;
         }
@@ -258,7 +243,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             (Keepalive::GiveUp, PeerState::Dead(_)) => {
                 self.drop_received(conn);
-                self.conns[conn].finished = true;
+                self.conns[conn].silence.finished = true;
                 self.peers[peer].bits.set_cut_short();
             }
             (Keepalive::GiveUp, _) if connecting => self.mark_dead(peer, DeathReason::NoAnswer),
@@ -272,7 +257,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         let state = self.peers[c.peer].state;
         let mut at = c.handshake.due.min(c.paced_until);
-        at = at.min(c.refusals.retry_at).min(c.silence.keepalive_at());
+        at = at
+            .min(c.inbound.refusals.retry_at)
+            .min(c.silence.keepalive_at());
         if state == PeerState::Up {
             let path = conn.first_path();
             at = at.min(self.probe_at(path)).min(self.trial_at(path));
@@ -289,8 +276,8 @@ impl<S: Seal> Endpoint<'_, S> {
             let connecting = state == PeerState::Connecting;
             at = at.min(c.silence.judge_at(config, connecting));
         }
-        if c.refusals.repeats_until != 0 {
-            at = at.min(c.refusals.repeats_until);
+        if c.inbound.refusals.repeats_until != 0 {
+            at = at.min(c.inbound.refusals.repeats_until);
         }
         // The connection may fall quiet until then without another timer's help.
         let idle_at = c.silence.used_at().saturating_add(config.idle_ns);

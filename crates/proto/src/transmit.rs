@@ -5,19 +5,15 @@ mod ready;
 mod send;
 
 use portolan_seal::Seal;
-use portolan_wire::{
-    BODY_BYTES, Body, Chunk, Flags, HEADER_BYTES, Head, Header, PacketNo, PacketType, Priority,
-    TAG_BYTES,
-};
+use portolan_wire::{Chunk, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES};
 
-use crate::base::{
-    ConnIndex, FLOWS_MAX, FrameIndex, LongIndex, Outcome, PathIndex, PeerId, Release, Sources,
-    Transmit,
-};
-use crate::endpoint::{Endpoint, Need};
+use crate::base::{ConnIndex, FrameIndex, PathIndex, PeerId, Sources, Transmit};
+use crate::endpoint::Endpoint;
 use crate::keys::{nonce, tx_slot};
+use crate::memory::{CHUNKS_AT, Need, Use};
+use crate::outbound::Pick;
 use crate::received::Owed;
-use crate::tables::{CHUNKS_AT, Listed, Long, PeerState, Use};
+use crate::tables::{Listed, PeerState};
 
 /// Packets in a row to one peer before another has its turn: one unit of
 /// segmentation offload.
@@ -54,14 +50,14 @@ impl<S: Seal> Endpoint<'_, S> {
         flush_delayed_acks: bool,
         sources: &impl Sources,
     ) -> Option<Transmit> {
-        if let Some(frame) = self.core.connects.pop_front(self.meta) {
-            let meta = &mut self.meta[frame];
+        if let Some(frame) = self.core.connects.pop_front(self.memory.meta) {
+            let meta = &mut self.memory.meta[frame];
             meta.in_link = true;
             let (peer, len) = (meta.peer(), meta.len as usize);
             if peer == PeerId::NONE {
                 return Some(self.challenge_leaves(frame));
             }
-            let start = self.frame_at(frame) + CHUNKS_AT;
+            let start = self.memory.at(frame) + CHUNKS_AT;
             return Some(Transmit {
                 connect: true,
                 ..self.transmit(peer, PathIndex::new(0), frame, start, len)
@@ -80,7 +76,7 @@ impl<S: Seal> Endpoint<'_, S> {
             if conn.is_none() {
                 return None;
             }
-            self.core.refused_above = u32::MAX;
+            self.memory.pool.refused_above = u32::MAX;
             let found = if self.has_nothing(now, conn, flush_delayed_acks) {
                 None
             } else {
@@ -102,7 +98,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.burst = 0;
             self.core.ready.pop_front(self.conns);
             let c = &self.conns[conn];
-            if c.has_queue() {
+            if c.outbound.has_queue() {
                 // Credit that is waited for needs probes.
                 self.arm_probe(now, c.paths.current());
             }
@@ -110,11 +106,11 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.owed(conn) == Owed::Delayed || c.deferred_ack.is_some() {
                 self.conns[conn].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
-            } else if self.core.refused_above != u32::MAX {
+            } else if self.memory.pool.refused_above != u32::MAX {
                 self.conns[conn].listed = Listed::Starved;
                 self.core.starved.push_back(self.conns, conn);
                 let above = &mut self.core.starved_above;
-                *above = self.core.refused_above.min(*above);
+                *above = self.memory.pool.refused_above.min(*above);
             } else {
                 self.conns[conn].listed = Listed::None;
                 let due = self.sizes_due(conn);
@@ -185,10 +181,10 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.conns[conn].paths.networks_owed {
                 self.tell_networks(now, conn);
             }
-            if self.conns[conn].stops.are_owed() {
+            if self.conns[conn].inbound.stops.are_owed() {
                 self.tell_stops(now, conn);
             }
-            if self.conns[conn].has_queue()
+            if self.conns[conn].outbound.has_queue()
                 && let Some(data) = self.next_data(now, conn, sources)
             {
                 return Some(data);
@@ -268,13 +264,6 @@ impl<S: Seal> Endpoint<'_, S> {
             .unwrap_or(first)
     }
 
-    /// Whether something waits that credit allows to leave.
-    fn has_allowed(&self, conn: ConnIndex) -> bool {
-        let c = &self.conns[conn];
-        let fresh = |p: usize| c.open_flows(p) != 0 && c.kept.has_credit(p);
-        self.may_resend(conn) || !c.control.is_empty() || fresh(0) || fresh(1)
-    }
-
     /// Whether the window with `spare` more, the receive buffer and the bitmap
     /// allow one more packet.
     pub(crate) fn window_open(&self, path: PathIndex, spare: u32) -> bool {
@@ -290,181 +279,21 @@ impl<S: Seal> Endpoint<'_, S> {
         sources: &impl Sources,
     ) -> Option<FrameIndex> {
         let p = &self.paths[path];
-        let conn = p.conn;
-        let room = self.chunk_room(p.sent.mtu.current());
-        if let Some(frame) = self.pick_again(conn, replies) {
-            self.meta[frame].again = true;
-            self.core.counters.resent += u64::from(self.meta[frame].counted);
-            self.fit(conn, frame, room);
-            self.count_sent(conn, frame);
-            return Some(frame);
-        }
-        let c = &mut self.conns[conn];
-        if !replies && let Some(frame) = c.control.pop_front(self.meta) {
-            return Some(frame);
-        }
-        let urgent = if replies { 1 } else { 2 };
-        for priority in Priority::BY_URGENCY.into_iter().take(urgent) {
-            let p = priority.index();
-            let c = &self.conns[conn];
-            let mut flows = c.open_flows(p);
-            if flows == 0 || !c.kept.has_credit(p) {
-                continue;
-            }
-            let turn = u32::from(c.turn[p]);
-            while flows != 0 {
-                let ahead = flows.rotate_right(turn).trailing_zeros();
-                let f = ((turn + ahead) % FLOWS_MAX as u32) as usize;
-                flows &= !(1 << f);
-                let Some(frame) = self.pick_from(conn, priority, f, room, sources) else {
-                    continue;
-                };
-                let c = &mut self.conns[conn];
-                c.turn[p] = ((f + 1) % FLOWS_MAX) as u8;
-                if c.tx[p][f].is_empty() {
-                    c.pending_flows[p] &= !(1 << f);
-                }
-                self.fit(conn, frame, room);
-                self.count_sent(conn, frame);
-                return Some(frame);
-            }
-        }
-        None
-    }
-
-    /// Counts a frame's chunks against the receiver's credit as it leaves for
-    /// the first time: after a split, for then the receiver sees the parts
-    /// alone. A chunk split later was counted as one, which may have arrived.
-    fn count_sent(&mut self, conn: ConnIndex, frame: FrameIndex) {
-        let meta = &mut self.meta[frame];
-        if !meta.counted && meta.chunks > 0 {
-            meta.counted = true;
-            let sent = &mut self.conns[conn].kept.sent[meta.priority.index()];
-            *sent = sent.wrapping_add(u32::from(meta.chunks));
-        }
-    }
-
-    /// The next frame of a flow: a part of the long message that is being
-    /// cut, or the first that waits.
-    fn pick_from(
-        &mut self,
-        conn: ConnIndex,
-        priority: Priority,
-        flow: usize,
-        room: usize,
-        sources: &impl Sources,
-    ) -> Option<FrameIndex> {
-        let tx = &mut self.conns[conn].tx[priority.index()][flow];
-        if tx.long.is_some() {
-            let long = tx.long;
-            return self.cut_body(conn, priority, flow, long, room, sources);
-        }
-        let frame = tx.queue.pop_front(self.meta)?;
-        tx.frames -= 1;
-        if self.meta[frame].long.is_some() {
-            self.fill_head(conn, priority, flow, frame, room, sources);
-        }
+        let room = self.memory.chunk_room(p.sent.mtu.current());
+        let outbound = &mut self.conns[p.conn].outbound;
+        let pick = outbound.pick(&mut self.memory, p.conn, room, replies, sources);
+        self.note_lack();
+        let Pick { frame, resent, cut } = pick?;
+        self.core.counters.resent += u64::from(resent);
+        self.core.counters.cut += u64::from(cut);
         Some(frame)
-    }
-
-    /// Reads the first bytes of a long message into its head.
-    fn fill_head(
-        &mut self,
-        conn: ConnIndex,
-        priority: Priority,
-        flow: usize,
-        frame: FrameIndex,
-        room: usize,
-        sources: &impl Sources,
-    ) {
-        let long = self.meta[frame].long;
-        let at = self.meta[frame].len as usize;
-        let left = self.longs[long].total;
-        let unit = Body::UNIT as usize;
-        let free = room.saturating_sub(at);
-        let bytes = if left <= free as u64 {
-            left as usize
-        } else {
-            free / unit * unit
-        };
-        let source = self.longs[long].source;
-        let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
-        sources.read(source, 0, &mut chunk[at..at + bytes]);
-        Head::set_length(chunk, bytes as u16);
-        self.meta[frame].len += bytes as u32;
-        self.longs[long].cut = bytes as u64;
-        if bytes as u64 == left {
-            self.cut_through(long);
-        } else {
-            self.conns[conn].tx[priority.index()][flow].long = long;
-        }
-    }
-
-    /// Cuts the next part of a long message into a frame of its own.
-    fn cut_body(
-        &mut self,
-        conn: ConnIndex,
-        priority: Priority,
-        flow: usize,
-        long: LongIndex,
-        room: usize,
-        sources: &impl Sources,
-    ) -> Option<FrameIndex> {
-        let need = match priority {
-            Priority::Request => Need::RequestPart,
-            Priority::Reply => Need::ReplyPart,
-        };
-        let frame = self.take_frame(need, Use::Queued, conn)?;
-        let Long {
-            source,
-            total,
-            cut,
-            message,
-            ..
-        } = self.longs[long];
-        let unit = Body::UNIT as usize;
-        let bytes = ((room - BODY_BYTES) / unit * unit).min((total - cut) as usize);
-        let body = Body {
-            priority,
-            flow: flow as u16,
-            message,
-            fragment: (cut / Body::UNIT) as u32,
-            payload: &[],
-        };
-        let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
-        body.write_header(chunk);
-        sources.read(source, cut, &mut chunk[BODY_BYTES..BODY_BYTES + bytes]);
-        let meta = &mut self.meta[frame];
-        meta.len = (BODY_BYTES + bytes) as u32;
-        meta.chunks = 1;
-        meta.long = long;
-        meta.priority = priority;
-        meta.flow = flow as u16;
-        let l = &mut self.longs[long];
-        l.cut += bytes as u64;
-        l.frames += 1;
-        let c = &mut self.conns[conn];
-        c.queued += 1;
-        c.queued_replies += u32::from(priority == Priority::Reply);
-        if cut + bytes as u64 == total {
-            self.conns[conn].tx[priority.index()][flow].long = LongIndex::NONE;
-            self.cut_through(long);
-        }
-        Some(frame)
-    }
-
-    /// Notes that the last byte of a long message is in a frame.
-    fn cut_through(&mut self, long: LongIndex) {
-        if self.longs[long].release == Release::Copied {
-            self.release_long(long, Outcome::Done);
-        }
     }
 
     /// Sends a frame of chunks.
     fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
-        let chunks = u32::from(self.meta[frame].chunks);
+        let chunks = u32::from(self.memory.meta[frame].chunks);
         let conn = self.paths[path].conn;
-        let more = self.has_allowed(conn);
+        let more = self.conns[conn].outbound.has_allowed(&self.memory);
         if !more {
             self.ask_others(conn, path);
         }
@@ -472,17 +301,16 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn];
         let p = &mut self.paths[path];
         c.paths.count();
-        c.chunks_since_ask += chunks;
-        let ask = p.sent.ask(!more || c.chunks_since_ask * 2 >= hold);
+        let ask = p.sent.ask(c.outbound.asks(chunks, !more, hold));
         if ask {
-            c.chunks_since_ask = 0;
+            c.outbound.asked();
         }
         c.silence.wait(now);
         // Where the peer has refused something, this packet may shorten the wait.
-        let runs = p.sent.count(now) && c.peer_full == [false; 2];
+        let runs = p.sent.count(now) && !c.outbound.is_refused();
         let about = self.told_by(conn, path);
         let t = self.depart(now, path, about, frame, ask);
-        let meta = &mut self.meta[frame];
+        let meta = &mut self.memory.meta[frame];
         meta.usage = Use::Flying;
         meta.sent_at = now;
         let number = meta.number;
@@ -508,16 +336,16 @@ impl<S: Seal> Endpoint<'_, S> {
         let conn = self.paths[path].conn;
         let frame = self.take_frame(Need::Control, Use::Passing, conn)?;
         if chunks > 0 {
-            let out = &mut self.frame_mut(frame)[CHUNKS_AT..];
+            let out = &mut self.memory.frame(frame)[CHUNKS_AT..];
             let ping = Chunk::Ping.write(out);
             let len = chunks.max(ping);
             out[ping..len].fill(0);
-            self.meta[frame].len = len as u32;
+            self.memory.meta[frame].len = len as u32;
         } else {
             self.core.counters.acks_sent += 1;
         }
         let t = self.depart(now, path, about, frame, chunks > 0);
-        let number = self.meta[frame].number;
+        let number = self.memory.meta[frame].number;
         let p = self.path_mut(path);
         match chunks {
             0 => {}
@@ -546,21 +374,21 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.paths[path];
         p.sent.take_number(number);
         let (id, packet) = (p.way.id, p.sent.mtu.current());
-        let len = self.meta[frame].len as usize;
+        let len = self.memory.meta[frame].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;
         if bare || self.paths[about].received.has_news() {
-            let room = self.chunk_room(packet);
+            let room = self.memory.chunk_room(packet);
             let ack = self.make_ack(now, about);
             if bare || len + ack.bytes() <= room {
                 ack_len = ack.bytes();
-                let at = self.frame_at(frame) + CHUNKS_AT - ack_len;
-                ack.write(&mut self.frames[at..at + ack_len]);
+                let at = self.memory.at(frame) + CHUNKS_AT - ack_len;
+                ack.write(&mut self.memory.bytes[at..at + ack_len]);
                 self.ack_left(about, ack.credit);
             }
         }
         let c = &mut self.conns[conn];
-        let (full, detour) = (c.full, c.paths.reports_detours());
+        let (full, detour) = (c.inbound.full, c.paths.reports_detours());
         let k = &mut c.kept;
         let phase = k.keys.seal();
         let header = Header {
@@ -577,9 +405,9 @@ impl<S: Seal> Endpoint<'_, S> {
             number: PacketNo(number).low(),
         }
         .to_bytes();
-        let start = self.frame_at(frame) + CHUNKS_AT - ack_len - HEADER_BYTES;
+        let start = self.memory.at(frame) + CHUNKS_AT - ack_len - HEADER_BYTES;
         let total = HEADER_BYTES + ack_len + len + TAG_BYTES;
-        let packet = &mut self.frames[start..start + total];
+        let packet = &mut self.memory.bytes[start..start + total];
         let (head, rest) = packet.split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&header);
         let (body, tag) = rest.split_at_mut(ack_len + len);
@@ -587,7 +415,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .seal
             .seal(tx_slot(conn, phase), nonce(id, number), &header, body);
         tag.copy_from_slice(&sealed);
-        let meta = &mut self.meta[frame];
+        let meta = &mut self.memory.meta[frame];
         meta.in_link = true;
         meta.number = number;
         meta.path = path;

@@ -6,11 +6,13 @@ use crate::base::{ConnIndex, PeerId, WINDOW_SPAN};
 use crate::congestion::Congestion;
 use crate::endpoint::Endpoint;
 use crate::handshake::Handshake;
-use crate::path::{KeptPath, Path};
+use crate::inbound::Inbound;
+use crate::outbound::Outbound;
+use crate::path::Path;
 use crate::paths::Paths;
 use crate::received::Owed;
 use crate::silence::Silence;
-use crate::tables::{Conn, Kept, Listed, NO_PLACE, PeerState, Refusals};
+use crate::tables::{Conn, Listed, NO_PLACE, Parked, PeerState};
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Returns the active state of a peer, made if it has none; `None` if all
@@ -30,35 +32,36 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let conn = self.core.free_conns.pop_front(self.conns)?;
         self.core.conns_used = self.core.conns_used.max(conn.index() as u32 + 1);
-        let (kept, kept_path) = self.restore(peer);
+        let kept = self.restore(peer);
         let p = &mut self.peers[peer];
         p.conn = conn;
         let window = WINDOW_SPAN as u32;
         let up = p.state == PeerState::Up || matches!(p.state, PeerState::Dead(_));
+        let mut silence = Silence::new(now);
+        silence.part_by = now.saturating_add(self.core.config.silence_ns);
+        // A peer parked while we close has acknowledged our close.
+        silence.finished = p.bits.cut_short()
+            || p.bits.parting()
+            || up && self.core.closing && !p.bits.close_owed();
         self.conns[conn] = Conn {
             peer,
             listed: Listed::None,
-            advertised: kept.taken,
-            silence: Silence::new(now),
+            silence,
             paths: Paths::new(conn.first_path()),
             handshake: Handshake::new(up),
-            // A peer parked while we close has acknowledged our close.
-            finished: p.bits.cut_short()
-                || p.bits.parting()
-                || up && self.core.closing && !p.bits.close_owed(),
-            part_by: now.saturating_add(self.core.config.silence_ns),
-            refusals: Refusals::new(&kept.next_out),
-            kept,
+            kept: kept.pair,
+            outbound: Outbound::new(kept.outbound),
+            inbound: Inbound::new(kept.inbound, &kept.outbound.next),
             ..Conn::default()
         };
         let (marks, most) = (self.core.config.first_message, self.core.config.packet_max);
         let congestion = Congestion::new(p.bits.mode(), most, window);
-        self.paths[conn.first_path()] = Path::resume(conn, &kept_path, marks, congestion);
+        self.paths[conn.first_path()] = Path::resume(conn, &kept.path, marks, congestion);
         if up {
             let own = self.own_packet_max(self.network_of(peer, 0));
             let mtu = &mut self.path_mut(conn.first_path()).sent.mtu;
             // The size that the peer offered is not kept.
-            mtu.resume(kept_path.packet_max, own, most);
+            mtu.resume(kept.path.packet_max, own, most);
             mtu.search_soon(now);
             self.install_keys(conn);
             self.resume_paths(conn);
@@ -88,12 +91,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         c.listed == Listed::None
             && !c.busy
-            && c.is_settled()
-            && c.held == [0; 2]
-            && c.refusals.is_quiet()
-            && c.stops.is_quiet()
+            && c.outbound.is_settled()
+            && c.inbound.is_quiet()
+            && !c.outbound.stopped.any()
             && self.owed(conn) == Owed::Nothing
-            && c.rx.iter().flatten().all(|f| !f.active)
             && !c.handshake.is_under_way()
             && !matches!(
                 self.peers[c.peer].state,
@@ -128,15 +129,14 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Returns a peer's parked state, to make it active; assigns a place for it
     /// if there was none.
-    pub(crate) fn restore(&mut self, peer: PeerId) -> (Kept, KeptPath) {
+    pub(crate) fn restore(&mut self, peer: PeerId) -> Parked {
         let p = &mut self.peers[peer];
         if p.place != NO_PLACE {
-            return Kept::from_words(&self.parked[p.place as usize]);
+            return Parked::from_words(&self.parked[p.place as usize]);
         }
         p.place = self.core.parked_used;
         self.core.parked_used += 1;
-        let config = &self.core.config;
-        (Kept::new(config), KeptPath::new(config.first_packet))
+        Parked::new(&self.core.config)
     }
 
     /// Parks the state of a connection's peer, and detaches the peer.
@@ -145,8 +145,13 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         let p = &mut self.peers[c.peer];
         p.conn = ConnIndex::NONE;
-        let path = self.paths[conn.first_path()].kept();
-        self.parked[p.place as usize] = c.kept.to_words(path);
+        let parked = Parked {
+            pair: c.kept,
+            outbound: c.outbound.kept,
+            inbound: c.inbound.kept,
+            path: self.paths[conn.first_path()].kept(),
+        };
+        self.parked[p.place as usize] = parked.to_words();
     }
 
     /// Nonce that a peer offered last; 0: none yet.
@@ -156,7 +161,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Some(c) => c.kept.nonce_theirs,
             None => {
                 let words = self.parked.get(p.place as usize);
-                words.map_or(0, |words| Kept::from_words(words).0.nonce_theirs)
+                words.map_or(0, |words| Parked::from_words(words).pair.nonce_theirs)
             }
         }
     }

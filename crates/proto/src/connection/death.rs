@@ -3,13 +3,12 @@
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, Life};
 
-use crate::base::{
-    ConnIndex, DeathReason, FLOWS_MAX, FrameIndex, List, LongIndex, NetAddress, Outcome, PeerEvent,
-    PeerId, WINDOW_SPAN,
-};
+use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, PeerId, WINDOW_SPAN};
 use crate::congestion::Mode;
 use crate::endpoint::Endpoint;
-use crate::tables::{Intervals, Listed, MemoryOwner, PeerState, Stops, TxFlow, Use};
+use crate::inbound::Stops;
+use crate::memory::Use;
+use crate::tables::{Listed, PeerState};
 
 /// Retries, in one silence, of closes that could not be queued.
 const CLOSE_RETRIES: u64 = 64;
@@ -125,82 +124,30 @@ impl<S: Seal> Endpoint<'_, S> {
         for path in self.conns[conn].paths.iter() {
             for slot in 0..WINDOW_SPAN {
                 if let Some(frame) = self.path_mut(path).sent.take_slot(slot) {
-                    self.drop_frame(frame);
+                    self.memory.drop_frame(frame);
                 }
             }
             self.path_mut(path).sent.drop_all();
         }
-        for frame in (0..self.meta.len()).map(FrameIndex::new) {
-            let m = &self.meta[frame];
+        for frame in (0..self.memory.meta.len()).map(FrameIndex::new) {
+            let m = &self.memory.meta[frame];
             if m.usage == Use::Parting && m.conn == conn {
-                self.drop_frame(frame);
+                self.memory.drop_frame(frame);
             }
         }
         let c = &mut self.conns[conn];
-        c.queued = 0;
-        c.queued_replies = 0;
-        c.pending_flows = [0; 2];
         c.silence.wait_no_more();
         c.deferred_ack = None;
         c.paths.networks_owed = false;
-        c.round = 0;
-        c.refusals.drop_all();
-        c.stops = Stops::default();
+        c.inbound.refusals.drop_all();
+        c.inbound.stops = Stops::default();
         c.handshake.stop();
-        let lists = [
-            core::mem::take(&mut c.resend),
-            core::mem::take(&mut c.control),
-        ];
-        lists.into_iter().for_each(|l| self.drop_list(l));
-        for priority in 0..2 {
-            for flow in 0..FLOWS_MAX {
-                let tx = &mut self.conns[conn].tx[priority][flow];
-                let TxFlow { queue, long, .. } = core::mem::take(tx);
-                self.drop_list(queue);
-                if long.is_none() {
-                    continue;
-                }
-                // A message being cut, of which no frame was left to end it above.
-                let l = &mut self.longs[long];
-                if l.frames == 0 && l.memory == MemoryOwner::Lent {
-                    l.frames = 1;
-                    self.long_frame_done(long, Outcome::PeerDead);
-                }
-            }
-        }
-    }
-
-    fn drop_list(&mut self, mut list: List<FrameIndex>) {
-        while let Some(frame) = list.pop_front(self.meta) {
-            self.drop_frame(frame);
-        }
-    }
-
-    fn drop_frame(&mut self, frame: FrameIndex) {
-        let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
-        self.free_frame(frame);
-        if long.is_some() {
-            self.long_frame_done(long, Outcome::PeerDead);
-        }
+        c.outbound.drop_all(&mut self.memory);
     }
 
     /// Drops what was received from a peer and not delivered.
     pub(crate) fn drop_received(&mut self, conn: ConnIndex) {
-        for priority in 0..2 {
-            for flow in 0..FLOWS_MAX {
-                let c = &mut self.conns[conn];
-                let old = core::mem::take(&mut c.rx[priority][flow]);
-                // A message that was begun is not begun again, should the peer speak.
-                if old.active {
-                    let next = &mut c.kept.next_in[priority][flow];
-                    *next = next.next();
-                }
-                self.free_list(old.held);
-            }
-        }
-        let c = &mut self.conns[conn];
-        c.held = [0; 2];
-        c.intervals = Intervals::EMPTY;
+        self.conns[conn].inbound.drop_all(&mut self.memory);
     }
 
     /// Closes the endpoint: sends a close to every connected peer. Nothing can
@@ -263,13 +210,13 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         let peer = c.peer;
         // A removed peer first gets what was sent to it before.
-        let waits = self.is_parting(conn) && !self.core.closing && !c.is_settled();
+        let waits = self.is_parting(conn) && !self.core.closing && !c.outbound.is_settled();
         if waits || !self.peers[peer].bits.close_owed() {
             return;
         }
         let alive = !self.core.closing;
         if let Some(frame) = self.queue_control(now, conn, &Chunk::Close { alive }) {
-            self.meta[frame].close = true;
+            self.memory.meta[frame].close = true;
             self.close_told(peer);
         }
     }
@@ -280,7 +227,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn close_acked(&mut self, conn: ConnIndex) {
         self.drop_received(conn);
         let c = &mut self.conns[conn];
-        c.finished = true;
+        c.silence.finished = true;
         c.silence.await_nothing();
         let peer = c.peer;
         if self.is_parting(conn) && !matches!(self.peers[peer].state, PeerState::Dead(_)) {
@@ -298,7 +245,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let gone = matches!(self.peers[c.peer].state, PeerState::Dead(_));
         if self.is_parting(conn) && !gone {
             self.part(now, conn);
-        } else if !c.is_settled() {
+        } else if !c.outbound.is_settled() {
             // The peer knows that we close. It takes and grants nothing more,
             // so whatever needs credit would wait for ever.
             self.drop_sending(conn);

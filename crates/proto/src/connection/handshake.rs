@@ -13,12 +13,11 @@ use portolan_wire::{
     MessageNo, PacketNo, PacketType, TAG_BYTES,
 };
 
-use crate::base::{
-    ConnIndex, DeathReason, FIRST_PACKET_MAX, FLOWS_MAX, NetAddress, PeerEvent, PeerId,
-};
-use crate::endpoint::{Endpoint, Need};
+use crate::base::{ConnIndex, DeathReason, FIRST_PACKET_MAX, NetAddress, PeerEvent, PeerId};
+use crate::endpoint::Endpoint;
 use crate::keys::nonce;
-use crate::tables::{CHUNKS_AT, Conn, Listed, PEER_BITS, PENDING, Peer, PeerState, Pending, Use};
+use crate::memory::{CHUNKS_AT, Need, Use};
+use crate::tables::{Conn, Listed, PEER_BITS, PENDING, Peer, PeerState, Pending};
 
 /// Packets that a peer may send before the first acknowledgement grants more:
 /// where few peers are active, and where many are.
@@ -115,7 +114,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(frame) = self.take_frame(Need::Control, Use::Passing, ConnIndex::NONE) else {
             return;
         };
-        self.meta[frame].set_peer(ours.peer);
+        self.memory.meta[frame].set_peer(ours.peer);
         let config = self.core.config;
         let number = PacketNo(self.core.connect_number);
         self.core.connect_number += 1;
@@ -148,8 +147,8 @@ impl<S: Seal> Endpoint<'_, S> {
             settled: ours.settled,
         };
         let slot = self.install_connect_key(ours.peer, [me, they]);
-        let at = self.frame_at(frame) + CHUNKS_AT;
-        let packet = &mut self.frames[at..at + CONNECT_BYTES + TAG_BYTES];
+        let at = self.memory.at(frame) + CHUNKS_AT;
+        let packet = &mut self.memory.bytes[at..at + CONNECT_BYTES + TAG_BYTES];
         packet[..portolan_wire::HEADER_BYTES].copy_from_slice(&header.to_bytes());
         ids.write(packet);
         body.write(&mut packet[CONNECT_CLEAR_BYTES..]);
@@ -162,8 +161,8 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             CONNECT_BYTES + TAG_BYTES
         };
-        self.meta[frame].len = len as u32;
-        self.core.connects.push_back(self.meta, frame);
+        self.memory.meta[frame].len = len as u32;
+        self.core.connects.push_back(self.memory.meta, frame);
     }
 
     /// Handles a connect packet.
@@ -430,12 +429,11 @@ impl<S: Seal> Endpoint<'_, S> {
         k.nonce_theirs = offer.nonce;
         k.connection_theirs = offer.connection;
         p.sent.grant(offer.window);
-        k.credit = [0, 1].map(|i| k.sent[i].wrapping_add(offer.credit[i]));
-        k.taken = [offer.first_message.0; 2];
-        k.next_in = [[offer.first_message; FLOWS_MAX]; 2];
+        let out = &mut c.outbound.kept;
+        out.credit = [0, 1].map(|i| out.sent[i].wrapping_add(offer.credit[i]));
+        c.inbound.begin(offer.first_message, hold);
         p.received.begin(offer.first_packet.0, window);
         p.phases.begin_receiving(Some(offer.first_packet.0));
-        c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
         c.silence.heard(now);
         p.sent.mtu.begin(now, ours, offer.packet_max);
         c.handshake.key();
@@ -449,7 +447,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn become_up(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         c.handshake.stop();
-        let waits = c.has_queue();
+        let waits = c.outbound.has_queue();
         // No keepalive could leave until now: it is armed anew.
         c.silence.up(now, waits);
         let peer = c.peer;

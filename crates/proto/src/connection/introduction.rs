@@ -13,8 +13,9 @@ use portolan_wire::{
 
 use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, PeerId, Transmit};
 use crate::congestion::Mode;
-use crate::endpoint::{Endpoint, Need};
-use crate::tables::{CHUNKS_AT, MemoryOwner, PeerState, Use};
+use crate::endpoint::Endpoint;
+use crate::memory::{CHUNKS_AT, MemoryOwner, Need, Use};
+use crate::tables::PeerState;
 
 /// Divisor of the silence: a removed peer has that long to take what was sent to it.
 const PARTING_PARTS: u64 = 8;
@@ -47,8 +48,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(key) = self.seal.introduce(peer.0) else {
             return plain;
         };
-        let at = self.frame_at(frame) + CHUNKS_AT;
-        let out = &mut self.frames[at..at + INTRODUCTION_BYTES];
+        let at = self.memory.at(frame) + CHUNKS_AT;
+        let out = &mut self.memory.bytes[at..at + INTRODUCTION_BYTES];
         let (marked, into) = IntroductionParts::write(out, connection, echo, &key);
         let Some(mark) = self.seal.mark(peer.0, marked) else {
             return plain;
@@ -173,28 +174,28 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let epoch = self.core.greeter.present(now);
         let nonce = nonce_for(&*self.seal, epoch, from, parts);
-        let at = self.frame_at(frame) + CHUNKS_AT;
+        let at = self.memory.at(frame) + CHUNKS_AT;
         Challenge {
             connection: parts.connection,
             mark,
             nonce,
         }
-        .write(&mut self.frames[at..]);
-        self.meta[frame].set_peer(PeerId::NONE);
-        self.meta[frame].len = CHALLENGE_BYTES as u32;
+        .write(&mut self.memory.bytes[at..]);
+        self.memory.meta[frame].set_peer(PeerId::NONE);
+        self.memory.meta[frame].len = CHALLENGE_BYTES as u32;
         // Behind the packet: no entry holds this address.
-        let to = &mut self.frames[at + CHALLENGE_BYTES..][..18];
+        let to = &mut self.memory.bytes[at + CHALLENGE_BYTES..][..18];
         to[..16].copy_from_slice(&from.ip);
         to[16..].copy_from_slice(&from.port.to_le_bytes());
-        self.core.connects.push_back(self.meta, frame);
+        self.core.connects.push_back(self.memory.meta, frame);
     }
 
     /// Sends a challenge to the address that stands behind it.
     pub(crate) fn challenge_leaves(&mut self, frame: FrameIndex) -> Transmit {
         self.core.counters.packets_sent += 1;
         self.core.counters.bytes_sent += CHALLENGE_BYTES as u64;
-        let start = self.frame_at(frame) + CHUNKS_AT;
-        let (ip, port) = self.frames[start + CHALLENGE_BYTES..][..18].split_at(16);
+        let start = self.memory.at(frame) + CHUNKS_AT;
+        let (ip, port) = self.memory.bytes[start + CHALLENGE_BYTES..][..18].split_at(16);
         let to = NetAddress {
             ip: ip.try_into().expect("16 bytes"),
             port: u16::from_le_bytes([port[0], port[1]]),
@@ -316,7 +317,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let (state, conn) = (p.state, p.conn);
         if conn.is_some() {
             self.drop_received(conn);
-            self.conns[conn].finished = true;
+            self.conns[conn].silence.finished = true;
         }
         if state != PeerState::Up {
             self.mark_dead(peer, DeathReason::Told);
@@ -331,8 +332,8 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         let c = &mut self.conns[conn];
-        c.finished = true;
-        c.part_by = now.saturating_add(self.core.config.silence_ns / PARTING_PARTS);
+        c.silence.finished = true;
+        c.silence.part_by = now.saturating_add(self.core.config.silence_ns / PARTING_PARTS);
         if self.lends(conn) {
             self.drop_sending(conn);
         }
@@ -351,11 +352,11 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Whether a connection still sends from the memory of a long message.
     fn lends(&self, conn: ConnIndex) -> bool {
-        let frames = self.meta.iter().filter(|m| m.usage != Use::Free);
+        let frames = self.memory.meta.iter().filter(|m| m.usage != Use::Free);
         let mut mine = frames.filter(|m| m.conn == conn && m.long.is_some());
-        let mut cut = self.conns[conn].tx.iter().flatten();
+        let mut cut = self.conns[conn].outbound.tx.iter().flatten();
         cut.any(|tx| tx.long.is_some())
-            || mine.any(|m| self.longs[m.long].memory == MemoryOwner::Lent)
+            || mine.any(|m| self.memory.longs[m.long].memory == MemoryOwner::Lent)
     }
 
     /// Goes on with a removal: the close is queued once all that was sent before is acknowledged,
@@ -363,10 +364,10 @@ impl<S: Seal> Endpoint<'_, S> {
     #[cold]
     pub(crate) fn part(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
-        if !c.is_settled() && now < c.part_by {
+        if !c.outbound.is_settled() && now < c.silence.part_by {
             return;
         }
-        if !c.is_settled() && self.peers[c.peer].bits.close_owed() {
+        if !c.outbound.is_settled() && self.peers[c.peer].bits.close_owed() {
             // The peer takes nothing.
             self.drop_sending(conn);
         }

@@ -6,8 +6,7 @@ use portolan_wire::{EndpointId, Life};
 use crate::base::{NetAddress, PeerId};
 use crate::congestion::Mode;
 use crate::endpoint::Endpoint;
-use crate::path::KeptPath;
-use crate::tables::{Kept, Peer, PeerBits, PeerState};
+use crate::tables::{Parked, Peer, PeerBits, PeerState};
 
 /// Why a peer was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -232,7 +231,7 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         if let Some(words) = self.parked.get_mut(p.place as usize) {
             let config = &self.core.config;
-            *words = Kept::new(config).to_words(KeptPath::new(config.first_packet));
+            *words = Parked::new(config).to_words();
         }
     }
 

@@ -75,16 +75,17 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Whether more than one of `parts` parts of all frames and long messages is free.
-    const fn has_free(&self, parts: u32) -> bool {
-        let core = &*self.core;
-        core.free_count > core.config.frames.div_ceil(parts)
-            && core.free_long_count > core.config.longs.div_ceil(parts)
+    /// As [`Self::fall_short`], if the pool has refused something.
+    #[inline]
+    pub(crate) fn note_lack(&mut self) {
+        if core::mem::take(&mut self.memory.pool.lacked) {
+            self.fall_short();
+        }
     }
 
     /// Whether nothing more is queued for peers that are not up, as they may never answer.
     pub(crate) fn saves_for_others(&self) -> bool {
-        self.core.config.introduces && !self.has_free(PLENTY_PARTS)
+        self.core.config.introduces && !self.memory.pool.has_free(PLENTY_PARTS)
     }
 
     /// Uses new connections, and removes silent strangers until there is room, or tries again soon.
@@ -96,7 +97,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let may_go = |p: &Peer| p.bits.stranger() || p.bits.parting();
         self.core.short_at = u64::MAX;
         let may_remove = self.core.config.introduces;
-        while may_remove && (self.core.lacks_conn || !self.has_free(ENOUGH_PARTS)) {
+        while may_remove && (self.core.lacks_conn || !self.memory.pool.has_free(ENOUGH_PARTS)) {
             let Some(peer) = self.most_silent(now, may_go) else {
                 let soon = self.unanswered_ns().div_ceil(LOOKS);
                 self.core.short_at = now.saturating_add(soon);

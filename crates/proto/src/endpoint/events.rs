@@ -3,8 +3,8 @@
 use portolan_seal::Seal;
 
 use super::Endpoint;
-use crate::base::{Event, LongIndex, PeerEvent, PeerId};
-use crate::tables::MemoryOwner;
+use crate::base::{Event, PeerEvent, PeerId};
+use crate::memory::MemoryOwner;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Returns the next event. Call until `None` after each call that may bring
@@ -14,7 +14,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// When a peer dies, the memory of long messages to it is released first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        if self.core.events.count == 0 {
+        if self.core.events.count == 0 && self.memory.pool.released.head.is_none() {
             return None;
         }
         self.next_event()
@@ -22,17 +22,17 @@ impl<S: Seal> Endpoint<'_, S> {
 
     #[cold]
     fn next_event(&mut self) -> Option<Event> {
-        let events = &mut self.core.events;
-        if let Some(long) = events.released.pop_front(self.longs) {
-            events.count -= 1;
-            let l = &mut self.longs[long];
+        let released = &mut self.memory.pool.released;
+        if let Some(long) = released.pop_front(self.memory.longs) {
+            let l = &mut self.memory.longs[long];
             l.memory = MemoryOwner::Back;
             let event = Event::Released(l.source, l.outcome);
             if l.ended {
-                self.free_long(long);
+                self.memory.free_long(long);
             }
             return Some(event);
         }
+        let events = &mut self.core.events;
         if let Some(event) = events.pop() {
             return Some(event);
         }
@@ -53,12 +53,6 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(Event::Peer(peer, event))
     }
 
-    /// Queues the event that a long message's memory is the caller's again.
-    pub(crate) fn tell_released(&mut self, long: LongIndex) {
-        self.core.events.released.push_back(self.longs, long);
-        self.core.events.count += 1;
-    }
-
     /// Queues an event that no table carries; returns false if the queue is full.
     pub(crate) fn tell(&mut self, event: Event) -> bool {
         self.core.events.push(event)
@@ -77,11 +71,10 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn check_events(&self) {
         let events = &self.core.events;
         let mut count = events.queued();
-        let mut long = events.released.head;
+        let mut long = self.memory.pool.released.head;
         while long.is_some() {
-            let l = &self.longs[long];
+            let l = &self.memory.longs[long];
             assert_eq!(l.memory, MemoryOwner::Untold, "long message {long}");
-            count += 1;
             long = l.next;
         }
         let known = &self.peers[..self.core.peer_count as usize];

@@ -2,7 +2,7 @@
 
 use portolan_seal::Seal;
 
-use crate::base::{ConnIndex, PathIndex, WINDOW_SPAN};
+use crate::base::{PathIndex, WINDOW_SPAN};
 use crate::endpoint::Endpoint;
 use crate::tables::Listed;
 
@@ -27,8 +27,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 .iter()
                 .filter(|c| {
                     c.listed != Listed::Free
-                        && c.last_data_at != 0
-                        && now.saturating_sub(c.last_data_at) < SENDER_QUIET_NS
+                        && c.inbound.last_data_at != 0
+                        && now.saturating_sub(c.inbound.last_data_at) < SENDER_QUIET_NS
                 })
                 .count();
             self.core.senders = (senders as u32).max(1);
@@ -48,32 +48,6 @@ impl<S: Seal> Endpoint<'_, S> {
             (2 * share).min(WINDOW_SPAN as u64)
         } else {
             share
-        }
-    }
-
-    /// The credit to advertise to a peer: absolute, by priority.
-    pub(crate) fn credit(&self, conn: ConnIndex) -> [u32; 2] {
-        let limit = self.hold_limit();
-        let taken = self.conns[conn].kept.taken;
-        taken.map(|t| t.wrapping_add(limit))
-    }
-
-    /// Counts `chunks` of the peer as taken for good. New credit is advertised
-    /// now if at most half of the limit is left to the peer and at least half
-    /// is new.
-    #[inline]
-    pub(crate) fn give_credit(&mut self, conn: ConnIndex, priority: usize, chunks: u32) {
-        let taken = &mut self.conns[conn].kept.taken[priority];
-        *taken = taken.wrapping_add(chunks);
-        let half = self.hold_limit() / 2;
-        let credit = self.credit(conn)[priority];
-        let c = &self.conns[conn];
-        let waits = c.held[priority] + c.stops.all_withheld[priority];
-        let arrived = c.kept.taken[priority].wrapping_add(waits);
-        let left = c.advertised[priority].wrapping_sub(arrived) as i32;
-        let new = credit.wrapping_sub(c.advertised[priority]);
-        if left <= half as i32 && new >= half {
-            self.owe_news(conn);
         }
     }
 }

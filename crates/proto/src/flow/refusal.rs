@@ -9,8 +9,9 @@ use portolan_wire::{Chunk, MessageNo, Priority};
 
 use crate::base::{ConnIndex, Event};
 use crate::endpoint::Endpoint;
-use crate::receive::ChunkOutcome;
-use crate::tables::{CHUNKS_AT, PeerState};
+use crate::inbound::ChunkOutcome;
+use crate::memory::CHUNKS_AT;
+use crate::tables::PeerState;
 
 /// Wait before a refusal that found no frame is tried again, ns.
 const RETRY_NS: u64 = 1_000_000;
@@ -32,7 +33,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.peers[peer].state != PeerState::Up {
             return;
         }
-        let r = &mut self.conns[conn].refusals;
+        let r = &mut self.conns[conn].inbound.refusals;
         r.owe(priority, flow, message);
         self.send_refusal(conn, priority, flow);
     }
@@ -44,7 +45,7 @@ impl<S: Seal> Endpoint<'_, S> {
         priority: Priority,
         flow: u16,
     ) -> bool {
-        let waits = |e: &Self| e.conns[conn].refusals.is_owed(priority, flow);
+        let waits = |e: &Self| e.conns[conn].inbound.refusals.is_owed(priority, flow);
         if waits(self) {
             self.send_refusal(conn, priority, flow);
         }
@@ -57,30 +58,31 @@ impl<S: Seal> Endpoint<'_, S> {
         let chunk = Chunk::Refuse {
             priority,
             flow,
-            message: c.refusals.owed(priority, flow),
+            message: c.inbound.refusals.owed(priority, flow),
         };
-        if c.refusals.is_flying(priority, flow) {
+        if c.inbound.refusals.is_flying(priority, flow) {
             // If the packet before has not left, this refusal joins it.
-            let frame = c.control.tail;
-            if frame.is_some() && self.meta[frame].refuses(priority, flow) {
-                let at = self.frame_at(frame) + CHUNKS_AT;
-                let meta = &mut self.meta[frame];
+            let frame = c.outbound.control.tail;
+            if frame.is_some() && self.memory.meta[frame].refuses(priority, flow) {
+                let at = self.memory.at(frame) + CHUNKS_AT;
+                let meta = &mut self.memory.meta[frame];
                 if meta.len < PACKET_BYTES {
-                    meta.len += chunk.write(&mut self.frames[at + meta.len as usize..]) as u32;
-                    self.conns[conn].refusals.queued(priority, flow);
+                    meta.len +=
+                        chunk.write(&mut self.memory.bytes[at + meta.len as usize..]) as u32;
+                    self.conns[conn].inbound.refusals.queued(priority, flow);
                 }
             }
             return;
         }
         let frame = self.queue_control(now, conn, &chunk);
-        let r = &mut self.conns[conn].refusals;
+        let r = &mut self.conns[conn].inbound.refusals;
         let Some(frame) = frame else {
             r.retry_at = now + RETRY_NS;
             self.arm(now + RETRY_NS);
             return;
         };
         r.queued(priority, flow);
-        let meta = &mut self.meta[frame];
+        let meta = &mut self.memory.meta[frame];
         meta.refusal = true;
         meta.priority = priority;
         meta.flow = flow;
@@ -90,21 +92,21 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn retry_refusals(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         c.silence.used(now);
-        c.refusals.retry();
+        c.inbound.refusals.retry();
         self.go_on_after_refusals(conn);
     }
 
     /// Lets flows go on whose refusal was acknowledged.
     #[inline]
     pub(crate) fn go_on_after_refusals(&mut self, conn: ConnIndex) {
-        if self.conns[conn].refusals.has_acked() {
+        if self.conns[conn].inbound.refusals.has_acked() {
             self.go_on_with_flows(conn);
         }
     }
 
     #[cold]
     fn go_on_with_flows(&mut self, conn: ConnIndex) {
-        while let Some((priority, flow)) = self.conns[conn].refusals.take_acked() {
+        while let Some((priority, flow)) = self.conns[conn].inbound.refusals.take_acked() {
             if !self.refusal_blocks(conn, priority, flow) {
                 self.advance(conn, priority, flow);
             }
@@ -126,10 +128,10 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         // The peer stops repeating when it counts us as dead.
         let until = now.saturating_add(self.core.config.silence_ns.min(REPEATS_NS_MAX));
-        c.refusals.repeats_until = until;
+        c.inbound.refusals.repeats_until = until;
         self.arm(until);
         let c = &mut self.conns[conn];
-        let Some(told) = c.refusals.told(priority, flow) else {
+        let Some(told) = c.inbound.refusals.told(priority, flow) else {
             return ChunkOutcome::Bad;
         };
         let new = message.since(*told) > 0;
@@ -146,7 +148,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if !self.tell(event) {
             return ChunkOutcome::NoRoom(priority);
         }
-        if let Some(told) = self.conns[conn].refusals.told(priority, flow) {
+        if let Some(told) = self.conns[conn].inbound.refusals.told(priority, flow) {
             *told = message;
         }
         ChunkOutcome::Yes

@@ -14,8 +14,8 @@ use portolan_wire::{Chunk, Priority};
 
 use crate::base::{ConnIndex, PeerId};
 use crate::endpoint::Endpoint;
-use crate::receive::ChunkOutcome;
-use crate::tables::{CHUNKS_MAX, PeerState};
+use crate::inbound::ChunkOutcome;
+use crate::tables::PeerState;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Asks a peer to send nothing more of a flow, or to go on. Messages that left before the peer
@@ -37,15 +37,18 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         let dead = matches!(self.peers[peer].state, PeerState::Dead(_));
-        if flow >= self.core.config.flows || dead || stopped == c.stops.holds_back(priority, flow) {
+        if flow >= self.core.config.flows
+            || dead
+            || stopped == c.inbound.stops.holds_back(priority, flow)
+        {
             return;
         }
         c.silence.used(now);
         let (p, f) = (priority.index(), flow as usize);
         if stopped {
-            c.stops.stop(p, f);
+            c.inbound.stops.stop(p, f);
         } else {
-            c.stops.go_on(p, f);
+            c.inbound.stops.go_on(p, f);
             self.give_withheld(conn, p, 1 << f);
         }
         self.make_ready(conn);
@@ -54,59 +57,43 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Queues a chunk with the present stops, if there is a frame for it.
     #[cold]
     pub(crate) fn tell_stops(&mut self, now: u64, conn: ConnIndex) {
-        let (serial, flows) = self.conns[conn].stops.next_chunk();
+        let (serial, flows) = self.conns[conn].inbound.stops.next_chunk();
         let Some(frame) = self.queue_control(now, conn, &Chunk::Stopped { serial, flows }) else {
             return;
         };
-        self.meta[frame].stops = true;
-        self.conns[conn].stops.queued(serial, flows);
+        self.memory.meta[frame].stops = true;
+        self.conns[conn].inbound.stops.queued(serial, flows);
     }
 
     /// The peer has acknowledged a stopped chunk: of flows that it names nothing more leaves, so
     /// what has arrived of them counts as taken.
     #[cold]
     pub(crate) fn stops_acked(&mut self, conn: ConnIndex) {
-        let fresh = self.conns[conn].stops.acked();
+        let fresh = self.conns[conn].inbound.stops.acked();
         for (p, flows) in fresh.into_iter().enumerate() {
             self.give_withheld(conn, p, flows);
         }
-        if self.conns[conn].stops.are_owed() {
+        if self.conns[conn].inbound.stops.are_owed() {
             self.make_ready(conn);
         }
     }
 
     /// Returns the credit that was withheld for some flows.
     fn give_withheld(&mut self, conn: ConnIndex, p: usize, flows: u16) {
-        let taken = self.conns[conn].stops.release(p, flows);
-        if taken > 0 {
-            self.give_credit(conn, p, taken);
+        let limit = self.hold_limit();
+        if self.conns[conn].inbound.give_withheld(limit, p, flows) {
+            self.owe_news(conn);
         }
     }
 
-    /// A chunk of a flow was taken for good: returns its credit, unless the flow is stopped and the
-    /// peer may not know it, or ignores it.
+    /// A chunk of a flow was taken for good.
     #[inline]
     pub(crate) fn note_taken(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
-        let stops = &self.conns[conn].stops;
-        if !stops.holds_back(priority, flow)
-            || !self.withhold(conn, priority.index(), flow as usize)
-        {
-            self.give_credit(conn, priority.index(), 1);
+        let limit = self.hold_limit();
+        let inbound = &mut self.conns[conn].inbound;
+        if inbound.note_taken(limit, priority, flow, &mut self.core.counters) {
+            self.owe_news(conn);
         }
-    }
-
-    #[cold]
-    fn withhold(&mut self, conn: ConnIndex, p: usize, f: usize) -> bool {
-        let under_way = self.hold_limit() + CHUNKS_MAX;
-        let stops = &mut self.conns[conn].stops;
-        if stops.is_heard(p, f) {
-            if stops.note_late(p, f, under_way) {
-                return false;
-            }
-            self.core.counters.unstopped += 1;
-        }
-        stops.withhold(p, f);
-        true
     }
 
     /// Takes over the set of flows that the peer has stopped.
@@ -122,12 +109,11 @@ impl<S: Seal> Endpoint<'_, S> {
             return ChunkOutcome::Bad;
         }
         let c = &mut self.conns[conn];
-        if !c.stops.set_theirs(serial, flows) {
+        if !c.outbound.stop(serial, flows) {
             // A repeat, or overtaken by a later one.
             return ChunkOutcome::Yes;
         }
-        c.count_stopped();
-        let waits = c.has_queue();
+        let waits = c.outbound.has_queue();
         if waits {
             c.silence.wait(now);
         }
@@ -135,7 +121,7 @@ impl<S: Seal> Endpoint<'_, S> {
             // The peer makes us wait: keepalives show whether it lives.
             self.conns[conn].silence.wait_no_more();
         }
-        if self.conns[conn].stops.are_stopped() {
+        if self.conns[conn].outbound.stopped.any() {
             self.arm_keepalive(conn);
         }
         self.make_ready(conn);

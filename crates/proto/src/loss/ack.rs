@@ -3,7 +3,7 @@
 use portolan_seal::Seal;
 use portolan_wire::Ack;
 
-use crate::base::{ConnIndex, PathIndex};
+use crate::base::{ConnIndex, FrameIndex, PathIndex};
 use crate::endpoint::Endpoint;
 use crate::received::Owed;
 
@@ -33,7 +33,7 @@ impl<S: Seal> Endpoint<'_, S> {
             ack.delay = u16::MAX;
         }
         ack.path = id;
-        ack.credit = self.credit(conn);
+        ack.credit = self.conns[conn].inbound.credit(self.hold_limit());
         ack
     }
 
@@ -42,6 +42,16 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = self.path_mut(path);
         p.received.acknowledged();
         let conn = p.conn;
-        self.conns[conn].advertised = credit;
+        self.conns[conn].inbound.advertised = credit;
+    }
+
+    /// The first part of a frame was acknowledged: the next one leaves, once
+    /// the link has returned the frame.
+    #[cold]
+    pub(crate) fn go_on_with_rest(&mut self, conn: ConnIndex, frame: FrameIndex) {
+        let outbound = &mut self.conns[conn].outbound;
+        if outbound.go_on_with_rest(&mut self.memory, frame) {
+            self.make_ready(conn);
+        }
     }
 }

@@ -68,7 +68,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return None;
         }
         let size = p.sent.mtu.probe(now, p.sent.next);
-        let room = self.chunk_room(u16::MAX) + HEADER_BYTES + TAG_BYTES;
+        let room = self.memory.chunk_room(u16::MAX) + HEADER_BYTES + TAG_BYTES;
         (size > 0).then_some(size.min(room as u16))
     }
 }

@@ -6,45 +6,10 @@
 use portolan_seal::Seal;
 use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES};
 
-use super::reassembly::{ChunkOutcome, Meet, Piece, Placing};
-use crate::base::{
-    ConnIndex, Delivery, FLOWS_MAX, FRAME_BYTES_MAX, FrameIndex, Heard, PathIndex, PeerId, Verdict,
-};
+use crate::base::{ConnIndex, Delivery, FrameIndex, Heard, PathIndex, PeerId, Verdict};
 use crate::endpoint::Endpoint;
+use crate::inbound::{ChunkOutcome, Meet, Piece, Placing, Spare};
 use crate::received::{Contents, Owed};
-use crate::tables::{bit, flow_of};
-
-/// Flows of replies, in a set of flows.
-const REPLIES: u32 = u32::MAX << FLOWS_MAX;
-
-/// Room for one held chunk while it is handed out: its frame may be used
-/// meanwhile. One is enough for all endpoints of a thread.
-#[derive(Clone, Debug)]
-pub struct Spare {
-    bytes: [u8; FRAME_BYTES_MAX],
-    len: usize,
-}
-
-impl Default for Spare {
-    fn default() -> Self {
-        Self {
-            bytes: [0; FRAME_BYTES_MAX],
-            len: 0,
-        }
-    }
-}
-
-impl Spare {
-    /// Copies a chunk here.
-    pub(crate) fn set(&mut self, chunk: &[u8]) {
-        self.len = chunk.len();
-        self.bytes[..self.len].copy_from_slice(chunk);
-    }
-
-    pub(crate) fn chunk(&self) -> Option<Chunk<'_>> {
-        Chunks::new(&self.bytes[..self.len]).next()?.ok()
-    }
-}
 
 /// Contents of one packet, or of held chunks. Until [`Rx::next`] has returned
 /// `None` the packet is not counted, nor acknowledged, and its connection is
@@ -227,8 +192,8 @@ impl<'p> Rx<'p> {
                     continue;
                 }
             }
-            if proto.conns[conn].resumable != 0 {
-                if let Some(found) = self.find_held(proto) {
+            if let Some((priority, flow)) = proto.conns[conn].inbound.resumable() {
+                if let Some(found) = self.find_held(proto, priority, flow) {
                     return Some(found);
                 }
                 continue;
@@ -244,7 +209,7 @@ impl<'p> Rx<'p> {
             self.eliciting = true;
             let took = match chunk {
                 Ok(Chunk::Head(head)) => {
-                    proto.conns[conn].last_data_at = self.now.max(1);
+                    proto.conns[conn].inbound.last_data_at = self.now.max(1);
                     match proto.meet_head(conn, &head) {
                         Meet::Offer => {
                             self.part = Part::Head(head);
@@ -254,11 +219,12 @@ impl<'p> Rx<'p> {
                             self.part = Part::Body(body, at);
                             continue;
                         }
+                        Meet::Hold => proto.hold(conn, Chunk::Head(head)),
                         Meet::Took(took) => took,
                     }
                 }
                 Ok(Chunk::Body(body)) => {
-                    proto.conns[conn].last_data_at = self.now.max(1);
+                    proto.conns[conn].inbound.last_data_at = self.now.max(1);
                     match proto.meet_body(conn, &body) {
                         Ok(at) => {
                             self.part = Part::Body(body, at);
@@ -341,13 +307,15 @@ impl<'p> Rx<'p> {
 
     /// The next held chunk whose turn has come.
     #[cold]
-    fn find_held<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> Option<Found<'p>> {
-        let flows = proto.conns[self.conn].resumable;
-        let replies = flows & REPLIES;
-        let (priority, flow) = flow_of(if replies == 0 { flows } else { replies });
+    fn find_held<S: Seal>(
+        &mut self,
+        proto: &mut Endpoint<'_, S>,
+        priority: Priority,
+        flow: u16,
+    ) -> Option<Found<'p>> {
         match proto.next_held(self.conn, priority, flow, self.spare) {
             None => {
-                proto.conns[self.conn].resumable &= !bit(priority, flow);
+                proto.conns[self.conn].inbound.pause(priority, flow);
                 None
             }
             Some((frame, None)) => {
@@ -379,7 +347,7 @@ impl<'p> Rx<'p> {
                 }
             }
             Err(ChunkOutcome::NoRoom(_)) => {
-                proto.conns[self.conn].resumable &= !bit(body.priority, body.flow);
+                (proto.conns[self.conn].inbound).pause(body.priority, body.flow);
             }
             Err(_) => _ = proto.drop_held(self.conn, body.priority, body.flow, frame),
         }
@@ -424,7 +392,7 @@ impl<'p> Rx<'p> {
             return;
         };
         if !proto.answered(conn, &head, verdict) {
-            proto.conns[conn].resumable &= !bit(head.priority, head.flow);
+            (proto.conns[conn].inbound).pause(head.priority, head.flow);
         } else if proto.drop_held(conn, head.priority, head.flow, frame) {
             proto.note_taken(conn, head.priority, head.flow);
         }

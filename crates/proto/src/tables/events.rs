@@ -5,7 +5,7 @@
 //! are queued: a chunk whose event finds no room is not taken, and is sent
 //! again.
 
-use crate::base::{DeathReason, Event, FLOWS_MAX, List, LongIndex, PeerEvent, PeerId};
+use crate::base::{DeathReason, Event, FLOWS_MAX, PeerEvent, PeerId};
 
 /// Refused messages that can wait to be reported: twice what one packet brings.
 const QUEUE: usize = 2 * FLOWS_MAX;
@@ -13,10 +13,8 @@ const QUEUE: usize = 2 * FLOWS_MAX;
 /// Pending events. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Events {
-    /// Number of long messages and peers with events, and of queued events.
+    /// Number of peers with events, and of queued events.
     pub count: u32,
-    /// Long messages whose memory is the caller's again.
-    pub released: List<LongIndex>,
     queue: [Option<Event>; QUEUE],
     /// No peer before this one has an event.
     pub peers_from: PeerId,
@@ -25,7 +23,6 @@ pub(crate) struct Events {
 impl Events {
     pub const NONE: Self = Self {
         count: 0,
-        released: List::EMPTY,
         queue: [None; QUEUE],
         peers_from: PeerId::NONE,
     };

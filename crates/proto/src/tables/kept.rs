@@ -7,10 +7,12 @@
 use portolan_wire::MessageNo;
 
 use crate::base::{Config, FLOWS_MAX, NetAddress};
+use crate::inbound::KeptIn;
 use crate::keys::Keys;
+use crate::outbound::KeptOut;
 use crate::path::KeptPath;
 
-/// Everything that must outlive the active state. Plain data.
+/// What outlives the active state of a pair. Plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Kept {
     pub nonce_theirs: u64,
@@ -18,17 +20,18 @@ pub(crate) struct Kept {
     pub keys: Keys,
     /// Further paths that were in use in this life, a bit each.
     pub paths: u32,
-    /// Fresh chunks sent, by priority; and the credit for them.
-    pub sent: [u32; 2],
-    pub credit: [u32; 2],
-    /// Fresh chunks taken by the caller, by priority.
-    pub taken: [u32; 2],
-    pub next_out: [[MessageNo; FLOWS_MAX]; 2],
-    pub next_in: [[MessageNo; FLOWS_MAX]; 2],
 }
 
-/// `Kept` and `KeptPath` of path 0 as parked: words, so that untouched memory
-/// can be a table of them.
+/// Everything that is parked of a peer, with its path 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parked {
+    pub pair: Kept,
+    pub outbound: KeptOut,
+    pub inbound: KeptIn,
+    pub path: KeptPath,
+}
+
+/// [`Parked`] as words, so that untouched memory can be a table of them.
 pub type PeerSnapshot = [u64; WORDS];
 
 /// Snapshot of a peer that was never parked.
@@ -51,47 +54,44 @@ const fn part(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
 
-impl Kept {
+impl Parked {
     /// State of a peer in a new life.
     pub fn new(config: &Config) -> Self {
-        let message = MessageNo(config.first_message);
-        // Credit of both priorities counts from there on too.
-        let credit = [message.0; 2];
         Self {
-            next_out: [[message; FLOWS_MAX]; 2],
-            sent: credit,
-            credit,
-            ..Self::default()
+            pair: Kept::default(),
+            outbound: KeptOut::new(config),
+            inbound: KeptIn::default(),
+            path: KeptPath::new(config.first_packet),
         }
     }
 
-    /// Whether credit allows a fresh chunk.
-    #[inline]
-    pub const fn has_credit(&self, priority: usize) -> bool {
-        self.credit[priority].wrapping_sub(self.sent[priority]) as i32 > 0
-    }
-
-    pub fn to_words(self, path: KeptPath) -> PeerSnapshot {
+    pub fn to_words(self) -> PeerSnapshot {
+        let Self {
+            pair,
+            outbound,
+            inbound,
+            path,
+        } = self;
         let mut words = [0; WORDS];
-        words[0] = self.nonce_theirs;
+        words[0] = pair.nonce_theirs;
         words[1] = path.next_number;
         words[2] = path.received;
         words[3] = path.packet_limit;
         let sizes = u32::from(path.missing) | u32::from(path.packet_max) << 16;
-        words[4] = join(sizes, self.connection_theirs);
-        words[5] = join(self.keys.sending, self.keys.receiving);
-        words[6] = join(self.keys.sealed, self.paths);
-        words[7] = join(self.sent[0], self.sent[1]);
-        words[8] = join(self.credit[0], self.credit[1]);
-        words[9] = join(self.taken[0], self.taken[1]);
+        words[4] = join(sizes, pair.connection_theirs);
+        words[5] = join(pair.keys.sending, pair.keys.receiving);
+        words[6] = join(pair.keys.sealed, pair.paths);
+        words[7] = join(outbound.sent[0], outbound.sent[1]);
+        words[8] = join(outbound.credit[0], outbound.credit[1]);
+        words[9] = join(inbound.taken[0], inbound.taken[1]);
         for f in 0..FLOWS_MAX {
-            words[10 + f] = join(self.next_out[0][f].0, self.next_out[1][f].0);
-            words[10 + FLOWS_MAX + f] = join(self.next_in[0][f].0, self.next_in[1][f].0);
+            words[10 + f] = join(outbound.next[0][f].0, outbound.next[1][f].0);
+            words[10 + FLOWS_MAX + f] = join(inbound.next[0][f].0, inbound.next[1][f].0);
         }
         words
     }
 
-    pub fn from_words(words: &PeerSnapshot) -> (Self, KeptPath) {
+    pub fn from_words(words: &PeerSnapshot) -> Self {
         let [sizes, connection_theirs] = part(words[4]);
         let [sending, receiving] = part(words[5]);
         let [sealed, paths] = part(words[6]);
@@ -99,29 +99,34 @@ impl Kept {
             let number = |p: usize, f: usize| MessageNo(part(words[from + f])[p]);
             [0, 1].map(|p| core::array::from_fn(|f| number(p, f)))
         };
-        let path = KeptPath {
-            next_number: words[1],
-            received: words[2],
-            packet_limit: words[3],
-            missing: sizes as u16,
-            packet_max: (sizes >> 16) as u16,
-        };
-        let kept = Self {
-            nonce_theirs: words[0],
-            connection_theirs,
-            keys: Keys {
-                sending,
-                receiving,
-                sealed,
+        Self {
+            pair: Kept {
+                nonce_theirs: words[0],
+                connection_theirs,
+                keys: Keys {
+                    sending,
+                    receiving,
+                    sealed,
+                },
+                paths,
             },
-            paths,
-            sent: part(words[7]),
-            credit: part(words[8]),
-            taken: part(words[9]),
-            next_out: flows(10),
-            next_in: flows(10 + FLOWS_MAX),
-        };
-        (kept, path)
+            outbound: KeptOut {
+                sent: part(words[7]),
+                credit: part(words[8]),
+                next: flows(10),
+            },
+            inbound: KeptIn {
+                taken: part(words[9]),
+                next: flows(10 + FLOWS_MAX),
+            },
+            path: KeptPath {
+                next_number: words[1],
+                received: words[2],
+                packet_limit: words[3],
+                missing: sizes as u16,
+                packet_max: (sizes >> 16) as u16,
+            },
+        }
     }
 }
 
@@ -180,21 +185,6 @@ mod tests {
         let numbers = |from: u32| {
             [0, 1].map(|p| core::array::from_fn(|f| MessageNo(from + (10 * p + f) as u32)))
         };
-        let kept = Kept {
-            nonce_theirs: u64::MAX - 1,
-            connection_theirs: u32::MAX - 3,
-            keys: Keys {
-                sending: 4,
-                receiving: 5,
-                sealed: 1 << 23,
-            },
-            paths: 6,
-            sent: [6, 7],
-            credit: [8, 9],
-            taken: [10, 11],
-            next_out: numbers(100),
-            next_in: numbers(u32::MAX - 100),
-        };
         let path = KeptPath {
             next_number: 1 << 63,
             received: (1 << 40) + 1,
@@ -202,7 +192,29 @@ mod tests {
             missing: 65_534,
             packet_max: 65_533,
         };
-        assert_eq!(Kept::from_words(&kept.to_words(path)), (kept, path));
+        let parked = Parked {
+            pair: Kept {
+                nonce_theirs: u64::MAX - 1,
+                connection_theirs: u32::MAX - 3,
+                keys: Keys {
+                    sending: 4,
+                    receiving: 5,
+                    sealed: 1 << 23,
+                },
+                paths: 6,
+            },
+            outbound: KeptOut {
+                sent: [6, 7],
+                credit: [8, 9],
+                next: numbers(100),
+            },
+            inbound: KeptIn {
+                taken: [10, 11],
+                next: numbers(u32::MAX - 100),
+            },
+            path,
+        };
+        assert_eq!(Parked::from_words(&parked.to_words()), parked);
         let further = KeptFurther {
             path,
             to: NetAddress {

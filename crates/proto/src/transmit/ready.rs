@@ -25,7 +25,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether a connection certainly has no packet now; false leaves that open.
     #[inline(always)]
     pub(crate) fn has_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
-        !self.conns[conn].has_queue() && self.owes_nothing(now, conn, flush_delayed_acks)
+        !self.conns[conn].outbound.has_queue() && self.owes_nothing(now, conn, flush_delayed_acks)
     }
 
     #[inline(never)]
@@ -42,7 +42,7 @@ impl<S: Seal> Endpoint<'_, S> {
             && now < p.sent.mtu.due()
             && !self.conns[conn].paths.has_more()
             && !c.paths.networks_owed
-            && !c.stops.are_owed()
+            && !c.inbound.stops.are_owed()
             && self.core.closes_owed == 0
             && c.kept.keys.over(limit).is_none()
     }
@@ -54,7 +54,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         match c.listed {
             Listed::Deferred => {}
-            Listed::None if !c.has_queue() => {
+            Listed::None if !c.outbound.has_queue() => {
                 self.conns[conn].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
             }
@@ -67,7 +67,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// connection, or the link, has freed these.
     #[inline]
     pub(crate) fn wake_starved(&mut self) {
-        if self.core.free_count <= self.core.starved_above || self.core.starved.is_empty() {
+        if self.memory.pool.free_count <= self.core.starved_above || self.core.starved.is_empty() {
             return;
         }
         self.core.starved_above = u32::MAX;

@@ -5,11 +5,11 @@ use portolan_seal::Seal;
 use portolan_wire::{ARGS_MAX, Body, Chunk, HEAD_BYTES, Head, MessageNo, Priority};
 
 use crate::base::{
-    ConnIndex, FrameIndex, LongIndex, Message, Outcome, PACKET_BASE, PeerId, Release, SendError,
-    SourceId,
+    ConnIndex, FrameIndex, Message, PACKET_BASE, PeerId, Release, SendError, SourceId,
 };
-use crate::endpoint::{Endpoint, Need};
-use crate::tables::{CHUNKS_AT, CHUNKS_MAX, Long, MemoryOwner, PeerState, Use};
+use crate::endpoint::Endpoint;
+use crate::memory::{CHUNKS_AT, Long};
+use crate::tables::PeerState;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Largest payload beside `args` words that [`Endpoint::send`] takes for a
@@ -25,7 +25,7 @@ impl<S: Seal> Endpoint<'_, S> {
             ConnIndex::NONE => PACKET_BASE,
             conn => self.packet_size(conn),
         };
-        self.chunk_room(packet) - HEAD_BYTES - 8 * args.min(ARGS_MAX)
+        self.memory.chunk_room(packet) - HEAD_BYTES - 8 * args.min(ARGS_MAX)
     }
 
     /// Checks that every send makes first; returns the peer's connection.
@@ -59,19 +59,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let c = &mut self.conns[conn];
         c.silence.used(now);
-        let full = self.core.config.queue_frames;
-        // Frames in stopped flows hold nothing else back.
-        let [_, stopped_replies] = c.stops.frames;
-        let queued = c.queued - c.stops.frames[0] - stopped_replies;
-        let room = match m.priority {
-            Priority::Request => queued < full,
-            // Never blocked behind requests, however many frames those have
-            // become: parts of long ones are cut beyond the limit.
-            Priority::Reply => {
-                queued < full || c.queued_replies - stopped_replies < (full / 4).max(1)
-            }
-        };
-        if room && !c.stops.is_stopped(m.priority, m.flow) {
+        let most = self.core.config.queue_frames;
+        if c.outbound.takes(m.priority, m.flow, most) {
             Ok(conn)
         } else {
             Err(SendError::NoCredit)
@@ -92,33 +81,22 @@ impl<S: Seal> Endpoint<'_, S> {
         m: &Message<'_>,
     ) -> Result<MessageNo, SendError> {
         let conn = self.admit(now, peer, m)?;
-        let (priority, flow) = (m.priority.index(), m.flow as usize);
         let bytes = HEAD_BYTES + 8 * m.args.len() + m.payload.len();
-        let room = self.chunk_room(self.packet_size(conn));
+        let room = self.memory.chunk_room(self.packet_size(conn));
         if bytes > room {
             return Err(SendError::TooLong);
         }
-        // The last frame of the flow, if it still waits and has room.
-        let tail = self.conns[conn].tx[priority][flow].queue.tail;
-        let frame = if tail.is_some()
-            && self.meta[tail].long.is_none()
-            && u32::from(self.meta[tail].chunks) < CHUNKS_MAX
-            && self.meta[tail].len as usize + bytes <= room
-        {
-            tail
-        } else {
-            let need = match m.priority {
-                Priority::Request => Need::Request,
-                Priority::Reply => Need::Reply,
-            };
-            self.queue_frame(conn, need, m).ok_or(SendError::NoCredit)?
+        let outbound = &self.conns[conn].outbound;
+        let frame = match outbound.tail(&self.memory, m.priority, m.flow, bytes, room) {
+            Some(frame) => frame,
+            None => self.queue_frame(conn, m).ok_or(SendError::NoCredit)?,
         };
         let message = self.next_message(conn, m);
-        let at = self.frame_at(frame) + CHUNKS_AT + self.meta[frame].len as usize;
-        let out = &mut self.frames[at..at + bytes];
+        let at = self.memory.at(frame) + CHUNKS_AT + self.memory.meta[frame].len as usize;
+        let out = &mut self.memory.bytes[at..at + bytes];
         write_head(out, m, message, m.payload.len() as u64);
         out[HEAD_BYTES + 8 * m.args.len()..].copy_from_slice(m.payload);
-        let meta = &mut self.meta[frame];
+        let meta = &mut self.memory.meta[frame];
         meta.len += bytes as u32;
         meta.chunks += 1;
         self.queued(now, conn);
@@ -144,43 +122,36 @@ impl<S: Seal> Endpoint<'_, S> {
         if total > Body::UNIT << 32 {
             return Err(SendError::TooLong);
         }
-        let long = self.core.free_longs;
         let keep = match m.priority {
             Priority::Request => self.core.config.longs.div_ceil(8),
             Priority::Reply => 0,
         };
-        let waiting = &self.conns[conn].tx[m.priority.index()][m.flow as usize];
-        if self.core.free_long_count <= keep.max(waiting.frames) {
-            self.fall_short();
+        let waiting = &self.conns[conn].outbound.tx[m.priority.index()][m.flow as usize];
+        if !self.memory.pool.grants_long(keep.max(waiting.frames)) {
+            self.note_lack();
             return Err(SendError::NoCredit);
         }
-        let need = match m.priority {
-            Priority::Request => Need::Request,
-            Priority::Reply => Need::Reply,
-        };
-        let frame = self.queue_frame(conn, need, m).ok_or(SendError::NoCredit)?;
+        let frame = self.queue_frame(conn, m).ok_or(SendError::NoCredit)?;
         let message = self.next_message(conn, m);
-        self.core.free_longs = self.longs[long].next;
-        self.core.free_long_count -= 1;
-        self.longs[long] = Long {
+        let long = self.memory.take_long(Long {
             source,
             total,
             frames: 1,
             message,
             release,
             ..Long::default()
-        };
+        });
         // The payload is filled in when the frame leaves: then the size of the
         // path's packets is known.
-        let at = self.frame_at(frame) + CHUNKS_AT;
+        let at = self.memory.at(frame) + CHUNKS_AT;
         let bytes = HEAD_BYTES + 8 * m.args.len();
         write_head(
-            &mut self.frames[at..at + bytes],
+            &mut self.memory.bytes[at..at + bytes],
             &Message { payload: &[], ..*m },
             message,
             total,
         );
-        let meta = &mut self.meta[frame];
+        let meta = &mut self.memory.meta[frame];
         meta.long = long;
         meta.len = bytes as u32;
         meta.chunks = 1;
@@ -188,32 +159,18 @@ impl<S: Seal> Endpoint<'_, S> {
         Ok(message)
     }
 
-    fn queue_frame(&mut self, conn: ConnIndex, need: Need, m: &Message<'_>) -> Option<FrameIndex> {
-        let (priority, flow) = (m.priority.index(), m.flow as usize);
-        // A flow takes no more frames than it leaves: should it be stopped,
-        // others go on.
-        if self.conns[conn].tx[priority][flow].frames >= self.core.free_count {
-            return None;
+    fn queue_frame(&mut self, conn: ConnIndex, m: &Message<'_>) -> Option<FrameIndex> {
+        let outbound = &mut self.conns[conn].outbound;
+        let frame = outbound.push(&mut self.memory, conn, m.priority, m.flow);
+        if frame.is_none() {
+            self.note_lack();
         }
-        let frame = self.take_frame(need, Use::Queued, conn)?;
-        self.meta[frame].priority = m.priority;
-        self.meta[frame].flow = m.flow;
-        let c = &mut self.conns[conn];
-        c.tx[priority][flow].queue.push_back(self.meta, frame);
-        c.tx[priority][flow].frames += 1;
-        c.mark_pending(priority, flow);
-        c.queued += 1;
-        c.queued_replies += u32::from(m.priority == Priority::Reply);
-        Some(frame)
+        frame
     }
 
     fn next_message(&mut self, conn: ConnIndex, m: &Message<'_>) -> MessageNo {
         self.core.counters.messages_sent += 1;
-        let c = &mut self.conns[conn];
-        let next = &mut c.kept.next_out[m.priority.index()][m.flow as usize];
-        let message = *next;
-        *next = next.next();
-        message
+        self.conns[conn].outbound.number(m.priority, m.flow)
     }
 
     #[inline(always)]
@@ -233,51 +190,15 @@ impl<S: Seal> Endpoint<'_, S> {
         conn: ConnIndex,
         chunk: &Chunk<'_>,
     ) -> Option<FrameIndex> {
-        let frame = self.take_frame(Need::Control, Use::Queued, conn)?;
-        let at = self.frame_at(frame) + CHUNKS_AT;
-        self.meta[frame].len = chunk.write(&mut self.frames[at..]) as u32;
-        let c = &mut self.conns[conn];
-        c.control.push_back(self.meta, frame);
-        c.queued += 1;
+        let outbound = &mut self.conns[conn].outbound;
+        let Some(frame) = outbound.push_control(&mut self.memory, conn, chunk) else {
+            self.note_lack();
+            return None;
+        };
         // The peer is waited for, even if its limits keep the chunk back.
-        c.silence.wait(now);
+        self.conns[conn].silence.wait(now);
         self.make_ready(conn);
         Some(frame)
-    }
-
-    /// Notes that one frame with a part of a long message is done.
-    pub(crate) fn long_frame_done(&mut self, long: LongIndex, outcome: Outcome) {
-        let l = &mut self.longs[long];
-        l.frames -= 1;
-        if l.frames > 0 {
-            return;
-        }
-        let finished = l.cut == l.total || outcome == Outcome::PeerDead;
-        if finished {
-            self.release_long(long, outcome);
-            let l = &mut self.longs[long];
-            l.ended = true;
-            if l.memory == MemoryOwner::Back {
-                self.free_long(long);
-            }
-        }
-    }
-
-    /// Frees the entry of a long message.
-    pub(crate) fn free_long(&mut self, long: LongIndex) {
-        self.longs[long].next = self.core.free_longs;
-        self.core.free_longs = long;
-        self.core.free_long_count += 1;
-    }
-
-    /// Releases a long message's memory to the caller, if that has not been done.
-    pub(crate) fn release_long(&mut self, long: LongIndex, outcome: Outcome) {
-        let l = &mut self.longs[long];
-        if l.memory == MemoryOwner::Lent {
-            l.memory = MemoryOwner::Untold;
-            l.outcome = outcome;
-            self.tell_released(long);
-        }
     }
 }
 

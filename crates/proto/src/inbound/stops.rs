@@ -1,10 +1,11 @@
-//! Flows that are stopped between two endpoints.
+//! Flows of the peer that we have stopped.
 
 use portolan_wire::Priority;
 
-use crate::base::FLOWS_MAX;
+use crate::base::{Counters, FLOWS_MAX};
+use crate::memory::CHUNKS_MAX;
 
-/// Stopped flows between two endpoints, in both directions: sets of bits, by priority. Plain data.
+/// Flows of the peer that we have stopped: sets of bits, by priority. Plain data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Stops {
     /// Flows of the peer that are to be stopped.
@@ -21,11 +22,6 @@ pub(crate) struct Stops {
     pub all_withheld: [u32; 2],
     /// Chunks that came after the peer had acknowledged the stop.
     late: [[u32; FLOWS_MAX]; 2],
-    /// Flows that the peer has stopped, and the serial number of the chunk that said so.
-    pub theirs: [u16; 2],
-    their_serial: u16,
-    /// Frames that wait in flows that the peer has stopped.
-    pub frames: [u32; 2],
 }
 
 impl Stops {
@@ -43,19 +39,7 @@ impl Stops {
 
     /// Whether nothing is stopped, and both sides know it.
     pub fn is_quiet(&self) -> bool {
-        let flows = [self.wanted, self.told, self.theirs];
-        flows == [[0; 2]; 3] && !self.flying
-    }
-
-    /// Whether the peer has stopped any flow.
-    pub const fn are_stopped(&self) -> bool {
-        self.theirs[0] | self.theirs[1] != 0
-    }
-
-    /// Whether the peer has stopped a flow.
-    #[inline]
-    pub const fn is_stopped(&self, priority: Priority, flow: u16) -> bool {
-        self.theirs[priority.index()] >> flow & 1 != 0
+        [self.wanted, self.told] == [[0; 2]; 2] && !self.flying
     }
 
     /// Whether we have stopped a flow of the peer's.
@@ -111,32 +95,20 @@ impl Stops {
         taken
     }
 
-    /// Whether the peer knows that a flow is stopped.
-    pub const fn is_heard(&self, p: usize, f: usize) -> bool {
-        self.heard[p] >> f & 1 != 0
-    }
-
-    /// Counts a chunk that came though the peer knew; returns whether it is one of `most` that can
+    /// Whether the credit of one more chunk of a stopped flow, of which `limit` may be undelivered,
+    /// is withheld; counts the chunk. It is not if the peer knew of the stop, and the chunk can
     /// have been in flight.
-    pub const fn note_late(&mut self, p: usize, f: usize, most: u32) -> bool {
-        let expected = self.late[p][f] < most;
-        self.late[p][f] += expected as u32;
-        expected
-    }
-
-    /// Withholds the credit of one more chunk of a flow.
-    pub const fn withhold(&mut self, p: usize, f: usize) {
+    #[cold]
+    pub fn withholds(&mut self, p: usize, f: usize, limit: u32, counters: &mut Counters) -> bool {
+        if self.heard[p] >> f & 1 != 0 {
+            if self.late[p][f] < limit + CHUNKS_MAX {
+                self.late[p][f] += 1;
+                return false;
+            }
+            counters.unstopped += 1;
+        }
         self.withheld[p][f] += 1;
         self.all_withheld[p] += 1;
-    }
-
-    /// Takes over the flows that the peer has stopped; returns false if `serial` is not new.
-    pub const fn set_theirs(&mut self, serial: u16, flows: [u16; 2]) -> bool {
-        if (serial.wrapping_sub(self.their_serial) as i16) <= 0 {
-            return false;
-        }
-        self.their_serial = serial;
-        self.theirs = flows;
         true
     }
 }

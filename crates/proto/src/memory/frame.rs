@@ -106,6 +106,25 @@ impl Default for GivenUp {
 }
 
 impl FrameMeta {
+    /// Takes the frame into use, without chunks. What `depart` writes stays as it was.
+    #[inline]
+    pub(crate) const fn begin(&mut self, usage: Use, conn: ConnIndex) {
+        self.usage = usage;
+        self.conn = conn;
+        self.refusal = false;
+        self.stops = false;
+        self.close = false;
+        self.counted = false;
+        self.again = false;
+        self.given_up = [GivenUp::NEVER; 2];
+        self.chunks = 0;
+        self.priority = Priority::Request;
+        self.len = 0;
+        self.rest = [0; 2];
+        self.long = LongIndex::NONE;
+        self.ack_len = 0;
+    }
+
     /// Whether the frame carries refusals of this flow.
     pub(crate) fn refuses(&self, priority: Priority, flow: u16) -> bool {
         self.refusal && (self.priority, self.flow) == (priority, flow)

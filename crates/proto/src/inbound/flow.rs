@@ -34,7 +34,7 @@ struct Interval {
 
 /// Byte ranges that arrived beyond a hole, for all flows of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Intervals {
+pub(super) struct Intervals {
     all: [Interval; INTERVALS],
     used: u16,
 }
@@ -114,12 +114,12 @@ impl Intervals {
     }
 
     /// Whether one more range is sure to find room.
-    pub(crate) const fn has_room(&self) -> bool {
+    pub const fn has_room(&self) -> bool {
         (self.used as usize) < INTERVALS
     }
 }
 
 /// The key of a flow's ranges in [`Intervals`].
-pub(crate) const fn key(priority: Priority, flow: u16) -> u8 {
+pub(super) const fn key(priority: Priority, flow: u16) -> u8 {
     (priority.index() * FLOWS_MAX) as u8 + flow as u8
 }

@@ -2,6 +2,7 @@
 
 use portolan_wire::{MessageNo, Priority};
 
+use super::{bit, flow_of};
 use crate::base::FLOWS_MAX;
 
 /// Refusals of one connection; a bit stands for a flow of a priority.
@@ -114,20 +115,5 @@ impl Refusals {
     /// Notes that the frame with a flow's refusal was acknowledged.
     pub const fn acknowledged(&mut self, priority: Priority, flow: u16) {
         self.acked |= bit(priority, flow);
-    }
-}
-
-/// Bit of a flow in a set of flows of both priorities.
-pub(crate) const fn bit(priority: Priority, flow: u16) -> u32 {
-    1 << (priority.index() * FLOWS_MAX + flow as usize)
-}
-
-/// The flow of the lowest bit that is set.
-pub(crate) const fn flow_of(bits: u32) -> (Priority, u16) {
-    let i = bits.trailing_zeros() as u16;
-    if i >= FLOWS_MAX as u16 {
-        (Priority::Reply, i - FLOWS_MAX as u16)
-    } else {
-        (Priority::Request, i)
     }
 }

@@ -1,0 +1,172 @@
+//! Memory that all peers of an endpoint share: frames, and entries of long messages.
+
+mod frame;
+mod long;
+mod pool;
+
+use core::ops::{Index, IndexMut};
+
+use portolan_wire::{HEADER_BYTES, TAG_BYTES};
+
+use crate::base::{ConnIndex, FrameIndex, List, LongIndex, Outcome};
+
+pub use frame::FrameMeta;
+pub(crate) use frame::{CHUNKS_AT, CHUNKS_MAX, GivenUp, Use};
+pub use long::Long;
+pub(crate) use long::MemoryOwner;
+pub(crate) use pool::{Need, Pool};
+
+/// The tables of frames and long messages, and what is free of them.
+#[derive(Debug)]
+pub(crate) struct Memory<'m> {
+    pub pool: &'m mut Pool,
+    pub meta: &'m mut [FrameMeta],
+    pub longs: &'m mut [Long],
+    pub bytes: &'m mut [u8],
+}
+
+impl Memory<'_> {
+    /// Takes a frame out of the pool.
+    #[inline]
+    pub fn take(&mut self, need: Need, usage: Use, conn: ConnIndex) -> Option<FrameIndex> {
+        if !self.pool.grants(need, usage) {
+            return None;
+        }
+        let frame = self.pool.free.pop_front(self.meta)?;
+        self.pool.free_count -= 1;
+        self.pool.held_count += u32::from(usage == Use::Held);
+        self.meta[frame].begin(usage, conn);
+        Some(frame)
+    }
+
+    /// Frees a frame, now or when the link is done with it.
+    pub fn free(&mut self, frame: FrameIndex) {
+        let meta = &mut self.meta[frame];
+        debug_assert_ne!(meta.usage, Use::Free);
+        if meta.usage == Use::Held {
+            self.pool.held_count -= 1;
+        }
+        if meta.in_link {
+            meta.usage = Use::Leaving;
+            return;
+        }
+        meta.usage = Use::Free;
+        self.pool.free.push_front(self.meta, frame);
+        self.pool.free_count += 1;
+    }
+
+    /// Frees every frame of a list.
+    pub fn free_list(&mut self, mut list: List<FrameIndex>) {
+        while let Some(frame) = list.pop_front(self.meta) {
+            self.free(frame);
+        }
+    }
+
+    /// Frees a frame whose peer is gone, and ends its part of a long message.
+    pub fn drop_frame(&mut self, frame: FrameIndex) {
+        let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
+        self.free(frame);
+        if long.is_some() {
+            self.long_frame_done(long, Outcome::PeerDead);
+        }
+    }
+
+    /// As [`Self::drop_frame`], for every frame of a list.
+    pub fn drop_list(&mut self, mut list: List<FrameIndex>) {
+        while let Some(frame) = list.pop_front(self.meta) {
+            self.drop_frame(frame);
+        }
+    }
+
+    /// Start of a frame's bytes.
+    #[inline]
+    pub fn at(&self, frame: FrameIndex) -> usize {
+        frame.index() * self.pool.frame_bytes as usize
+    }
+
+    /// All bytes of a frame.
+    #[inline]
+    pub fn frame(&mut self, frame: FrameIndex) -> &mut [u8] {
+        let (at, len) = (self.at(frame), self.pool.frame_bytes as usize);
+        &mut self.bytes[at..at + len]
+    }
+
+    /// The bytes of a frame's chunks.
+    #[inline]
+    pub fn chunks(&self, frame: FrameIndex) -> &[u8] {
+        let at = self.at(frame) + CHUNKS_AT;
+        &self.bytes[at..at + self.meta[frame].len as usize]
+    }
+
+    /// Maximum bytes of chunks in a frame and a packet of `packet` bytes.
+    #[inline]
+    pub const fn chunk_room(&self, packet: u16) -> usize {
+        let by_packet = packet as usize - HEADER_BYTES - TAG_BYTES;
+        let by_frame = self.pool.frame_bytes as usize - CHUNKS_AT - TAG_BYTES;
+        if by_packet < by_frame {
+            by_packet
+        } else {
+            by_frame
+        }
+    }
+
+    /// Enters a long message, after [`Pool::grants_long`].
+    pub fn take_long(&mut self, entry: Long) -> LongIndex {
+        let long = self.pool.free_longs;
+        self.pool.free_longs = self.longs[long].next;
+        self.pool.free_long_count -= 1;
+        self.longs[long] = entry;
+        long
+    }
+
+    /// Notes that one frame with a part of a long message is done.
+    pub fn long_frame_done(&mut self, long: LongIndex, outcome: Outcome) {
+        let l = &mut self.longs[long];
+        l.frames -= 1;
+        if l.frames > 0 {
+            return;
+        }
+        let finished = l.cut == l.total || outcome == Outcome::PeerDead;
+        if finished {
+            self.release_long(long, outcome);
+            let l = &mut self.longs[long];
+            l.ended = true;
+            if l.memory == MemoryOwner::Back {
+                self.free_long(long);
+            }
+        }
+    }
+
+    /// Releases a long message's memory to the caller, if that has not been done.
+    pub fn release_long(&mut self, long: LongIndex, outcome: Outcome) {
+        let l = &mut self.longs[long];
+        if l.memory == MemoryOwner::Lent {
+            l.memory = MemoryOwner::Untold;
+            l.outcome = outcome;
+            self.pool.released.push_back(self.longs, long);
+        }
+    }
+
+    /// Frees the entry of a long message.
+    pub fn free_long(&mut self, long: LongIndex) {
+        self.longs[long].next = self.pool.free_longs;
+        self.pool.free_longs = long;
+        self.pool.free_long_count += 1;
+    }
+}
+
+impl Index<FrameIndex> for Memory<'_> {
+    type Output = FrameMeta;
+
+    #[inline(always)]
+    fn index(&self, frame: FrameIndex) -> &FrameMeta {
+        &self.meta[frame]
+    }
+}
+
+impl IndexMut<FrameIndex> for Memory<'_> {
+    #[inline(always)]
+    fn index_mut(&mut self, frame: FrameIndex) -> &mut FrameMeta {
+        &mut self.meta[frame]
+    }
+}
