@@ -54,6 +54,10 @@ mod tests {
             std::thread::spawn(host_identity).join().unwrap().unwrap(),
             name
         );
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let inode = fs::metadata("/proc/self/ns/net").unwrap().ino();
+        let parts: [&[u8]; 2] = [boot.trim_end().as_bytes(), &inode.to_le_bytes()];
+        assert_eq!(name, fnv(&parts).max(1));
     }
 
     #[test]

@@ -403,10 +403,15 @@ mod tests {
 
     #[test]
     fn every_kind_of_every_space_arrives_as_it_was_sent() {
-        for space in (0..SPACES).map(SpaceId::at) {
+        for (at, space) in (0..SPACES).map(SpaceId::at).enumerate() {
             let all = (0..KINDS).map(|kind| Kind::of(kind).expect("there are so many"));
             for kind in all {
                 let (port, o) = options(space, kind, &[]);
+                let expected = match kind {
+                    Kind::Pull => 0xff90 + at as u16,
+                    _ => 0xff80 + kind as u16,
+                };
+                assert_eq!(port, expected);
                 let meta = meta(port, o.flow, o.priority);
                 assert_eq!(arrives(&meta), Some((kind, space)));
             }

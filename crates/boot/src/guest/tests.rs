@@ -170,3 +170,24 @@ fn versions_must_agree() {
         "{error}"
     );
 }
+
+#[test]
+fn what_is_told_has_65_or_99_bytes() {
+    for (agent, length) in [(None, 65), (Some((513, [9; 32])), 99)] {
+        let told = Told {
+            address: [7; 64],
+            shares: true,
+            agent,
+        };
+        let bytes = told.encode();
+        assert_eq!(bytes.len(), length);
+        let read = Told::decode(&bytes).unwrap();
+        assert_eq!(
+            (read.address, read.shares, read.agent),
+            ([7; 64], true, agent)
+        );
+    }
+    for length in (0..=120).filter(|length| ![65, 99].contains(length)) {
+        assert!(Told::decode(&vec![1; length]).is_none(), "{length}");
+    }
+}

@@ -660,3 +660,39 @@ fn what_makes_no_sense_is_refused() {
     carry(&mut c);
     assert_eq!(take(&mut c, 0, flush).result, Ok(()));
 }
+
+#[test]
+fn offers_and_pushes_that_break_a_rule_are_refused() {
+    let mut c = cluster(roomy());
+    let mut say = |kind, words: &[u64], bytes: usize| {
+        let args: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let m = Incoming {
+            from: 0,
+            kind,
+            args: &args,
+            total: bytes as u64,
+            payload: &vec![1; bytes],
+        };
+        c.with(1, |x| x.arrive(&m))
+    };
+    // More than may be pushed at first, an eager's overhead of 128 bytes included.
+    let beyond = say(Kind::Eager, &[3], 4_096 - 128 + 1);
+    assert_eq!(beyond, IncomingOutcome::NotNow);
+    // Two words; more bytes in both pushes than the message has.
+    let refused = IncomingOutcome::Refused;
+    assert_eq!(say(Kind::Offer, &[3, 100], 0), refused);
+    assert_eq!(say(Kind::Offer, &[3, 100, 5, 0, 60], 41), refused);
+    let whole = IncomingOutcome::Whole;
+    assert_eq!(say(Kind::Offer, &[3, 100, 5, 0, 60], 40), whole);
+    // Its second push is due: no other offer has its operation.
+    assert_eq!(say(Kind::Offer, &[3, 100, 5], 0), refused);
+    for (op, bytes) in [(5, 59), (5, 61), (6, 60)] {
+        assert_eq!(say(Kind::Push, &[op], bytes), refused, "{op} {bytes}");
+    }
+    assert_eq!(say(Kind::Push, &[5], 60), whole);
+    assert_eq!(say(Kind::Push, &[5], 60), refused, "it has come");
+    // There must be no payload.
+    for kind in [Kind::Pull, Kind::Done, Kind::Credit, Kind::Get, Kind::Flush] {
+        assert_eq!(say(kind, &[5], 1), refused, "{kind:?}");
+    }
+}

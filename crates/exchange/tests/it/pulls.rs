@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Cluster, Net, Packet, Pieces, Rng};
 use portolan_exchange::{
-    Config, Kind, Memory, Notify, OpId, Place, Push, Rights, Selector, SendOptions, Stream,
+    Config, Incoming, IncomingOutcome, Kind, Memory, Notify, OpId, Place, Push, Rights, Selector,
+    SendOptions, Stream,
 };
 
 /// Bytes of the message.
@@ -69,6 +70,28 @@ fn requests_wait_for_no_answers() {
         let (done, _) = c.ranks[rank].take(op).expect("it has ended");
         assert_eq!((done.bytes, done.result), (BYTES as u64, Ok(())));
     }
+}
+
+#[test]
+fn what_was_not_asked_for_next_is_refused() {
+    // Asked for are the first 300 bytes.
+    let (mut c, op) = offered(true, 300);
+    for (at, bytes) in [(100, 100), (0, 301), (1, 10)] {
+        let args: Vec<u8> = [op.0, at].iter().flat_map(|w| w.to_le_bytes()).collect();
+        let m = Incoming {
+            from: 0,
+            kind: Kind::Pulled,
+            args: &args,
+            total: bytes,
+            payload: &vec![9; bytes as usize],
+        };
+        let took = c.with(1, |x| x.arrive(&m));
+        assert_eq!(took, IncomingOutcome::Refused, "{bytes} from {at} on");
+    }
+    carry(&mut c);
+    let (done, memory) = c.ranks[1].take(op).expect("it has ended");
+    assert_eq!((done.bytes, done.result), (BYTES as u64, Ok(())));
+    assert!(matches!(memory, Some(Memory::Sink(sink)) if sink.bytes() == [7; BYTES]));
 }
 
 fn make_ready(c: &mut Cluster) {

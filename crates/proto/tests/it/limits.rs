@@ -259,4 +259,17 @@ fn only_what_brings_something_new_gives_credit() {
         ..begin
     };
     assert_eq!(credit(&[Chunk::Head(next)]), 2);
+    // What is no part of a message gives none.
+    let refuse = Chunk::Refuse {
+        priority: Priority::Request,
+        flow: 0,
+        message: MessageNo(0),
+    };
+    let stopped = Chunk::Stopped {
+        serial: 1,
+        flows: [0; 2],
+    };
+    for chunk in [Chunk::Ping, refuse, stopped] {
+        assert_eq!(credit(&[chunk]), 0);
+    }
 }

@@ -6,7 +6,8 @@ use portolan_proto::{
     Config, DeathReason, Drops, FIRST_PACKET_MAX, Message, Outcome, PeerEvent, PeerId, PeerState,
     Release, SendError, SourceId, Verdict,
 };
-use portolan_wire::{EndpointId, Life, Priority};
+use portolan_seal::{Checksum, Nonce, Seal};
+use portolan_wire::{CONNECT_BYTES, CONNECT_CLEAR_BYTES, ConnectIds, EndpointId, Life, Priority};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -730,6 +731,8 @@ fn a_peer_that_restarts_before_its_last_life_was_proven_comes_up() {
             pair.flush(1, true, &mut all);
             pair.deliver(0);
             assert_eq!(pair.flush(0, true, &mut |_: &[u8]| false), 1);
+            // Until that is echoed the life before goes on.
+            assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
         }
     }
     pair.run(SECOND, all);
@@ -755,4 +758,43 @@ fn who_is_up_answers_an_offer_that_asks_again() {
     // It is settled: nobody asks again.
     pair.deliver(1);
     assert_eq!(pair.flush(1, true, &mut all), 0);
+}
+
+#[test]
+fn who_is_up_drops_an_offer_with_another_nonce() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.flush(0, true, &mut all);
+    let mut offer = pair.wire[1][0].clone();
+    pair.run(SECOND, all);
+    // The nonce is the first of the bytes that would be encrypted.
+    let (clear, rest) = offer.split_at_mut(CONNECT_CLEAR_BYTES);
+    let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
+    body[0] ^= 2;
+    let number = ConnectIds::parse(clear).unwrap().number.0;
+    tag.copy_from_slice(&Checksum.seal(0, Nonce { path: 0, number }, clear, body));
+    pair.wire[1].push_back(offer);
+    pair.deliver(1);
+    assert_eq!(pair.nodes[1].with(|e, _| e.counters().drops.replay), 1);
+    assert_eq!(pair.flush(1, true, &mut all), 0, "an answer");
+}
+
+#[test]
+fn a_data_packet_from_another_port_leads_nowhere_else() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    pair.send(0, b"y");
+    pair.flush(0, true, &mut all);
+    let mut packet = pair.wire[1].pop_front().unwrap();
+    let now = pair.now;
+    pair.nodes[1].with(|e, log| log.packet(e, now, address(77), false, &mut packet));
+    assert_eq!(pair.nodes[1].log.got.len(), 2);
+    pair.send(1, b"z");
+    let to = pair.nodes[1].with(|e, log| {
+        let t = e.poll_transmit(now, true, log).unwrap();
+        e.transmitted(t.frame);
+        t.to
+    });
+    assert_eq!(to, address(1));
 }

@@ -215,6 +215,8 @@ fn a_network_is_used_once_an_answer_came_and_its_size_is_known() {
             t.path == 0 || answers
         };
         two.run(SECOND, passes);
+        let first = two.left[0].iter().find(|left| left.0 == 1);
+        assert_eq!(first.map(|left| left.1), Some(0), "its numbers begin at 0");
         let before = two.left[0].len();
         two.send_long(0, 300_000);
         two.run(SECOND, passes);

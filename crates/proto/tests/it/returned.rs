@@ -4,7 +4,7 @@
 use crate::common::{Node, Pair, address};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{Config, DeathReason, Message, Outcome, PeerEvent, PeerId, PeerState};
-use portolan_wire::{EndpointId, Life, Priority};
+use portolan_wire::{ConnectIds, EndpointId, Life, Priority};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -187,4 +187,21 @@ fn a_return_of_one_that_seemed_alive_ends_what_was_under_way() {
     );
     let frames = pair.nodes[0].with(|e, _| e.free_frames());
     assert_eq!(frames, config.frames);
+}
+
+#[test]
+fn who_is_sought_in_an_earlier_life_says_so_and_changes_nothing() {
+    let config = Config::default();
+    let mut pair = Pair::new(&config);
+    pair.nodes[1] = next_life(&config, 23);
+    pair.send(0, b"to the first");
+    pair.flush(0, true, &mut all);
+    pair.deliver(1);
+    assert_eq!(
+        pair.nodes[1].with(|e, _| e.peer_state(PeerId(0))),
+        PeerState::New
+    );
+    assert_eq!(pair.flush(1, true, &mut all), 1);
+    let ids = ConnectIds::parse(&pair.wire[0][0]).unwrap();
+    assert_eq!((ids.from_life, ids.to_life), (Life(23), Life(11)));
 }

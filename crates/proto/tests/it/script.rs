@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher};
 
+use crate::common::address;
 use crate::common::script::{SECOND, Said, Script, all_but, fill, message};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{Config, PeerId, Verdict};
@@ -429,4 +430,65 @@ fn a_round_trip_with_a_host_that_got_no_core_says_nothing_of_the_network() {
     let now = s.pair.now;
     s.pair.nodes[0].with(|e, _| e.was_starved(now, 1_000_000));
     assert_eq!(s.asked().delay, u16::MAX);
+}
+
+#[test]
+fn a_packet_shorter_than_header_and_tag_is_dropped() {
+    let mut s = Script::new(&Config::default());
+    let malformed = |s: &mut Script| s.pair.nodes[0].with(|e, _| e.counters().drops.malformed);
+    let packet = s.packet(s.number, Flags::NONE, None, &[]);
+    assert_eq!(packet.len(), 28);
+    let now = s.pair.now;
+    for length in 0..packet.len() {
+        let mut short = packet[..length].to_vec();
+        s.pair.nodes[0].with(|e, log| log.packet(e, now, address(2), false, &mut short));
+        assert_eq!(malformed(&mut s), length as u64 + 1);
+    }
+}
+
+#[test]
+fn what_is_malformed_counts_up_to_where_it_is() {
+    let mut s = Script::new(&Config {
+        flows: 8,
+        ..Config::default()
+    });
+    let malformed = |s: &mut Script| s.pair.nodes[0].with(|e, _| e.counters().drops.malformed);
+    let got = |s: &Script| s.pair.nodes[0].log.got.len();
+    let before = got(&s);
+    // Of an acknowledgement that is cut short the packet was not received, and may come again.
+    let number = s.number;
+    let flag = Flags::NONE.with(Flags::HAS_ACK, true);
+    s.hear_as(number, flag, None, &[Chunk::Ping]);
+    assert_eq!(malformed(&mut s), 1);
+    let ack = s.asked();
+    assert_eq!(
+        (u64::from(ack.base), u64::from(ack.largest)),
+        (number, number + 1)
+    );
+    s.hear_as(number, Flags::NONE, None, &[message(0, 2)]);
+    assert_eq!(got(&s), before + 1);
+    // There is no flow 8: what stands before it counts, and what follows it does not.
+    let wrong = Chunk::Stopped {
+        serial: 1,
+        flows: [1 << 8, 0],
+    };
+    s.hear(None, &[message(0, 3), wrong, message(0, 4)]);
+    assert_eq!((malformed(&mut s), got(&s)), (2, before + 2));
+    let ack = s.asked();
+    assert_eq!(ack.base, ack.largest + 1);
+}
+
+#[test]
+fn a_refusal_that_is_repeated_is_told_once() {
+    let mut s = Script::new(&Config::default());
+    for number in [5, 5, 4, 6] {
+        let refuse = Chunk::Refuse {
+            priority: Priority::Request,
+            flow: 0,
+            message: MessageNo(number),
+        };
+        s.hear(None, &[refuse]);
+    }
+    let told = &s.pair.nodes[0].log.refused;
+    assert_eq!(*told, [MessageNo(5), MessageNo(6)]);
 }
