@@ -429,6 +429,7 @@ impl Told {
         bytes
     }
 
+    /// Keeps P3.14.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (address, rest) = bytes.split_first_chunk::<64>()?;
         let (shares @ (0 | 1), rest) = rest.split_first()? else {
@@ -497,7 +498,7 @@ pub fn values_travel(bytes: &[u8]) -> bool {
 /// Offset of the IP address in an address's bytes.
 const IP_AT: usize = 4;
 
-/// Fails unless another process fits this one.
+/// Fails unless another process fits this one (P3.13).
 fn agree(rank: u32, card: &Card, own: &Card) -> Result<(), GuestError> {
     if card.versions != own.versions {
         return Err(GuestError::Version {

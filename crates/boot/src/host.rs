@@ -8,7 +8,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 /// Returns an identifier of this host: equal for two processes of one kernel
 /// and one network namespace (hosts of a lab are thus different hosts). Never
-/// 0.
+/// 0 (P3.11).
 ///
 /// # Errors
 /// `/proc` is not readable.
@@ -46,6 +46,7 @@ pub(crate) fn fnv(parts: &[&[u8]]) -> u64 {
 mod tests {
     use super::*;
 
+    /// Checks P3.11.
     #[test]
     fn a_host_has_one_name() {
         let name = host_identity().unwrap();

@@ -350,7 +350,7 @@ pub(crate) const fn request_flow(space: SpaceId) -> u16 {
     }
 }
 
-/// Returns the port and the options of a message of this kind, for a space.
+/// Returns the port and the options of a message of this kind, for a space (P13.1).
 pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> (u16, SendOptions<'_>) {
     let port = MATCHED + kind as u16;
     let (port, flow, priority) = match (kind.stream(), space.index()) {
@@ -369,6 +369,7 @@ pub(crate) const fn options(space: SpaceId, kind: Kind, args: &[u64]) -> (u16, S
 }
 
 /// Returns the kind and the space of a message at a port from [`MATCHED`] on.
+/// (P13.1, P13.2, P13.15)
 pub(crate) const fn arrives(meta: &Meta) -> Option<(Kind, SpaceId)> {
     if meta.port >= PULLS {
         let of = (meta.port - PULLS) as usize;
@@ -401,6 +402,7 @@ mod tests {
         }
     }
 
+    /// Checks P13.1, P13.2, P13.15.
     #[test]
     fn every_kind_of_every_space_arrives_as_it_was_sent() {
         for (at, space) in (0..SPACES).map(SpaceId::at).enumerate() {

@@ -35,7 +35,7 @@ const fn fixed(packets: u32) -> u64 {
     (packets as u64) << FRACTION
 }
 
-/// Which traffic a path shares its bottleneck with.
+/// Which traffic a path shares its bottleneck with (P8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A directly connected subnet: random loss is no signal.

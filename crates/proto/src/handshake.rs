@@ -47,7 +47,7 @@ impl Handshake {
         self.tries = 0;
     }
 
-    /// A connect packet leaves now; returns when the next is due.
+    /// A connect packet leaves now; returns when the next is due (P4.1).
     pub fn tried(&mut self, now: u64) -> u64 {
         let wait = (WAIT_NS << self.tries.min(10)).min(WAIT_NS_MAX);
         self.tries = self.tries.saturating_add(1);
@@ -72,7 +72,7 @@ impl Handshake {
 
     /// Takes a challenge; returns whether it answers our last introduction.
     /// Each is answered once: anyone who has seen it knows its mark. An offer
-    /// from before the peer forgot us is void.
+    /// from before the peer forgot us is void (P4.18).
     pub fn challenged(&mut self, challenge: &Challenge) -> bool {
         if self.mark == NO_MARK || self.mark != challenge.mark {
             return false;
@@ -129,6 +129,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    /// Checks P4.1.
     #[test]
     fn connect_packets_leave_more_and_more_rarely() {
         let mut handshake = Handshake::new(false);
@@ -146,6 +147,7 @@ mod tests {
         assert!(!handshake.is_under_way());
     }
 
+    /// Checks P4.18.
     #[test]
     fn each_introduction_takes_one_challenge() {
         let mut handshake = Handshake::new(false);

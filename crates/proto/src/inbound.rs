@@ -184,7 +184,7 @@ impl Inbound {
         })
     }
 
-    /// Examines the head of a message from the network, of a flow that exists.
+    /// Examines the head of a message from the network, of a flow that exists (P5.2).
     #[inline]
     pub fn meet_head<'p>(
         &self,
@@ -215,7 +215,7 @@ impl Inbound {
 
     /// Handles the head of the active message when it comes again. As it may
     /// have been cut shorter the other time, all its bytes count as received.
-    /// No credit is returned: the first copy did that.
+    /// No credit is returned: the first copy did that (P2.22).
     #[cold]
     fn meet_longer_head<'p>(&self, head: &Head<'p>) -> Meet<'p> {
         let body = Body {
@@ -542,7 +542,7 @@ impl Inbound {
     }
 
     /// Counts `chunks` as taken for good. Returns whether new credit is advertised now: at most
-    /// half of the limit is left to the peer, and at least half is new.
+    /// half of the limit is left to the peer, and at least half is new (P6.4).
     #[inline]
     pub fn give_credit(&mut self, limit: u32, priority: usize, chunks: u32) -> bool {
         let taken = &mut self.kept.taken[priority];
@@ -593,7 +593,7 @@ impl Inbound {
 }
 
 /// Replaces a held chunk by a longer copy: one may have been cut shorter
-/// when it was sent, and the longer has all of both.
+/// when it was sent, and the longer has all of both (P2.22).
 fn hold_longer(memory: &mut Memory<'_>, frame: FrameIndex, chunk: Chunk<'_>) {
     let bytes = match chunk {
         Chunk::Head(h) => h.bytes(),

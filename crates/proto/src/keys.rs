@@ -88,7 +88,7 @@ impl Keys {
         self.sending
     }
 
-    /// Packets beyond the limit of this phase, once that is reached.
+    /// Packets beyond the limit of this phase, once that is reached (P3.15).
     #[inline]
     pub const fn over(&self, limit: u64) -> Option<u64> {
         (self.sealed as u64).checked_sub(limit)
@@ -107,7 +107,7 @@ impl Keys {
         self.sending
     }
 
-    /// The phase whose key sealed a packet of a path, by its bit and number.
+    /// The phase whose key sealed a packet of a path, by its bit and number (P3.17).
     #[inline]
     pub const fn phase_of(&self, start: &PhaseStart, bit: bool, number: u64) -> u32 {
         let current = self.receiving;
@@ -153,7 +153,7 @@ impl PhaseStart {
     /// Whether the path lets the next phase of sending begin: what the phase
     /// before sealed is settled, so that no sealed frame needs a key older than
     /// the last; and the receiver has this phase's, as it has acknowledged
-    /// something that was sealed in it.
+    /// something that was sealed in it (P3.16).
     pub const fn is_ready(&self, settled: Settled) -> Ready {
         let Settled {
             acked_to,
@@ -193,6 +193,7 @@ mod tests {
         }
     }
 
+    /// Checks P3.17.
     #[test]
     fn the_key_of_a_packet_follows_from_bit_and_number() {
         let start = PhaseStart::at(0, 100);
@@ -214,6 +215,7 @@ mod tests {
         }
     }
 
+    /// Checks P3.15.
     #[test]
     fn a_phase_ends_at_its_limit_and_the_next_counts_anew() {
         let mut keys = Keys::default();
@@ -229,6 +231,7 @@ mod tests {
         assert!(Keys::asks(0) && !Keys::asks(1) && !Keys::asks(31) && Keys::asks(32));
     }
 
+    /// Checks P3.16.
     #[test]
     fn the_next_phase_waits_for_each_path() {
         let mut start = PhaseStart::at(100, 0);
@@ -252,6 +255,7 @@ mod tests {
         assert_eq!(ready(start, 201, 199, true), Ready::No);
     }
 
+    /// Checks P3.17.
     #[test]
     fn a_phase_begins_on_each_path_with_its_first_packet() {
         let keys = Keys {

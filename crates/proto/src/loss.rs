@@ -63,6 +63,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
+    /// Keeps P2.12, P2.18.
     #[inline]
     fn read_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         let Some(path) = self.conns[conn].paths.get(ack.path) else {
@@ -215,7 +216,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Gives a packet up: its chunks will leave again under a new number.
     /// `late`: for no other reason than the time. Returns false if the link
-    /// still reads the frame, and none is left for a copy.
+    /// still reads the frame, and none is left for a copy (P6.1).
     pub(crate) fn frame_lost(
         &mut self,
         now: u64,
@@ -316,7 +317,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The probe timer fired: resends the oldest packet, or sends a ping if
-    /// nothing is in flight or resends were in vain.
+    /// nothing is in flight or resends were in vain (P6.15).
     pub(crate) fn probe(&mut self, now: u64, path: PathIndex) {
         let p = &mut self.paths[path];
         let conn = p.conn;

@@ -71,7 +71,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Notes from which address a packet has come by a path.
+    /// Notes from which address a packet has come by a path (P2.29).
     #[inline]
     pub(crate) fn note_source(&mut self, conn: ConnIndex, path: PathIndex, from: NetAddress) {
         if self.conns[conn].paths.has_more() {
@@ -104,7 +104,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.conns[conn].paths.networks_owed = !told;
     }
 
-    /// Handles a peer's networks: those that we share with it become paths.
+    /// Handles a peer's networks: those that we share with it become paths (P12.1).
     pub(crate) fn handle_networks(
         &mut self,
         now: u64,
@@ -200,7 +200,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Parks the state of a connection's further paths.
+    /// Parks the state of a connection's further paths (P12.4).
     pub(crate) fn park_paths(&mut self, conn: ConnIndex) {
         let c = &self.conns[conn];
         let (known, further) = (c.kept.paths, c.paths.iter().skip(1));
@@ -247,7 +247,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Gives a path up if its probes have no answer and another path's have:
     /// everything that it carries will leave by others. Returns false if the
-    /// path stays.
+    /// path stays (P12.3).
     pub(crate) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
         let p = &self.paths[path];
         let conn = p.conn;

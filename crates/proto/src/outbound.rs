@@ -54,7 +54,7 @@ impl KeptOut {
         }
     }
 
-    /// Whether credit allows a fresh chunk.
+    /// Whether credit allows a fresh chunk (P7.5).
     #[inline]
     const fn has_credit(&self, priority: usize) -> bool {
         self.credit[priority].wrapping_sub(self.sent[priority]) as i32 > 0
@@ -104,7 +104,7 @@ impl Outbound {
         }
     }
 
-    /// Flows of a priority with something to send that the peer has not stopped.
+    /// Flows of a priority with something to send that the peer has not stopped (P7.12).
     #[inline]
     const fn open_flows(&self, priority: usize) -> u16 {
         self.pending[priority] & !self.stopped.flows[priority]
@@ -272,7 +272,7 @@ impl Outbound {
 
     /// Cuts a frame that leaves to `room` bytes, and counts its chunks against the receiver's
     /// credit if it leaves for the first time: after a split, for then the receiver sees the
-    /// parts alone. A chunk split later was counted as one, which may have arrived.
+    /// parts alone. A chunk split later was counted as one, which may have arrived (P7.6).
     #[inline]
     fn picked(
         &mut self,

@@ -35,7 +35,7 @@ impl Default for Path {
 }
 
 impl Path {
-    /// A path of a connection, from its parked state.
+    /// A path of a connection, from its parked state (P2.7, P12.4).
     pub(crate) fn resume(
         conn: ConnIndex,
         kept: &KeptPath,
@@ -51,7 +51,7 @@ impl Path {
         }
     }
 
-    /// The state that is parked.
+    /// The state that is parked (P2.7, P12.4).
     pub(crate) const fn kept(&self) -> KeptPath {
         KeptPath {
             next_number: self.sent.next,

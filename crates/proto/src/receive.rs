@@ -102,6 +102,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
+    /// Keeps P2.3, P2.4, P2.9, P12.5.
     fn handle_data<'p>(
         &mut self,
         now: u64,
@@ -190,7 +191,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles an opened packet's header and acknowledgement. Returns where its
-    /// chunks begin; `None` if it is malformed.
+    /// chunks begin; `None` if it is malformed (P2.24).
     #[inline]
     fn take_header(
         &mut self,
@@ -234,7 +235,7 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(bytes)
     }
 
-    /// Handles a chunk that is no part of a message, out of a packet of `bytes`.
+    /// Handles a chunk that is no part of a message, out of a packet of `bytes` (P7.8).
     pub(crate) fn handle_control(
         &mut self,
         now: u64,
@@ -266,7 +267,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Handles a close: the peer is dead from now on, but its close is
     /// acknowledged. `alive`: the peer's endpoint does not close, it has only
-    /// removed us.
+    /// removed us (P10.2).
     fn handle_close(&mut self, path: PathIndex, alive: bool) {
         let conn = self.paths[path].conn;
         let peer = self.conns[conn].peer;

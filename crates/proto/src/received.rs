@@ -111,7 +111,7 @@ impl Received {
         (self.next - self.base) as u16
     }
 
-    /// The packet number whose low bits are in a header.
+    /// The packet number whose low bits are in a header (P2.8).
     #[inline]
     pub fn number(&self, low: u32) -> u64 {
         PacketNo(self.next).nearest(low).0
@@ -122,7 +122,7 @@ impl Received {
         ((bit / 64) as usize, 1 << (bit % 64))
     }
 
-    /// Whether a number was received before or is too old to tell.
+    /// Whether a number was received before or is too old to tell (P2.9, P2.10).
     #[inline]
     pub const fn is_replay(&self, number: u64) -> bool {
         if number >= self.next {
@@ -147,7 +147,7 @@ impl Received {
     }
 
     /// Notes a packet that was read. `ack_wanted`: it asks for an
-    /// acknowledgement. Returns which one is owed for it.
+    /// acknowledgement. Returns which one is owed for it (P6.2, P6.5, P6.7).
     #[inline]
     pub fn note(&mut self, now: u64, number: u64, contents: Contents, ack_wanted: bool) -> Owed {
         let gap = self.note_number(now, number, contents != Contents::Refused);
@@ -196,7 +196,7 @@ impl Received {
         gap
     }
 
-    /// Whether so much of the grant is used up that an acknowledgement leaves at once.
+    /// Whether so much of the grant is used up that an acknowledgement leaves at once (P6.3).
     #[inline]
     const fn uses_up_grant(&self) -> bool {
         let granted = self.granted.saturating_sub(self.next);
@@ -215,7 +215,7 @@ impl Received {
         self.owed = self.owed.max(owed);
     }
 
-    /// Whether an acknowledgement would say something new.
+    /// Whether an acknowledgement would say something new (P6.6).
     #[inline]
     pub fn has_news(&self) -> bool {
         self.owed != Owed::Nothing || self.unacked > 0
@@ -236,6 +236,7 @@ impl Received {
 
     /// The acknowledgement as of now, which grants `room` packets beyond the
     /// last; the caller adds path and credit. It counts once [`Received::acknowledged`].
+    /// (P2.14, P2.15, P2.16, P7.3)
     #[inline]
     pub fn ack(&mut self, now: u64, room: u64) -> Ack {
         self.granted = self.granted.max(self.next.saturating_add(room));
@@ -302,6 +303,7 @@ mod tests {
         owed
     }
 
+    /// Checks P2.9.
     #[test]
     fn each_number_is_new_once() {
         let mut received = begun(10);
@@ -313,6 +315,7 @@ mod tests {
         assert!(!received.is_replay(16) && !received.is_replay(u64::MAX));
     }
 
+    /// Checks P2.9.
     #[test]
     fn numbers_behind_the_window_are_old() {
         let mut received = begun(0);
@@ -340,6 +343,7 @@ mod tests {
         assert!(received.is_replay(REPLAY_BITS - 1));
     }
 
+    /// Checks P2.14, P2.15, P2.16.
     #[test]
     fn an_acknowledgement_names_what_is_missing() {
         let mut received = begun(5);
@@ -357,6 +361,7 @@ mod tests {
         assert_eq!((ack.base, ack.words), (10, 2));
     }
 
+    /// Checks P2.14.
     #[test]
     fn what_is_too_far_back_is_no_more_missing() {
         let mut received = begun(0);
@@ -367,6 +372,7 @@ mod tests {
         assert_eq!(missing(&ack).len(), WINDOW_SPAN - 1);
     }
 
+    /// Checks P12.4.
     #[test]
     fn numbers_from_before_a_pause_are_replays_and_not_acknowledged() {
         let mut received = Received::resume(1_000, 3, 7);
@@ -378,6 +384,7 @@ mod tests {
         assert_eq!(missing(&ack), [997, 998, 999]);
     }
 
+    /// Checks P2.8.
     #[test]
     fn a_header_s_number_is_the_nearest() {
         let received = begun((1 << 32) + 5);
@@ -385,6 +392,7 @@ mod tests {
         assert_eq!(received.number(u32::MAX), (1 << 32) - 1);
     }
 
+    /// Checks P6.11.
     #[test]
     fn a_refused_packet_counts_as_missing_and_may_come_again() {
         let mut received = begun(0);
@@ -400,6 +408,7 @@ mod tests {
         assert_eq!((received.unacked, received.take_came()), (0, 0));
     }
 
+    /// Checks P6.2, P6.5.
     #[test]
     fn an_acknowledgement_is_owed_when_asked_for_and_at_once_for_a_gap() {
         let mut received = begun(0);
@@ -420,6 +429,7 @@ mod tests {
         );
     }
 
+    /// Checks P6.3.
     #[test]
     fn the_sender_hears_in_time_that_it_may_send_more() {
         let mut received = begun(0);
@@ -446,6 +456,7 @@ mod tests {
         }
     }
 
+    /// Checks P7.3.
     #[test]
     fn a_grant_is_never_taken_back() {
         let mut received = begun(0);

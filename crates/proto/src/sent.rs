@@ -189,7 +189,7 @@ impl Sent {
     }
 
     /// Whether the window with `spare` more, the receive buffer and the bitmap
-    /// allow one more packet with chunks.
+    /// allow one more packet with chunks (P7.1, P7.2).
     #[inline]
     pub fn is_open(&self, spare: u32) -> bool {
         self.flying < self.congestion.window() + spare
@@ -305,7 +305,7 @@ impl Sent {
     }
 
     /// Takes the limit of numbers and the congestion marks that an
-    /// acknowledgement reports.
+    /// acknowledgement reports (P2.12, P2.17).
     ///
     /// Returns the largest and lowest number that it speaks of; `None` if
     /// nothing was received yet, or it names numbers that were never sent.
@@ -319,7 +319,7 @@ impl Sent {
         (largest < self.next && base <= largest + 1).then_some((largest, base))
     }
 
-    /// Packets marked since the last acknowledgement, by the peer's count.
+    /// Packets marked since the last acknowledgement, by the peer's count (P2.13).
     pub const fn new_marks(&mut self, marks: u32, largest: u64) -> u32 {
         let new = marks.wrapping_sub(self.marks_seen);
         if new <= WINDOW_SPAN as u32 {

@@ -186,7 +186,7 @@ impl Silence {
 
     /// Judges the silence at `now`. `connecting`: the peer was never heard of.
     /// `closing`: we close, or have removed the peer; and `unanswered`: many
-    /// probes had no answer.
+    /// probes had no answer (P6.8).
     ///
     /// A peer is waited for less long if its port is closed, or if we close and
     /// it does not answer, as it is then gone: of two that close at once, the
@@ -285,7 +285,7 @@ impl Silence {
     }
 
     /// A keepalive is due, and something is still awaited: what is to be done.
-    /// While `connecting` no ping can leave.
+    /// While `connecting` no ping can leave (P6.9).
     pub fn keepalive(&mut self, now: u64, config: &Config, connecting: bool) -> Keepalive {
         let silence = config.silence_ns;
         let quiet = now.saturating_sub(self.heard_at);
@@ -349,6 +349,7 @@ mod tests {
         assert_eq!(judge(&mut silence, u64::MAX), Judgement::Nothing);
     }
 
+    /// Checks P6.8.
     #[test]
     fn a_silence_counts_from_the_last_packet_or_the_beginning_of_the_wait() {
         let mut silence = waited_for();
@@ -436,6 +437,7 @@ mod tests {
         assert_eq!(judge(&mut silence, 13 * S), DEAD);
     }
 
+    /// Checks P6.9.
     #[test]
     fn a_peer_of_which_something_is_awaited_is_asked_after_half_a_silence() {
         let (config, mut silence) = (config(), Silence::new(10 * S));

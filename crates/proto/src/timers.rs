@@ -32,7 +32,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Arms the probe timer of a path.
+    /// Arms the probe timer of a path (P6.15).
     #[inline]
     pub(crate) fn arm_probe(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
@@ -216,7 +216,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Pings a peer that owes the rest of a message. One that does not answer
-    /// is dead; one that is dead anyway owes nothing more.
+    /// is dead; one that is dead anyway owes nothing more (P6.9).
     fn keepalive(&mut self, now: u64, conn: ConnIndex, awaits: &impl Fn(PeerId) -> bool) {
         let peer = self.conns[conn].peer;
         let stopped = self.conns[conn].outbound.stopped.any();

@@ -356,7 +356,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Seals a frame as a packet of a path: sets number, header, tag, and an
-    /// acknowledgement of packets on the path `about`, if one is owed there.
+    /// acknowledgement of packets on the path `about`, if one is owed there
+    /// (P2.6, P3.4, P6.6, P6.12).
     fn depart(
         &mut self,
         now: u64,

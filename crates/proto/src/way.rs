@@ -82,7 +82,7 @@ impl Way {
         self.leads
     }
 
-    /// Whether the path carries messages.
+    /// Whether the path carries messages (P12.2).
     #[inline]
     pub const fn is_usable(&self) -> bool {
         self.usable
@@ -96,7 +96,7 @@ impl Way {
         proves
     }
 
-    /// Puts a proven path to use; returns false if it is not proven, or in use.
+    /// Puts a proven path to use; returns false if it is not proven, or in use (P12.2).
     pub const fn put_to_use(&mut self) -> bool {
         if !self.proven || self.usable {
             return false;
@@ -149,6 +149,7 @@ mod tests {
         assert!(!way.answered(5));
     }
 
+    /// Checks P12.2.
     #[test]
     fn a_further_path_is_used_after_any_answer() {
         let to = NetAddress {

@@ -31,7 +31,7 @@ pub fn public_key(private: &[u8; 32]) -> [u8; PUBLIC_KEY_BYTES] {
     without_trace(|| PublicKey::from(&StaticSecret::from(*private)).to_bytes())
 }
 
-/// Id and life of whoever has a public key.
+/// Id and life of whoever has a public key (P3.6).
 #[must_use]
 pub fn identity(public: &[u8; PUBLIC_KEY_BYTES]) -> (u64, u64) {
     let hash: [u8; 32] = Blake2s256::digest(public).into();
@@ -47,7 +47,7 @@ pub fn mix_of(content: &[u8]) -> Secret {
 }
 
 /// The secret of the pair of `private` and `public`; none for a public key
-/// that is of small order, so that the result would be known to all.
+/// that is of small order, so that the result would be known to all (P3.7).
 #[must_use]
 pub fn pair_secret(
     private: &[u8; 32],
@@ -79,7 +79,7 @@ fn x25519(private: &[u8; 32], public: &[u8; PUBLIC_KEY_BYTES]) -> MontgomeryPoin
     }
 }
 
-/// What X25519 and the mix give for the purpose of `label` and two public keys.
+/// What X25519 and the mix give for the purpose of `label` and two public keys (P3.8).
 pub(crate) fn agree(
     private: &[u8; 32],
     public: &[u8; PUBLIC_KEY_BYTES],

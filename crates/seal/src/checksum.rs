@@ -17,6 +17,7 @@ impl Checksum {
     /// Name of the suite.
     pub const NAME: &'static str = "none";
 
+    /// Keeps P3.5.
     #[inline]
     fn tag(nonce: Nonce, header: &[u8], body: &[u8]) -> Tag {
         // A data packet's nonce and header go in as one aligned run, put

@@ -38,6 +38,7 @@ pub(crate) struct Introducer {
     remembered: [Option<(u32, IntroducedKey)>; REMEMBERED],
 }
 
+/// Keeps P3.9.
 fn mark_key(public: &[u8; PUBLIC_KEY_BYTES]) -> [u8; 32] {
     let hash = Blake2s256::new().chain_update(MARK_LABEL);
     hash.chain_update(public).finalize().into()
@@ -83,6 +84,7 @@ impl Introducer {
     }
 
     /// Seals the own public key to a peer. `plain`: without security it is not hidden.
+    /// (P3.9, P4.15, P4.17)
     pub fn seal(
         &mut self,
         mix: Option<&[u8; 32]>,
@@ -148,7 +150,7 @@ impl Introducer {
         without_trace(open).then_some(body)
     }
 
-    /// That of a packet for whoever has a public key.
+    /// That of a packet for whoever has a public key (P4.16).
     pub fn mark(to: &[u8; PUBLIC_KEY_BYTES], packet: &[u8]) -> Tag {
         let hash = keyed(&mark_key(to)).chain(packet);
         hash.finalize_fixed().into()

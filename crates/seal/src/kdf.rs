@@ -7,7 +7,7 @@ use crate::trace::without_trace;
 use ring::hkdf::{HKDF_SHA256, Salt};
 
 /// Derives a secret from another, or from content of any length, for the
-/// purpose that `info` spells out.
+/// purpose that `info` spells out (P3.1).
 #[must_use]
 pub fn derive(input: &[u8], info: &[u8]) -> Secret {
     let mut out = Secret([0; 32]);

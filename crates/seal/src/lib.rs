@@ -100,7 +100,7 @@ pub struct Nonce {
 }
 
 impl Nonce {
-    /// The 96 bits that go into the cipher.
+    /// The 96 bits that go into the cipher (P3.3).
     #[inline]
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 12] {

@@ -55,7 +55,7 @@ impl Ack {
         ACK_BYTES + 8 * self.words as usize
     }
 
-    /// Reads an acknowledgement at the start of `bytes`; gives its length too.
+    /// Reads an acknowledgement at the start of `bytes`; gives its length too (P2.11).
     ///
     /// # Errors
     /// [`WireError::Truncated`], or [`WireError::Malformed`] for too long a bitmap.
@@ -82,7 +82,7 @@ impl Ack {
         Ok((ack, ack.bytes()))
     }
 
-    /// Writes the acknowledgement at the start of `out`.
+    /// Writes the acknowledgement at the start of `out` (P2.11).
     ///
     /// # Panics
     /// If `out` is shorter than [`Ack::bytes`]: the caller reserved the room.

@@ -33,6 +33,7 @@ const FORM_KEY: u8 = 1;
 /// Port, IP address, the 32 bytes that depend on the form, and host.
 type Fields = (u16, [u8; 16], [u8; KEY_BYTES], u64);
 
+/// Keeps P3.10.
 fn parse(bytes: &[u8], wanted: u8) -> Result<Fields, WireError> {
     let [version, form] = take(bytes, 0)?;
     if version != ADDRESS_VERSION {
@@ -52,6 +53,7 @@ fn parse(bytes: &[u8], wanted: u8) -> Result<Fields, WireError> {
     ))
 }
 
+/// Keeps P3.10.
 fn compose(form: u8, (port, ip, who, host): Fields) -> [u8; ADDRESS_BYTES] {
     let mut b = [0; ADDRESS_BYTES];
     b[0] = ADDRESS_VERSION;

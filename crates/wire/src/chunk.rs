@@ -201,7 +201,7 @@ impl Body<'_> {
 impl Chunk<'_> {
     /// Writes a chunk without payload ([`Chunk::Refuse`], [`Chunk::Close`],
     /// [`Chunk::Ping`], [`Chunk::Networks`], [`Chunk::Stopped`]) or a whole one;
-    /// gives the bytes written.
+    /// gives the bytes written (P2.19).
     ///
     /// # Panics
     /// If `out` is too short: the caller reserved the room.
@@ -264,6 +264,7 @@ impl<'a> Chunks<'a> {
         Self { rest: bytes }
     }
 
+    /// Keeps P2.19, P2.20, P2.25.
     #[inline]
     fn parse(&self) -> Result<Option<(Chunk<'a>, usize)>, WireError> {
         let b = self.rest;

@@ -75,7 +75,7 @@ pub struct Connect {
 }
 
 impl ConnectIds {
-    /// Reads the part in clear.
+    /// Reads the part in clear (P2.26, P2.27).
     ///
     /// # Errors
     /// [`WireError::Truncated`], or [`WireError::Malformed`] where the two
@@ -108,7 +108,7 @@ impl ConnectIds {
 }
 
 impl Connect {
-    /// Reads the part behind [`CONNECT_CLEAR_BYTES`], after it was opened.
+    /// Reads the part behind [`CONNECT_CLEAR_BYTES`], after it was opened (P2.26, P2.27).
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].

@@ -85,7 +85,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header at the start of `packet`.
+    /// Reads the header at the start of `packet` (P2.1, P2.2, P2.3).
     ///
     /// # Errors
     /// Any [`WireError`]; the packet is to be dropped and counted.
@@ -117,7 +117,7 @@ impl Header {
         })
     }
 
-    /// The header's bytes.
+    /// The header's bytes (P2.1).
     #[inline]
     #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {

@@ -78,7 +78,7 @@ impl<'a> IntroductionParts<'a> {
         }
     }
 
-    /// Takes it apart.
+    /// Takes it apart (P4.13).
     ///
     /// # Errors
     /// [`WireError`].
@@ -103,7 +103,7 @@ impl<'a> IntroductionParts<'a> {
     }
 
     /// Writes all but the mark around a connect packet that stands at the start of `out`;
-    /// gives what the mark is over, and where it goes.
+    /// gives what the mark is over, and where it goes (P4.13).
     ///
     /// # Panics
     /// If `out` has other than [`INTRODUCTION_BYTES`].
@@ -136,7 +136,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// Reads one.
+    /// Reads one (P4.14).
     ///
     /// # Errors
     /// [`WireError`].

@@ -13,7 +13,7 @@ impl PacketNo {
         self.0 as u32
     }
 
-    /// The full number nearest to `self` whose low 32 bits are `low`.
+    /// The full number nearest to `self` whose low 32 bits are `low` (P2.8).
     #[inline]
     #[must_use]
     pub const fn nearest(self, low: u32) -> Self {
@@ -39,7 +39,7 @@ impl PacketNo {
 pub struct MessageNo(pub u32);
 
 impl MessageNo {
-    /// Signed distance from `other` to `self`; positive when `self` is later.
+    /// Signed distance from `other` to `self`; positive when `self` is later (P5.1).
     #[inline]
     #[must_use]
     pub const fn since(self, other: Self) -> i32 {

@@ -51,6 +51,7 @@ impl Card {
     #[cfg(feature = "properties")]
     pub const BODY_BYTES: usize = 8 + 4 + 16 + 5 + 1 + 17;
 
+    /// Keeps P3.12.
     pub fn encode(&self) -> String {
         let release = self.versions.portolan.as_bytes();
         let release = &release[..release.len().min(RELEASE_MAX)];
@@ -84,7 +85,7 @@ impl Card {
     }
 
     /// Decodes a card. For one of another version only the versions need to be
-    /// valid: the rest is then copied from `like`.
+    /// valid: the rest is then copied from `like` (P3.12).
     pub fn decode(text: &str, like: &Self) -> Option<Self> {
         let bytes = unhex(text)?;
         let mut rest = bytes.strip_prefix(MAGIC)?;
@@ -188,6 +189,7 @@ pub(super) mod tests {
         }
     }
 
+    /// Checks P3.12.
     #[test]
     fn a_card_travels() {
         let ours = card(1, &[]);
@@ -220,6 +222,7 @@ pub(super) mod tests {
         lines.map_while(|line| line.strip_prefix("  ")).collect()
     }
 
+    /// Checks P3.12.
     #[test]
     fn the_checked_in_vectors_are_what_is_encoded() {
         let addresses = vector("card-addresses");

@@ -118,6 +118,7 @@ fn processes_find_each_other() {
     assert_eq!(space.len(), 6);
 }
 
+/// Checks P3.13.
 #[test]
 fn settings_that_differ_are_told() {
     for (change, setting) in [
@@ -159,6 +160,7 @@ fn hosts_are_numbered_as_they_come() {
     assert_eq!(places, [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (2, 0)]);
 }
 
+/// Checks P3.13.
 #[test]
 fn versions_must_agree() {
     let (ours, mut theirs) = (card(1, &[]), card(2, &[]));
@@ -171,6 +173,7 @@ fn versions_must_agree() {
     );
 }
 
+/// Checks P3.14.
 #[test]
 fn what_is_told_has_65_or_99_bytes() {
     for (agent, length) in [(None, 65), (Some((513, [9; 32])), 99)] {

@@ -94,6 +94,7 @@ impl Exchange<'_> {
     }
 }
 
+/// Checks P3.2, P3.3, P5.2.
 #[test]
 fn messages_come_once_and_unchanged_over_a_rough_network() {
     for (seed, faults, rank, agent) in [

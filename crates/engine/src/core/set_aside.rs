@@ -17,7 +17,7 @@ const BEGIN_BYTES_MAX: usize = 16 << 20;
 const BYTES_MAX: usize = 144 << 20;
 
 impl Core {
-    /// Sets a message aside, or its first part, or an offer of one.
+    /// Sets a message aside, or its first part, or an offer of one (P13.16).
     #[cold]
     pub(crate) fn set_aside(&mut self, a: &Arrival<'_>, offer: Option<Offer>) -> ArrivalOutcome {
         let of = a.meta.flow_of();
@@ -179,7 +179,7 @@ impl Core {
         Some(bytes)
     }
 
-    /// Tells senders which flows to stop, and which to go on with.
+    /// Tells senders which flows to stop, and which to go on with (P13.16).
     pub(crate) fn tell_stops(&mut self, out: &mut Outbound<'_>) {
         for (of, stop) in self.aside.untold.drain(..) {
             self.told[usize::from(!stop)] += 1;

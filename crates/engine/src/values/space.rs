@@ -54,6 +54,7 @@ impl SpaceId {
     }
 
     /// Returns the space that owns a flow; for an invalid flow, a space that is never open.
+    /// (P13.15)
     #[inline(always)]
     pub(crate) const fn of_flow(flow: u16) -> Self {
         let number = flow.saturating_sub(FIRST_FLOW - 1);

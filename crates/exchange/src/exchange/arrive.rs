@@ -22,7 +22,7 @@ enum Target<'a, K> {
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Takes a message, or the first part of one.
+    /// Takes a message, or the first part of one (P13.2).
     #[inline]
     pub fn arrive(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         if self.is_over && m.kind != Kind::Done {
@@ -73,6 +73,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// Counts `bytes` pushed bytes of a message of `total`; false: beyond the sender's credit.
+    /// (P13.3)
     fn charge(&mut self, from: u32, bytes: u64, total: u64) -> bool {
         let Some(peer) = self.peers.get(from) else {
             return false;
@@ -127,6 +128,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.rest(m.from, Dest::Message(number))
     }
 
+    /// Keeps P13.4, P13.5.
     fn arrive_offer(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let (Some(tag), Some(total), Some(op)) = (words.get(0), words.get(1), words.get(2)) else {
@@ -196,6 +198,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
+    /// Keeps P13.6.
     fn arrive_push(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let key = (m.from, Words(m.args).or_zero(0));
         match self.second_pushes.get(&key) {

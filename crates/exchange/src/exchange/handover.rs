@@ -68,7 +68,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// Begins to close: offered messages that no receive has met are refused, so that their
-    /// senders need not wait.
+    /// senders need not wait (P13.9).
     pub fn refuse_offers(&mut self) {
         self.is_refusing = true;
         self.hand_over_no_more(None);

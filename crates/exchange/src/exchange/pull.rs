@@ -94,7 +94,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         true
     }
 
-    /// Whether a receive has requested these bytes next; then they have begun to arrive.
+    /// Whether a receive has requested these bytes next; then they have begun to arrive (P13.8).
     pub(crate) fn was_asked(&mut self, from: u32, id: OpId, at: u64, bytes: u64) -> bool {
         self.ops.meeting(id).is_some_and(|meeting| {
             let fits = meeting.from == from
@@ -120,7 +120,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// Handles, for the sender, a request for a part of an offered message. An invalid one is not
-    /// answered.
+    /// answered (P13.7).
     pub(crate) fn asked(&mut self, from: u32, [op, at, bytes, receive, key]: [u64; 5]) {
         let op = OpId(op);
         let Some(send) = self.ops.send(op) else {

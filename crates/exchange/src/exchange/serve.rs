@@ -306,6 +306,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
+    /// Keeps P13.13.
     pub(crate) fn arrive_atomic(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         let words = Words(m.args);
         let [op, flags] = [3, 4].map(|i| words.or_zero(i));
@@ -368,6 +369,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(found)
     }
 
+    /// Keeps P13.14.
     pub(crate) fn arrive_flush(&mut self, m: &Incoming<'_>) -> IncomingOutcome {
         if !self.admits(m.from, true) {
             return IncomingOutcome::NotNow;

@@ -81,7 +81,7 @@ impl<K> Regions<K> {
         all.map(|(_, region)| u64::from(region.uses)).sum()
     }
 
-    /// Returns key and salt for a new region.
+    /// Returns key and salt for a new region (P13.11).
     pub fn new_key(&mut self, key: Option<u64>) -> Result<RemoteKey, RegisterRefused> {
         if self.forbidden {
             return Err(RegisterRefused::Forbidden);
@@ -150,6 +150,7 @@ impl<K> Regions<K> {
     }
 
     /// Checks an access to `bytes` bytes that needs `rights`; returns where it goes.
+    /// (P13.10, P13.12)
     pub fn check(
         &self,
         key: RemoteKey,

@@ -189,7 +189,7 @@ const FETCHING: u64 = 1 << 16;
 const COUNT_SHIFT: u32 = 32;
 
 impl AtomicKind {
-    /// `None`: no such operation, or the values have other lengths.
+    /// `None`: no such operation, or the values have other lengths (P13.13).
     pub fn new(what: &Atomic<'_>, fetching: bool) -> Option<Self> {
         let Atomic { op, of, count, .. } = *what;
         let kind = Self {

@@ -70,6 +70,7 @@ fn bytes(c: &Cluster, rank: u32, id: RegionId) -> Vec<u8> {
     memory.expect("registered").bytes()
 }
 
+/// Checks P13.12.
 #[test]
 fn a_key_is_told_in_16_bytes_and_a_stale_one_reaches_nothing() {
     let mut c = cluster(roomy());
@@ -99,6 +100,7 @@ fn a_key_is_told_in_16_bytes_and_a_stale_one_reaches_nothing() {
     assert_eq!(bytes(&c, 1, id), [2; 8]);
 }
 
+/// Checks P13.10.
 #[test]
 fn a_region_that_demands_its_salt_is_reached_by_nothing_less() {
     // What the program says counts, and where it says nothing, what the exchange was told.
@@ -194,6 +196,7 @@ fn nothing_is_begun_towards_nobody_or_the_dead() {
     assert_eq!(c.ranks[0].statistics(), Statistics::default());
 }
 
+/// Checks P13.12.
 #[test]
 fn empty_accesses_are_checked_too() {
     let mut c = cluster(roomy());
@@ -268,6 +271,7 @@ fn puts_whose_signals_find_no_room_are_bounded_and_the_next_waits_untouched() {
     assert_eq!(c.net.signals[1], (1, 0, Signal { port: 1, word: 1 }, 1_000));
 }
 
+/// Checks P13.14.
 #[test]
 fn a_flush_ends_when_the_signals_before_it_are_told() {
     let mut c = cluster(roomy());
@@ -592,6 +596,7 @@ fn accesses_of_one_rank_beyond_the_bound_wait() {
     assert_eq!(arrive(&mut c), IncomingOutcome::Whole);
 }
 
+/// Checks P13.13.
 #[test]
 fn what_makes_no_sense_is_refused() {
     let mut c = cluster(roomy());
@@ -661,6 +666,7 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(take(&mut c, 0, flush).result, Ok(()));
 }
 
+/// Checks P13.2, P13.3, P13.4, P13.5, P13.6.
 #[test]
 fn offers_and_pushes_that_break_a_rule_are_refused() {
     let mut c = cluster(roomy());

@@ -170,6 +170,7 @@ fn beyond_the_memory_for_it_the_sender_waits_for_receives() {
     assert!((10..18).contains(&received), "{received}");
 }
 
+/// Checks P13.9.
 #[test]
 fn of_two_that_close_at_once_neither_waits_for_the_other() {
     let mut c = cluster(Config::default(), false);

@@ -17,6 +17,7 @@ fn keys(config: Config) -> Vec<[u64; 2]> {
     (0..1_000).map(|_| one()).collect()
 }
 
+/// Checks P13.11.
 #[test]
 fn other_secrets_and_other_numbers_draw_other_keys() {
     let config = Config {
@@ -53,6 +54,7 @@ fn unmixed(mut z: u64) -> u64 {
     z ^ (z >> 30) ^ (z >> 60)
 }
 
+/// Checks P13.11.
 #[test]
 fn a_thousand_keys_do_not_lead_to_the_next() {
     assert_eq!(unmixed(mixed(0x0123_4567_89ab_cdef)), 0x0123_4567_89ab_cdef);

@@ -72,6 +72,7 @@ fn requests_wait_for_no_answers() {
     }
 }
 
+/// Checks P13.8.
 #[test]
 fn what_was_not_asked_for_next_is_refused() {
     // Asked for are the first 300 bytes.

@@ -393,6 +393,7 @@ fn words_that_were_not_asked_for_are_refused() {
     is_whole(c, sent, op);
 }
 
+/// Checks P13.7.
 #[test]
 fn a_key_of_nothing_gets_the_bytes() {
     let (mut c, sent, op) = offered(net());

@@ -75,6 +75,7 @@ fn the_twin_fills_the_link() {
     assert!(first >= 30 && second >= 30, "{first} {second}");
 }
 
+/// Checks P8.1.
 #[test]
 fn lan_alone_fills_the_link_and_drops_little() {
     for link in bottlenecks() {
@@ -93,6 +94,7 @@ fn lan_alone_fills_the_link_and_drops_little() {
     }
 }
 
+/// Checks P8.1.
 #[test]
 fn lan_finds_a_buffer_too_small_to_show_a_delay() {
     for link in [
@@ -111,6 +113,7 @@ fn lan_finds_a_buffer_too_small_to_show_a_delay() {
     }
 }
 
+/// Checks P8.1.
 #[test]
 fn lan_keeps_its_rate_under_random_loss() {
     for link in [narrow(), Link::mbit(1_000, 65_536, 50 * US)] {
@@ -149,6 +152,7 @@ fn lan_keeps_its_rate_under_random_loss_without_a_bottleneck() {
     }
 }
 
+/// Checks P8.1.
 #[test]
 fn lan_and_tcp_leave_each_other_a_quarter() {
     for link in [
@@ -165,6 +169,7 @@ fn lan_and_tcp_leave_each_other_a_quarter() {
     }
 }
 
+/// Checks P8.1.
 #[test]
 fn lan_flows_share() {
     for link in bottlenecks() {
@@ -178,6 +183,7 @@ fn lan_flows_share() {
     }
 }
 
+/// Checks P8.1.
 #[test]
 fn lan_stops_competing_once_the_others_left() {
     let mut net = Net::new(narrow(), 1);
@@ -195,6 +201,7 @@ fn lan_stops_competing_once_the_others_left() {
     assert!(net.percent(0, S) >= 25 && net.percent(1, S) >= 25);
 }
 
+/// Checks P8.1.
 #[test]
 fn lan_shrugs_off_late_hosts() {
     // 5 us of base, spikes of 1 ms, 10 Gbit/s: five packets fill the pipe, a
@@ -312,6 +319,7 @@ fn shared_alone_fills_the_link() {
     }
 }
 
+/// Checks P8.1.
 #[test]
 fn shared_is_fair_to_tcp() {
     for link in [narrow(), Link::mbit(200, 65_536, 2 * MS)] {

@@ -152,7 +152,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Closes the endpoint: sends a close to every connected peer. Nothing can
     /// be sent afterwards. Let [`Endpoint::idle`] become true before, so that
-    /// everything is delivered, and again after, or give up after a while.
+    /// everything is delivered, and again after, or give up after a while (P10.1).
     pub fn close(&mut self, now: u64) {
         self.core.closing = true;
         for peer in (0..self.core.peer_count).map(PeerId) {
@@ -176,7 +176,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues the closes that are owed. More peers may be connected than can be
-    /// active: the rest have their turn when others are done.
+    /// active: the rest have their turn when others are done (P10.1).
     #[cold]
     pub(crate) fn tell_closing(&mut self, now: u64) {
         for peer in (0..self.core.peer_count).map(PeerId) {
@@ -223,7 +223,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The peer has acknowledged our close. Its incomplete messages here would
     /// wait for their rest for ever: the peer answers probes, and has dropped
-    /// the rest.
+    /// the rest (P10.3).
     pub(crate) fn close_acked(&mut self, conn: ConnIndex) {
         self.drop_received(conn);
         let c = &mut self.conns[conn];

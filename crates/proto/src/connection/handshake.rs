@@ -165,7 +165,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.connects.push_back(self.memory.meta, frame);
     }
 
-    /// Handles a connect packet.
+    /// Handles a connect packet (P2.26, P4.12).
     pub(crate) fn handle_connect(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
         let length = packet.len();
         let ids = match ConnectIds::parse(packet) {
@@ -215,7 +215,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Opens a connect packet, and counts it. Returns its offer, `None` if that
-    /// makes no sense.
+    /// makes no sense (P2.27, P2.28).
     pub(crate) fn open_offer(
         &mut self,
         peer: PeerId,
@@ -256,7 +256,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether a peer may begin a life that is unknown or dead. A life that has
     /// closed does not come back, and two that have closed must not wake each
     /// other again and again; nor does one that the caller said has ended.
-    /// Where lives are fixed, the caller alone reports another.
+    /// Where lives are fixed, the caller alone reports another (P4.9, P4.10).
     fn may_begin(&self, peer: PeerId, life: Life) -> bool {
         let p = &self.peers[peer];
         if self.core.config.introduces {
@@ -273,7 +273,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Answers a peer that seeks an earlier life of ours by an offer of this
-    /// one. The packet may be old, so it has no other effect.
+    /// one. The packet may be old, so it has no other effect (P4.11).
     fn introduce(&mut self, peer: PeerId, life: Life) {
         let p = &self.peers[peer];
         if p.life != life {
@@ -291,7 +291,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Handles an offer of the known life.
+    /// Handles an offer of the known life (P4.2, P4.3, P4.4, P4.5, P4.6).
     pub(crate) fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
         let p = &self.peers[peer];
         match p.state {
@@ -331,7 +331,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles an offer of an unknown life: the peer must echo a nonce of ours
-    /// before that replaces the known one.
+    /// before that replaces the known one (P4.8).
     fn handle_new_life(
         &mut self,
         now: u64,
@@ -405,7 +405,7 @@ impl<S: Seal> Endpoint<'_, S> {
         (self.core.random() as u32) << PEER_BITS | peer.0
     }
 
-    /// Takes over a peer's offer, once; returns its connection.
+    /// Takes over a peer's offer, once; returns its connection (P2.5, P7.4).
     pub(crate) fn accept_offer(
         &mut self,
         now: u64,

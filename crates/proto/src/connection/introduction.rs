@@ -20,7 +20,7 @@ use crate::tables::PeerState;
 /// Divisor of the silence: a removed peer has that long to take what was sent to it.
 const PARTING_PARTS: u64 = 8;
 
-/// Nonce that a stranger must echo in an epoch.
+/// Nonce that a stranger must echo in an epoch (P4.19).
 fn nonce_for<S: Seal>(
     seal: &S,
     epoch: u64,
@@ -214,6 +214,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles a challenge: the peer does not know us, or no longer does, and asks for an echo.
+    /// (P4.18)
     pub(crate) fn handle_challenge(&mut self, packet: &[u8]) {
         let Ok(challenge) = Challenge::parse(packet) else {
             self.core.counters.drops.malformed += 1;

@@ -21,6 +21,7 @@ const SUITE: usize = 24;
 pub(crate) type Direction = [(EndpointId, Life); 2];
 
 impl<S: Seal> Endpoint<'_, S> {
+    /// Keeps P3.2.
     fn info(
         &self,
         label: &[u8; LABEL],

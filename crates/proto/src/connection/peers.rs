@@ -207,7 +207,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.peers[peer].bits.set_fixed();
     }
 
-    /// Starts a peer's record for a life: counters, a nonce, a connection number.
+    /// Starts a peer's record for a life: counters, a nonce, a connection number (P4.7).
     pub(crate) fn begin_life(&mut self, peer: PeerId, life: Life) {
         let nonce_mine = self.core.random();
         let was = self.peers[peer].lot;

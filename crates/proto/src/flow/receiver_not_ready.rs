@@ -17,7 +17,7 @@ use crate::tables::Listed;
 const ANNOUNCE_PARTS: u32 = 32;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Receiver: notes that a chunk was refused for want of room.
+    /// Receiver: notes that a chunk was refused for want of room (P6.12).
     pub(crate) fn note_full(&mut self, conn: ConnIndex, priority: Priority) {
         if self.conns[conn].inbound.note_full(priority) {
             self.core.full = true;
@@ -25,7 +25,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Receiver: once there is room, reports it to peers whose chunks were refused.
+    /// Receiver: once there is room, reports it to peers whose chunks were refused (P6.13).
     #[inline]
     pub(crate) fn tell_room(&mut self) {
         if self.core.full {
@@ -59,7 +59,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sender: takes over the priorities for which the peer's latest packet
-    /// reports no room.
+    /// reports no room (P6.14).
     #[inline]
     pub(crate) fn peer_full(&mut self, now: u64, conn: ConnIndex, full: [bool; 2]) {
         if self.conns[conn].outbound.set_full(full) {

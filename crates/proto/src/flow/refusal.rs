@@ -21,7 +21,7 @@ const PACKET_BYTES: u32 = 128;
 const REPEATS_NS_MAX: u64 = 10_000_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// The caller refused a message for good: queues the report to its sender.
+    /// The caller refused a message for good: queues the report to its sender (P5.3).
     pub(crate) fn refuse(
         &mut self,
         conn: ConnIndex,
@@ -38,7 +38,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.send_refusal(conn, priority, flow);
     }
 
-    /// Whether a flow must wait for its refusal to leave; tries to queue that first.
+    /// Whether a flow must wait for its refusal to leave; tries to queue that first (P5.4).
     pub(crate) fn refusal_blocks(
         &mut self,
         conn: ConnIndex,
@@ -113,7 +113,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Handles the peer's refusal of a message of ours.
+    /// Handles the peer's refusal of a message of ours (P5.5).
     pub(crate) fn handle_refuse(
         &mut self,
         now: u64,

@@ -66,7 +66,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The peer has acknowledged a stopped chunk: of flows that it names nothing more leaves, so
-    /// what has arrived of them counts as taken.
+    /// what has arrived of them counts as taken (P7.13).
     #[cold]
     pub(crate) fn stops_acked(&mut self, conn: ConnIndex) {
         let fresh = self.conns[conn].inbound.stops.acked();
@@ -96,7 +96,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Takes over the set of flows that the peer has stopped.
+    /// Takes over the set of flows that the peer has stopped (P7.14).
     #[cold]
     pub(crate) fn handle_stopped(
         &mut self,

@@ -25,7 +25,7 @@ pub(crate) struct Stops {
 }
 
 impl Stops {
-    /// Whether a chunk with changes must be sent.
+    /// Whether a chunk with changes must be sent (P7.11).
     #[inline]
     pub fn are_owed(&self) -> bool {
         self.wanted != self.told && !self.flying
@@ -63,7 +63,7 @@ impl Stops {
         self.late[p][f] = 0;
     }
 
-    /// Serial number of the next chunk, and the flows that it names.
+    /// Serial number of the next chunk, and the flows that it names (P7.9).
     pub const fn next_chunk(&self) -> (u16, [u16; 2]) {
         (self.serial.wrapping_add(1), self.wanted)
     }

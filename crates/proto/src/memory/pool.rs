@@ -35,7 +35,7 @@ impl Need {
         }
     }
 
-    /// Frames of a pool of `all` that are reserved for more urgent uses.
+    /// Frames of a pool of `all` that are reserved for more urgent uses (P7.15).
     const fn keep(self, all: u32, usage: Use) -> u32 {
         match self {
             Self::Hold | Self::Request => all / 8,
@@ -140,6 +140,7 @@ impl Pool {
 mod tests {
     use super::*;
 
+    /// Checks P7.15.
     #[test]
     fn the_more_urgent_find_a_frame_when_the_less_urgent_have_taken_theirs() {
         let order = [

@@ -28,7 +28,8 @@ impl Stopped {
 }
 
 impl Outbound {
-    /// Takes over the flows that the peer has stopped; returns false if `serial` is not new.
+    /// Takes over the flows that the peer has stopped; returns false if `serial` is not new
+    /// (P7.10).
     pub fn stop(&mut self, serial: u16, flows: [u16; 2]) -> bool {
         if (serial.wrapping_sub(self.stopped.serial) as i16) <= 0 {
             return false;

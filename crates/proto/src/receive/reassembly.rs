@@ -73,7 +73,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Ends the handing out of a part of the active message. Only new bytes
-    /// return credit: a repeat used up none.
+    /// return credit: a repeat used up none (P7.7).
     #[inline]
     pub(crate) fn placed(&mut self, conn: ConnIndex, body: &Body<'_>, at: &Placing) {
         if !at.fresh {

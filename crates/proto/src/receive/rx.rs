@@ -128,7 +128,7 @@ impl<'p> Rx<'p> {
 
     /// Returns the next part of a message. One with `offset` 0 and no
     /// [cookie](Delivery::cookie) is the first of its message: an
-    /// [answer](Rx::answer) to it is due before the next.
+    /// [answer](Rx::answer) to it is due before the next (P2.21).
     ///
     /// The endpoint may be used to send, and [`Endpoint::poll_event`] for
     /// events before this part.
@@ -244,7 +244,7 @@ impl<'p> Rx<'p> {
 
     /// Applies the outcome of a chunk of the packet; returns whether reading
     /// ends: a malformed chunk is the last that is read, and a packet of which
-    /// a chunk found no room counts as lost.
+    /// a chunk found no room counts as lost (P2.25, P6.11).
     #[inline]
     fn took<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, took: ChunkOutcome) -> bool {
         match took {

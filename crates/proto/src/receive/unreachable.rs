@@ -12,7 +12,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// beginning. Anyone can send such an error, but a sender that does not see our packets has to
     /// guess the connection's number, and that of a packet that was not acknowledged yet. So one
     /// error is a hint, which brings an early ping. A peer is given up sooner only if errors keep
-    /// coming and it is silent all that time.
+    /// coming and it is silent all that time (P6.10).
     #[cold]
     pub fn port_unreachable(&mut self, now: u64, quote: &[u8]) {
         let Ok(header) = Header::parse(quote) else {

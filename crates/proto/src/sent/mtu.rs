@@ -60,7 +60,7 @@ impl Mtu {
         next_at: u64::MAX,
     };
 
-    /// Largest packet that may be sent.
+    /// Largest packet that may be sent (P9.1).
     pub const fn current(&self) -> u16 {
         self.confirmed
     }
@@ -164,7 +164,7 @@ impl Mtu {
     }
 
     /// The link refused a packet of `bytes`: at most `max` can leave; 0: the
-    /// limit is unknown.
+    /// limit is unknown (P9.2).
     pub fn refused(&mut self, now: u64, bytes: u16, max: u16) {
         let most = if max == 0 {
             bytes.saturating_sub(1)
@@ -252,7 +252,7 @@ impl Mtu {
 
     /// A packet of a size was lost. Many in a row may mean that the path
     /// shrank, or that a queue overflowed or the peer had no room. Probes of
-    /// the size in use decide: they are few, and no receiver refuses them.
+    /// the size in use decide: they are few, and no receiver refuses them (P9.2).
     pub fn lost(&mut self, now: u64, bytes: usize) {
         if bytes <= PACKET_BASE as usize || self.verifying {
             return;
@@ -267,7 +267,7 @@ impl Mtu {
     }
 
     /// No answer came for a while, perhaps because of the size. The search
-    /// starts over soon, for the peer may only have been stopped.
+    /// starts over soon, for the peer may only have been stopped (P9.2).
     pub fn unanswered(&mut self, now: u64) {
         if self.confirmed > PACKET_BASE {
             self.give_up(now);

@@ -75,6 +75,7 @@ fn take(sent: &mut Sent, now: u64, ack: &Ack) -> (Vec<usize>, Vec<usize>) {
     (arrived, missing)
 }
 
+/// Checks P7.1, P7.2.
 #[test]
 fn the_window_and_the_grant_bound_what_is_in_flight() {
     let mut sent = path();
@@ -136,6 +137,7 @@ fn only_numbers_in_flight_are_unacknowledged() {
     assert_eq!(known, [false, true, true, false]);
 }
 
+/// Checks P2.12, P2.17.
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_counts_for_nothing_but_its_limit() {
     let mut sent = path();
@@ -324,6 +326,7 @@ fn probes_are_a_sign_of_congestion_once_the_round_trip_is_known() {
     assert_eq!(sent.window(), 10);
 }
 
+/// Checks P2.13.
 #[test]
 fn marks_are_counted_once_and_from_where_the_peer_begins() {
     let mut sent = path();

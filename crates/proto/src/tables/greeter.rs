@@ -69,7 +69,7 @@ impl Greeter {
     }
 
     /// Admits a stranger by a nonce of a valid epoch; returns false if the nonce was used before,
-    /// or the epoch is full. `places`: memory of used nonces.
+    /// or the epoch is full. `places`: memory of used nonces (P4.20).
     pub fn admit(&mut self, epoch: u64, nonce: u64, places: &mut [PeerSnapshot]) -> bool {
         let at = epoch as usize % 2;
         let used = &mut places.as_flattened_mut()[at * ADMITTED..][..ADMITTED];
@@ -99,6 +99,7 @@ mod tests {
         g.epochs(now).collect()
     }
 
+    /// Checks P4.20.
     #[test]
     fn a_nonce_lets_one_in_once_and_not_for_long() {
         let (mut g, mut places) = (Greeter::NEW, [NOT_PARKED; Greeter::PLACES]);
@@ -114,6 +115,7 @@ mod tests {
         assert!(good(&mut g, now).iter().all(|it| *it > first + 1));
     }
 
+    /// Checks P4.20.
     #[test]
     fn a_full_epoch_makes_way_for_the_next() {
         let (mut g, mut places) = (Greeter::NEW, [NOT_PARKED; Greeter::PLACES]);

@@ -69,7 +69,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Queues a message that fits one packet; its bytes are copied. It leaves
     /// with the next [`Endpoint::poll_transmit`], together with others that
-    /// wait in its flow.
+    /// wait in its flow (P2.23).
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued.

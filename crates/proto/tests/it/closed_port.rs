@@ -83,6 +83,7 @@ fn a_packet_that_found_nobody_brings_one_early_sign_of_life() {
     assert_eq!(events(&pair), [PeerEvent::Up]);
 }
 
+/// Checks P6.10.
 #[test]
 fn who_has_not_seen_our_packets_cannot_say_that_they_found_nobody() {
     let mut pair = acquainted();

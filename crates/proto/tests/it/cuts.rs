@@ -76,6 +76,7 @@ fn delivered(chunks: &[Chunk<'_>]) -> Vec<Vec<u8>> {
     got.map(|(_, _, bytes)| bytes.clone()).collect()
 }
 
+/// Checks P2.22.
 #[test]
 fn a_longer_cut_of_a_head_completes_a_message() {
     let bytes: Vec<u8> = (0..TOTAL).map(|i| i as u8).collect();
@@ -91,6 +92,7 @@ fn a_longer_cut_of_a_head_completes_a_message() {
     assert_eq!(got, [&[][..], long]);
 }
 
+/// Checks P2.22.
 #[test]
 fn a_longer_cut_of_a_part_that_is_held_completes_a_message() {
     let bytes: Vec<u8> = (0..TOTAL).map(|i| i as u8).collect();

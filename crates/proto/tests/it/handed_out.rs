@@ -52,6 +52,7 @@ fn of_a_packet_that_is_dropped_half_way_the_rest_comes_again() {
     });
 }
 
+/// Checks P2.21.
 #[test]
 fn what_was_not_answered_is_offered_again() {
     let mut s = Script::new(&Config::default());

@@ -4,6 +4,7 @@ use crate::common::script::{Said, Script, all_but, fill, message};
 use portolan_proto::{Config, Verdict};
 use portolan_wire::{Ack, Body, Chunk, Flags, Head, MessageNo, Priority};
 
+/// Checks P6.4.
 #[test]
 fn who_has_used_half_of_its_credit_hears_of_more_unasked() {
     let mut s = Script::new(&Config {
@@ -79,6 +80,7 @@ fn what_needs_no_room_for_requests_leaves_again_at_once() {
     assert!(s.say().iter().any(|s| s.closes));
 }
 
+/// Checks P5.4.
 #[test]
 fn refusals_without_a_frame_are_told_once_there_is_one() {
     let mut s = Script::new(&Config {
@@ -146,6 +148,7 @@ fn blocked(s: &mut Script) -> (u32, u32) {
     (said.last().unwrap().number(), 1 + said.len() as u32)
 }
 
+/// Checks P2.12, P7.5.
 #[test]
 fn credit_holds_and_never_shrinks() {
     let mut s = Script::new(&Config {
@@ -169,6 +172,7 @@ fn credit_holds_and_never_shrinks() {
     assert_eq!(more(credit + 4, 100), 1);
 }
 
+/// Checks P2.12, P7.2.
 #[test]
 fn the_packet_limit_holds_and_never_shrinks() {
     let mut s = Script::new(&Config {
@@ -191,6 +195,7 @@ fn the_packet_limit_holds_and_never_shrinks() {
     assert_eq!(more(last + 4), 1);
 }
 
+/// Checks P6.14.
 #[test]
 fn news_of_room_lets_what_was_refused_leave_at_once() {
     let mut s = Script::new(&Config::default());
@@ -203,6 +208,7 @@ fn news_of_room_lets_what_was_refused_leave_at_once() {
     assert_eq!(s.say().len(), 4);
 }
 
+/// Checks P7.7, P7.8.
 #[test]
 fn only_what_brings_something_new_gives_credit() {
     let mut s = Script::new(&Config::default());

@@ -6,6 +6,7 @@ use portolan_proto::congestion::Mode;
 use portolan_proto::{Config, DeathReason, PeerId, PeerState, Verdict};
 use portolan_wire::{Ack, Chunk, Flags};
 
+/// Checks P2.13.
 #[test]
 fn each_mark_that_is_told_narrows_the_window_once() {
     let mut s = Script::new(&Config {
@@ -70,6 +71,7 @@ fn marks_told_with_nothing_new_count_with_the_next_that_is() {
     assert_eq!(tell(&mut s, second, 1), 8);
 }
 
+/// Checks P2.6, P7.1.
 #[test]
 fn no_window_spans_more_numbers_than_a_bitmap() {
     for (answers, leaves) in [(510, 1), (511, 0)] {
@@ -234,6 +236,7 @@ fn three_probes_in_vain_narrow_the_window_unless_the_peer_has_no_room() {
     }
 }
 
+/// Checks P6.15.
 #[test]
 fn after_eight_probes_pings_ask_on() {
     let mut s = Script::new(&Config::default());
@@ -349,6 +352,7 @@ fn the_time_that_the_peer_kept_an_acknowledgement_is_not_the_networks() {
     }
 }
 
+/// Checks P6.8, P6.9.
 #[test]
 fn a_silent_peer_that_owes_a_message_is_asked_and_then_dead() {
     // The second of two came; or the first, which is not wanted now.

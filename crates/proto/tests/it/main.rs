@@ -1,5 +1,6 @@
 //! Tests of `portolan-proto`: a program for all of them, which is linked once.
 
+mod clauses;
 mod closed_port;
 mod closing;
 mod common;

@@ -26,6 +26,7 @@ fn lossy(percent: u64) -> impl FnMut(&[u8]) -> bool {
     }
 }
 
+/// Checks P4.2.
 #[test]
 fn one_message_arrives_with_arguments_and_payload() {
     let mut pair = Pair::new(&Config::default());
@@ -47,6 +48,7 @@ fn both_may_begin_at_once() {
     assert_eq!(pair.nodes[1].log.got[0].2, b"a");
 }
 
+/// Checks P5.2, P6.1.
 #[test]
 fn nothing_is_lost_and_order_holds_under_heavy_loss() {
     let mut pair = Pair::new(&Config::default());
@@ -114,6 +116,7 @@ fn what_one_counts_as_sent_the_other_counts_as_received() {
     }
 }
 
+/// Checks P9.1.
 #[test]
 fn packets_grow_to_the_interfaces_limit() {
     let mut pair = Pair::new(&Config::default());
@@ -130,6 +133,7 @@ fn packets_grow_to_the_interfaces_limit() {
     assert!((1350..=1400).contains(&size), "{size}");
 }
 
+/// Checks P9.2.
 #[test]
 fn a_path_that_shrinks_gets_smaller_packets() {
     let mut pair = Pair::new(&Config::default());
@@ -143,6 +147,7 @@ fn a_path_that_shrinks_gets_smaller_packets() {
     assert!(pair.nodes[1].log.got[1..].iter().all(|g| g.2 == [9; 1400]));
 }
 
+/// Checks P7.6.
 #[test]
 fn what_is_cut_before_it_leaves_counts_by_its_parts() {
     let mut pair = Pair::new(&Config::default());
@@ -243,6 +248,7 @@ fn a_size_that_was_not_found_is_looked_for_once_a_rested_pair_goes_on() {
     assert!(room(&mut pair) > least);
 }
 
+/// Checks P7.15.
 #[test]
 fn what_is_not_wanted_now_is_held_and_stops_the_sender() {
     let config = Config {
@@ -287,6 +293,7 @@ fn what_is_not_wanted_now_is_held_and_stops_the_sender() {
     assert_eq!(pair.nodes[1].log.got.len(), sent + 1);
 }
 
+/// Checks P5.3.
 #[test]
 fn a_refused_message_is_told_to_its_sender() {
     let mut pair = Pair::new(&Config::default());
@@ -300,6 +307,7 @@ fn a_refused_message_is_told_to_its_sender() {
     assert_eq!(pair.nodes[1].log.got[0].2, b"yes");
 }
 
+/// Checks P5.3.
 #[test]
 fn refusals_that_have_not_left_go_together() {
     let mut pair = Pair::new(&Config::default());
@@ -317,6 +325,7 @@ fn refusals_that_have_not_left_go_together() {
     assert!(packets < 20, "{packets} packets");
 }
 
+/// Checks P3.15.
 #[test]
 fn keys_change_phase_under_way() {
     let config = Config {
@@ -334,6 +343,7 @@ fn keys_change_phase_under_way() {
     assert!(pair.nodes[0].with(|e, _| e.counters().rekeys) >= 10);
 }
 
+/// Checks P2.5, P2.8, P7.4.
 #[test]
 fn counters_wrap() {
     let first_packet = u64::from(u32::MAX) - 20;
@@ -353,6 +363,7 @@ fn counters_wrap() {
     assert_eq!(pair.nodes[1].log.got.len(), 100);
 }
 
+/// Checks P4.1, P6.8.
 #[test]
 fn a_silent_peer_is_dead_after_the_bound_and_one_not_there_yet_is_awaited() {
     let mut pair = Pair::new(&Config::default());
@@ -374,6 +385,7 @@ fn a_silent_peer_is_dead_after_the_bound_and_one_not_there_yet_is_awaited() {
     );
 }
 
+/// Checks P4.7.
 #[test]
 fn a_restarted_peer_gets_a_new_life_and_nothing_of_the_old() {
     let config = Config::default();
@@ -404,6 +416,7 @@ fn a_restarted_peer_gets_a_new_life_and_nothing_of_the_old() {
     );
 }
 
+/// Checks P10.1, P10.2.
 #[test]
 fn closing_tells_the_peer() {
     let mut pair = Pair::new(&Config::default());
@@ -417,6 +430,7 @@ fn closing_tells_the_peer() {
     assert!(pair.nodes[0].with(|e, _| e.idle()));
 }
 
+/// Checks P10.3.
 #[test]
 fn who_closes_lets_go_of_messages_that_came_in_part() {
     let config = Config::default();
@@ -446,6 +460,7 @@ fn who_closes_lets_go_of_messages_that_came_in_part() {
     );
 }
 
+/// Checks P4.10, P10.1.
 #[test]
 fn who_connects_after_a_close_is_told_and_two_closed_ones_rest() {
     for both in [false, true] {
@@ -501,6 +516,7 @@ fn an_answer_carries_the_acknowledgement() {
     assert_eq!(pair.nodes[1].with(|e, _| e.counters().acks_sent), before);
 }
 
+/// Checks P2.9.
 #[test]
 fn a_repeated_packet_is_delivered_once() {
     let mut pair = Pair::new(&Config::default());
@@ -553,6 +569,7 @@ fn a_forged_packet_for_a_quiet_peer_takes_no_state_and_is_looked_at_rarely() {
     assert_eq!(pair.nodes[1].log.got.len(), 3);
 }
 
+/// Checks P4.12.
 #[test]
 fn invented_ids_are_not_searched_for_without_end() {
     let mut pair = Pair::new(&Config::default());
@@ -631,6 +648,7 @@ fn random_loss_costs_little_more_than_what_is_lost() {
     }
 }
 
+/// Checks P4.6.
 #[test]
 fn a_recorded_connect_packet_feigns_no_life() {
     let mut pair = Pair::new(&Config::default());
@@ -653,6 +671,7 @@ fn a_recorded_connect_packet_feigns_no_life() {
     }
 }
 
+/// Checks P2.27, P2.28.
 #[test]
 fn offers_that_do_not_fit_are_not_taken() {
     let usual = Config::default();
@@ -713,6 +732,7 @@ fn packets_that_do_not_verify_are_looked_at_at_a_rate() {
     assert_eq!(bad(&mut pair) - more, 2 * 1_024);
 }
 
+/// Checks P4.8.
 #[test]
 fn a_peer_that_restarts_before_its_last_life_was_proven_comes_up() {
     let config = Config::default();
@@ -740,6 +760,7 @@ fn a_peer_that_restarts_before_its_last_life_was_proven_comes_up() {
     assert_eq!(got, [&b"first"[..], &[44; 10]]);
 }
 
+/// Checks P4.3, P4.4.
 #[test]
 fn who_is_up_answers_an_offer_that_asks_again() {
     let mut pair = Pair::new(&Config::default());
@@ -760,6 +781,7 @@ fn who_is_up_answers_an_offer_that_asks_again() {
     assert_eq!(pair.flush(1, true, &mut all), 0);
 }
 
+/// Checks P4.5.
 #[test]
 fn who_is_up_drops_an_offer_with_another_nonce() {
     let mut pair = Pair::new(&Config::default());
@@ -779,6 +801,7 @@ fn who_is_up_drops_an_offer_with_another_nonce() {
     assert_eq!(pair.flush(1, true, &mut all), 0, "an answer");
 }
 
+/// Checks P2.29.
 #[test]
 fn a_data_packet_from_another_port_leads_nowhere_else() {
     let mut pair = Pair::new(&Config::default());

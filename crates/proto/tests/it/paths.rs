@@ -202,6 +202,7 @@ impl Two {
     }
 }
 
+/// Checks P2.5, P12.2.
 #[test]
 fn a_network_is_used_once_an_answer_came_and_its_size_is_known() {
     for answers in [true, false] {
@@ -230,6 +231,7 @@ fn a_network_is_used_once_an_answer_came_and_its_size_is_known() {
     }
 }
 
+/// Checks P12.1.
 #[test]
 fn a_peer_on_another_network_is_reached_by_the_first_alone() {
     let mut two = Two::new([9, 8]);
@@ -241,6 +243,7 @@ fn a_peer_on_another_network_is_reached_by_the_first_alone() {
     assert!(two.left.iter().flatten().all(|l| l.0 == 0));
 }
 
+/// Checks P12.1.
 #[test]
 fn networks_in_different_orders_are_paired_by_their_subnets() {
     let net_of = |t: &Transmit| {
@@ -326,6 +329,7 @@ fn connections_that_come_later_leave_further_paths_alone() {
     assert!(first > 60 && second > 60, "{first} and {second} packets");
 }
 
+/// Checks P2.7, P12.4.
 #[test]
 fn numbers_of_a_path_go_on_after_a_quiet_time() {
     let mut two = Two::new([9, 9]);
@@ -352,6 +356,7 @@ fn numbers_of_a_path_go_on_after_a_quiet_time() {
     }
 }
 
+/// Checks P2.3, P12.5.
 #[test]
 fn a_forged_packet_of_a_new_path_takes_no_state() {
     let mut two = Two::new([9, 9]);
@@ -395,6 +400,7 @@ fn in_use() -> Two {
     two
 }
 
+/// Checks P12.3.
 #[test]
 fn a_path_whose_last_answer_was_lost_carries_on_when_the_other_fails() {
     let mut in_doubt = 0;
@@ -431,6 +437,7 @@ fn a_path_that_came_back_unasked_carries_on_when_the_other_fails() {
     }
 }
 
+/// Checks P6.9.
 #[test]
 fn a_peer_that_is_waited_for_is_asked_by_all_paths() {
     for left in 0..2 {

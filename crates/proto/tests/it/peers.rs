@@ -214,6 +214,7 @@ fn only_who_was_talked_to_takes_a_place_on_the_shelf() {
     assert_eq!(star.others[77].log.got.len(), 2);
 }
 
+/// Checks P12.4.
 #[test]
 fn after_ten_quiet_seconds_the_active_state_is_given_back() {
     let mut pair = Pair::new(&Config::default());
@@ -285,6 +286,7 @@ fn what_a_peer_offered_is_known_active_or_quiet() {
     }
 }
 
+/// Checks P4.7.
 #[test]
 fn nothing_is_kept_of_an_earlier_life() {
     let mut pair = Pair::new(&Config::default());

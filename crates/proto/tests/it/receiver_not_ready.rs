@@ -59,6 +59,7 @@ fn resent(pair: &mut Pair) -> u64 {
     pair.nodes[0].with(|e, _| e.counters().resent)
 }
 
+/// Checks P6.11, P6.12.
 #[test]
 fn what_is_refused_is_a_gap_and_leaves_again_with_the_probe() {
     let mut pair = pair();
@@ -100,6 +101,7 @@ fn what_is_refused_is_a_gap_and_leaves_again_with_the_probe() {
     assert_eq!(got, [&b"warm"[..], b"first", b"second", b"third"]);
 }
 
+/// Checks P6.13.
 #[test]
 fn what_is_refused_comes_as_soon_as_there_is_room_and_rarely_before() {
     let mut pair = pair();
@@ -137,6 +139,7 @@ fn what_is_refused_comes_as_soon_as_there_is_room_and_rarely_before() {
     assert_eq!(pair.nodes[1].log.got.len(), 9);
 }
 
+/// Checks P7.15.
 #[test]
 fn replies_pass_a_receiver_that_has_no_room_for_requests() {
     let mut pair = pair();

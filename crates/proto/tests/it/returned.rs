@@ -55,6 +55,7 @@ fn acquainted(config: &Config) -> Pair {
     pair
 }
 
+/// Checks P4.7.
 #[test]
 fn a_peer_that_is_said_to_be_back_is_talked_to_in_its_new_life() {
     let config = Config::default();
@@ -98,6 +99,7 @@ fn a_peer_that_is_said_to_be_back_is_talked_to_in_its_new_life() {
     assert_eq!(frames, config.frames, "all frames came back");
 }
 
+/// Checks P4.9.
 #[test]
 fn a_new_life_waits_until_it_was_told_and_an_old_one_is_not_heard_again() {
     let config = Config::default();
@@ -141,6 +143,7 @@ fn a_new_life_waits_until_it_was_told_and_an_old_one_is_not_heard_again() {
     assert_eq!(got(&pair.nodes[0]).last(), Some(&&b"goes on"[..]));
 }
 
+/// Checks P4.10.
 #[test]
 fn one_said_to_have_ended_does_not_come_up_in_the_same_life() {
     let config = Config::default();
@@ -189,6 +192,7 @@ fn a_return_of_one_that_seemed_alive_ends_what_was_under_way() {
     assert_eq!(frames, config.frames);
 }
 
+/// Checks P4.11.
 #[test]
 fn who_is_sought_in_an_earlier_life_says_so_and_changes_nothing() {
     let config = Config::default();

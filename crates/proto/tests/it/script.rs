@@ -75,6 +75,7 @@ fn a_message_with_too_many_holes_takes_what_fills_them_and_nothing_beyond() {
     assert_eq!(s.pair.nodes[0].log.got.last().unwrap().2, [7; 64 * 600]);
 }
 
+/// Checks P2.6, P6.1.
 #[test]
 fn what_has_left_and_what_is_done_with_are_told_apart() {
     let mut s = Script::new(&Config::default());
@@ -157,7 +158,7 @@ fn an_acknowledgement_is_put_off_while_the_window_is_open_and_no_longer() {
     assert_eq!(s.pair.flush(0, false, &mut |_| true), 1);
 }
 
-/// Against a set, with numbers that come in any order.
+/// Against a set, with numbers that come in any order (P2.9, P2.10, P2.14, P2.16).
 #[test]
 fn each_number_is_taken_once_and_acknowledgements_show_the_latest() {
     let mut x = 9_u64;
@@ -212,6 +213,7 @@ fn each_number_is_taken_once_and_acknowledgements_show_the_latest() {
     }
 }
 
+/// Checks P6.2, P6.5.
 #[test]
 fn an_acknowledgement_says_how_long_it_was_kept() {
     let mut s = Script::new(&Config::default());
@@ -233,6 +235,7 @@ fn an_acknowledgement_says_how_long_it_was_kept() {
     assert_eq!(s.say()[0].ack.unwrap().delay, u16::MAX);
 }
 
+/// Checks P2.17, P2.18.
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_acknowledges_nothing() {
     let mut s = Script::new(&Config::default());
@@ -256,6 +259,7 @@ fn an_acknowledgement_of_what_was_never_sent_acknowledges_nothing() {
     assert!(idle(&mut s));
 }
 
+/// Checks P6.6, P6.7.
 #[test]
 fn a_packet_carries_what_was_not_acknowledged_yet() {
     let mut s = Script::new(&Config::default());
@@ -432,6 +436,7 @@ fn a_round_trip_with_a_host_that_got_no_core_says_nothing_of_the_network() {
     assert_eq!(s.asked().delay, u16::MAX);
 }
 
+/// Checks P2.4.
 #[test]
 fn a_packet_shorter_than_header_and_tag_is_dropped() {
     let mut s = Script::new(&Config::default());
@@ -446,6 +451,7 @@ fn a_packet_shorter_than_header_and_tag_is_dropped() {
     }
 }
 
+/// Checks P2.24, P2.25.
 #[test]
 fn what_is_malformed_counts_up_to_where_it_is() {
     let mut s = Script::new(&Config {
@@ -478,6 +484,7 @@ fn what_is_malformed_counts_up_to_where_it_is() {
     assert_eq!(ack.base, ack.largest + 1);
 }
 
+/// Checks P5.5.
 #[test]
 fn a_refusal_that_is_repeated_is_told_once() {
     let mut s = Script::new(&Config::default());

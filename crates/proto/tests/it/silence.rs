@@ -32,6 +32,7 @@ fn a_silent_peer_that_somebody_vouches_for_is_waited_for() {
     pair.nodes[0].with(|e, _| e.reset_silence_timer(now, PeerId(77)));
 }
 
+/// Checks P6.9.
 #[test]
 fn what_a_silent_peer_owes_is_asked_for() {
     let mut pair = Pair::new(&Config::default());

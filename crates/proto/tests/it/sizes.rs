@@ -113,6 +113,7 @@ fn an_interface_may_take_more_than_the_peer_was_told_of() {
     assert_eq!(sizes(&mut pair), [8_972; 2]);
 }
 
+/// Checks P9.2.
 #[test]
 fn a_link_that_refuses_a_size_is_asked_for_smaller_ones_at_once() {
     let mut pair = jumbo_pair();

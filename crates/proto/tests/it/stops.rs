@@ -56,6 +56,7 @@ fn hear_of(s: &mut Script, serial: u16, requests: u16) {
     s.hear(None, &[Chunk::Stopped { serial, flows }]);
 }
 
+/// Checks P7.9, P7.10, P7.11.
 #[test]
 fn one_chunk_at_a_time_names_all_stopped_flows() {
     let mut s = Script::new(&config());
@@ -83,6 +84,7 @@ fn a_stop_that_was_lost_is_sent_again() {
     assert_eq!(said(&s.say()), [(1, [2, 0])]);
 }
 
+/// Checks P7.13.
 #[test]
 fn of_a_stopped_flow_credit_is_given_once_the_peer_knows() {
     let mut s = Script::new(&config());
@@ -128,6 +130,7 @@ fn a_flow_that_is_stopped_again_before_the_peer_was_told_to_go_on_gives_credit()
     assert_eq!(s.asked().credit, [before[0] + 5, before[1]]);
 }
 
+/// Checks P7.12.
 #[test]
 fn what_is_stopped_waits_and_keeps_nothing_else_back() {
     let mut s = Script::new(&config());
@@ -187,6 +190,7 @@ fn no_flow_takes_all_frames() {
     send(&mut s, Priority::Reply, 0).unwrap();
 }
 
+/// Checks P7.10, P7.14.
 #[test]
 fn an_older_chunk_changes_nothing_and_a_wrong_one_is_dropped() {
     let mut s = Script::new(&Config {

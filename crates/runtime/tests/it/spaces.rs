@@ -49,6 +49,7 @@ fn message(space: usize, number: usize) -> Vec<u8> {
     pattern(len, (16 * space + number) as u8)
 }
 
+/// Checks P13.15.
 #[test]
 fn each_sees_its_own_messages_alone() {
     for by in ALL {
@@ -130,6 +131,7 @@ fn regions_are_their_spaces_own() {
     }
 }
 
+/// Checks P13.16.
 #[test]
 fn what_comes_before_a_space_is_open_waits() {
     for by in ALL {

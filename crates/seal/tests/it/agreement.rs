@@ -25,6 +25,7 @@ fn vectors() -> BTreeMap<&'static str, Vec<u8>> {
     all
 }
 
+/// Checks P3.6, P3.7.
 #[test]
 fn pairs_agree_as_the_vectors_say() {
     let all = vectors();
@@ -72,6 +73,7 @@ fn who_alters_the_exchange_is_kept_out_by_the_mix() {
     assert!(of_a(Some(mix)) != of_middle(Some(guess.as_bytes())));
 }
 
+/// Checks P3.8.
 #[test]
 fn public_keys_of_small_order_give_nothing() {
     let mut one = [0; 32];

@@ -31,6 +31,7 @@ fn somebody(
 const SEALED: [SuiteId; 2] = [SuiteId::AesGcm, SuiteId::ChaCha];
 const FILES: [Option<&[u8]>; 3] = [None, Some(b"a file"), Some(b"another file")];
 
+/// Checks P4.15.
 #[test]
 fn only_the_receiver_with_the_same_file_learns_the_key() {
     for suite in SEALED {
@@ -80,6 +81,7 @@ fn any_changed_bit_is_noticed() {
     }
 }
 
+/// Checks P4.15.
 #[test]
 fn what_is_sealed_to_one_opens_at_no_other() {
     let mut a = somebody(SuiteId::AesGcm, &A, None, &[B, OTHER]);
@@ -101,6 +103,7 @@ fn what_is_sealed_to_one_opens_at_no_other() {
     assert_eq!(b.introduced(&mixed), None);
 }
 
+/// Checks P3.8.
 #[test]
 fn keys_of_small_order_give_nothing() {
     // All that there are (RFC 7748, section 6.1, asks for a result that is not zero), and with
@@ -132,6 +135,7 @@ fn keys_of_small_order_give_nothing() {
     }
 }
 
+/// Checks P4.17.
 #[test]
 fn without_security_nothing_is_hidden() {
     for file in FILES {
@@ -181,6 +185,7 @@ fn the_sealed_key_stays_until_somebody_else_has_the_number() {
     }
 }
 
+/// Checks P4.16.
 #[test]
 fn marks_show_who_was_told_the_key_of_the_receiver() {
     let packet: Vec<u8> = (0..216).map(|i| i as u8).collect();
@@ -213,6 +218,7 @@ fn marks_show_who_was_told_the_key_of_the_receiver() {
     }
 }
 
+/// Checks P4.19.
 #[test]
 fn fingerprints_are_ones_own() {
     let a = somebody(SuiteId::AesGcm, &A, None, &[]);

@@ -97,7 +97,7 @@ fn chacha20_poly1305() {
 }
 
 /// RFC 3720, appendix B.4: 32 bytes that count up from 0, here spread over
-/// nonce, header and body.
+/// nonce, header and body (P3.5).
 #[test]
 fn crc_32c() {
     let nonce = Nonce {
@@ -114,7 +114,7 @@ fn crc_32c() {
     }
 }
 
-/// Computed with another HMAC: HKDF-SHA256, no salt, 32 bytes.
+/// Computed with another HMAC: HKDF-SHA256, no salt, 32 bytes (P3.1).
 #[test]
 fn hkdf() {
     let secret = core::array::from_fn(|i| i as u8);

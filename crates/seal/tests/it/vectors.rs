@@ -77,6 +77,7 @@ fn introduced(it: &Introduction, out: &mut String) {
     hex_lines(out, &format!("{name}-challenge"), &it.challenge());
 }
 
+/// Checks P2.1, P2.11, P2.19, P2.26, P3.3, P3.5, P3.9, P4.16.
 #[test]
 fn the_checked_in_vectors_are_what_is_computed() {
     let mut computed = String::from("\n");

@@ -121,6 +121,7 @@ fn drawn_seeds_by_two_ways_pass() {
     pass(TWO_WAYS + *DRAWN, 200);
 }
 
+/// Checks P2.23, P3.4, P7.6.
 #[test]
 fn drawn_seeds_pass() {
     pass(*DRAWN, SEEDS);

@@ -67,6 +67,7 @@ fn first(bytes: &[u8]) -> Result<Chunk<'_>, WireError> {
     Chunks::new(bytes).next().expect("a chunk or an error")
 }
 
+/// Checks P2.19.
 #[test]
 fn every_chunk_stands_as_its_table_says() {
     let args = hex("a0a1a2a3a4a5a6a7 b0b1b2b3b4b5b6b7");
@@ -123,6 +124,7 @@ fn headers_are_written_apart_from_their_payload() {
     assert_eq!(out[BODY_BYTES], 0xff);
 }
 
+/// Checks P2.20, P2.25.
 #[test]
 fn chunks_follow_each_other_up_to_a_body_or_padding() {
     let args = hex("a0a1a2a3a4a5a6a7 b0b1b2b3b4b5b6b7");
@@ -156,6 +158,7 @@ fn chunks_follow_each_other_up_to_a_body_or_padding() {
     );
 }
 
+/// Checks P2.25.
 #[test]
 fn every_truncation_is_an_error() {
     for text in [HEAD, REFUSE, CLOSE, REMOVED, PING, NETWORKS] {
@@ -198,6 +201,7 @@ fn networks_are_1_to_15_and_their_fields_are_read_back() {
     }
 }
 
+/// Checks P2.25.
 #[test]
 fn first_bytes() {
     for byte in 0..=255_u8 {
@@ -237,6 +241,7 @@ fn first_bytes() {
     }
 }
 
+/// Checks P2.25.
 #[test]
 fn zeros_must_be_zero() {
     for (text, zeros) in [
@@ -255,6 +260,7 @@ fn zeros_must_be_zero() {
     }
 }
 
+/// Checks P2.25.
 #[test]
 fn whoever_closes_is_alive_or_is_not() {
     for alive in 2..=255 {
@@ -264,6 +270,7 @@ fn whoever_closes_is_alive_or_is_not() {
     }
 }
 
+/// Checks P2.25.
 #[test]
 fn up_to_twenty_argument_words() {
     assert_eq!(ARGS_MAX, 20);
@@ -298,6 +305,7 @@ fn head_of(length: usize, total: u64) -> Result<(), WireError> {
     Ok(())
 }
 
+/// Checks P2.25.
 #[test]
 fn length_against_total() {
     for length in [0, 1, 63, 64, 65, 127, 128, 1400, 65_472, 65_535] {

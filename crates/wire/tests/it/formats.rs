@@ -47,6 +47,7 @@ fn header() -> (Header, Vec<u8>) {
     (header, hex("12 05 07 00 01020304 05060708"))
 }
 
+/// Checks P2.1.
 #[test]
 fn header_stands_as_its_table_says() {
     let (header, bytes) = header();
@@ -65,6 +66,7 @@ fn header_stands_as_its_table_says() {
     assert_eq!(Header::parse(&bytes), Ok(connect));
 }
 
+/// Checks P2.2, P2.3.
 #[test]
 fn header_refuses_what_it_does_not_define() {
     let (_, good) = header();
@@ -125,6 +127,7 @@ fn ack(words: u8) -> (Ack, Vec<u8>) {
     (ack, hex(&bytes))
 }
 
+/// Checks P2.11.
 #[test]
 fn ack_stands_as_its_table_says() {
     for words in 0..=8 {
@@ -164,6 +167,7 @@ fn address() -> (Address, Vec<u8>) {
     (address, bytes)
 }
 
+/// Checks P3.10.
 #[test]
 fn address_stands_as_its_table_says() {
     let (address, bytes) = address();
@@ -172,6 +176,7 @@ fn address_stands_as_its_table_says() {
     every_truncation(&bytes, Address::parse);
 }
 
+/// Checks P3.10.
 #[test]
 fn an_address_with_a_key_stands_as_its_table_says() {
     let address = KeyAddress {
@@ -202,6 +207,7 @@ fn an_address_with_a_key_stands_as_its_table_says() {
     }
 }
 
+/// Checks P3.10.
 #[test]
 fn address_refuses_what_it_does_not_define() {
     let (_, good) = address();
@@ -239,6 +245,7 @@ fn ids() -> (ConnectIds, Vec<u8>) {
     (ids, bytes)
 }
 
+/// Checks P2.26.
 #[test]
 fn connect_ids_stand_as_their_table_says() {
     let (ids, bytes) = ids();
@@ -250,6 +257,7 @@ fn connect_ids_stand_as_their_table_says() {
     every_truncation(&bytes, ConnectIds::parse);
 }
 
+/// Checks P2.27.
 #[test]
 fn connect_ids_agree_with_their_header() {
     let (_, good) = ids();
@@ -290,6 +298,7 @@ fn connect() -> (Connect, Vec<u8>) {
     (connect, bytes)
 }
 
+/// Checks P2.26.
 #[test]
 fn connect_stands_as_its_table_says() {
     let (connect, bytes) = connect();
@@ -301,6 +310,7 @@ fn connect_stands_as_its_table_says() {
     every_truncation(&bytes, Connect::parse);
 }
 
+/// Checks P2.27.
 #[test]
 fn connect_refuses_no_nonce_no_flow_and_what_is_reserved() {
     let (_, good) = connect();
@@ -341,6 +351,7 @@ fn introduction() -> Vec<u8> {
     [&front[..], &KEY, &whole_connect(), &[0x66; TAG_BYTES]].concat()
 }
 
+/// Checks P4.13.
 #[test]
 fn introductions_stand_as_their_table_says() {
     let mut bytes = introduction();
@@ -361,6 +372,7 @@ fn introductions_stand_as_their_table_says() {
     assert_eq!((parts.key, &*parts.connect), (&KEY, &connect[..]));
 }
 
+/// Checks P4.13.
 #[test]
 fn introductions_have_one_length() {
     let whole = introduction();
@@ -394,6 +406,7 @@ fn says_nothing_else(good: &[u8], kind: u8, parse: impl Fn(&mut [u8]) -> Result<
     }
 }
 
+/// Checks P4.13.
 #[test]
 fn introductions_refuse_what_they_do_not_define() {
     let parse = |bytes: &mut [u8]| IntroductionParts::parse(bytes).map(drop);
@@ -420,6 +433,7 @@ fn challenge() -> (Challenge, Vec<u8>) {
     (challenge, bytes)
 }
 
+/// Checks P4.14.
 #[test]
 fn challenges_stand_as_their_table_says() {
     let (challenge, bytes) = challenge();

@@ -10,6 +10,7 @@ fn nearest(from: u64, to: u64) -> u64 {
     PacketNo(from).nearest(PacketNo(to).low()).0
 }
 
+/// Checks P2.8.
 #[test]
 fn nearest_finds_what_is_less_than_half_a_lap_away() {
     let mut rng = Rng(1);
@@ -34,6 +35,7 @@ fn nearest_finds_what_is_less_than_half_a_lap_away() {
     }
 }
 
+/// Checks P2.8.
 #[test]
 fn nearest_at_its_edges() {
     // Half a lap away: down, where there is something below.
@@ -63,6 +65,7 @@ fn packet_numbers_go_on() {
     assert!(PacketNo(LAP) > PacketNo(LAP - 1));
 }
 
+/// Checks P5.1.
 #[test]
 fn message_numbers_compare_by_distance() {
     let mut rng = Rng(2);
