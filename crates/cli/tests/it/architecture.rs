@@ -1,7 +1,13 @@
 //! The rooms of the house: which crate may use which.
 
+mod methods;
+mod source;
+mod uses;
+
 use std::collections::BTreeMap;
 use std::process::Command;
+
+use source::{Named, Source, sources_of};
 
 /// Crate and what of the workspace it may use. A crate that is missing here
 /// fails the test: give it a place.
@@ -132,342 +138,6 @@ fn the_core_refuses_clocks_and_sockets() {
     }
 }
 
-/// Crates whose folders must not use each other in circles.
-const WITHOUT_CIRCLES: &[&str] = &["proto", "exchange", "engine", "runtime"];
-
-/// Which module of a crate uses which, those right below its root: of each use an
-/// example.
-type Uses = BTreeMap<String, BTreeMap<String, String>>;
-
-/// A file without comments and strings, as words and signs, each with its line.
-fn tokens(source: &str) -> Vec<(usize, String)> {
-    let all: Vec<char> = source.chars().collect();
-    let is = |at: usize, text: &str| all[at..].iter().take(text.len()).copied().eq(text.chars());
-    let (mut found, mut line, mut at) = (Vec::new(), 1, 0);
-    while at < all.len() {
-        let from = at;
-        at += 1;
-        if is(from, "//") {
-            at = (from..all.len())
-                .find(|&i| all[i] == '\n')
-                .unwrap_or(all.len());
-        } else if is(from, "/*") {
-            at = (from..all.len())
-                .find(|&i| is(i, "*/"))
-                .map_or(all.len(), |i| i + 2);
-        } else if all[from] == '"' {
-            while at < all.len() && all[at] != '"' {
-                at += if all[at] == '\\' { 2 } else { 1 };
-            }
-            at = (at + 1).min(all.len());
-        } else if all[from] == '\'' {
-            // A character; otherwise a lifetime.
-            if is(at, "\\") {
-                at = (at + 2..all.len())
-                    .find(|&i| all[i] == '\'')
-                    .map_or(all.len(), |i| i + 1);
-            } else if all.get(at + 1) == Some(&'\'') {
-                at += 2;
-            }
-        } else if all[from].is_alphanumeric() || all[from] == '_' {
-            while at < all.len() && (all[at].is_alphanumeric() || all[at] == '_') {
-                at += 1;
-            }
-            found.push((line, all[from..at].iter().collect()));
-        } else if is(from, "::") {
-            at += 1;
-            found.push((line, "::".into()));
-        } else if !all[from].is_whitespace() {
-            found.push((line, all[from].into()));
-        }
-        line += all[from..at].iter().filter(|&&c| c == '\n').count();
-    }
-    found
-}
-
-/// The place behind the bracket that closes the one at `at`.
-fn behind(tokens: &[(usize, String)], at: usize) -> usize {
-    let mut open = 0;
-    for (i, (_, token)) in tokens.iter().enumerate().skip(at) {
-        match token.as_str() {
-            "{" | "[" | "(" => open += 1,
-            "}" | "]" | ")" => open -= 1,
-            _ => continue,
-        }
-        if open == 0 {
-            return i + 1;
-        }
-    }
-    tokens.len()
-}
-
-/// A file without what only tests have.
-fn without_tests(tokens: Vec<(usize, String)>) -> Vec<(usize, String)> {
-    let mut rest = Vec::new();
-    let mut at = 0;
-    let word = |i: usize| tokens.get(i).map_or("", |(_, token)| token.as_str());
-    while at < tokens.len() {
-        if (0..7).all(|i| word(at + i) == ["#", "[", "cfg", "(", "test", ")", "]"][i]) {
-            at += 7;
-            // The item ends with its body, or with a semicolon before that.
-            while at < tokens.len() && !["{", ";"].contains(&word(at)) {
-                at = match word(at) {
-                    "[" | "(" => behind(&tokens, at),
-                    _ => at + 1,
-                };
-            }
-            at = match word(at) {
-                "{" => behind(&tokens, at),
-                _ => at + 1,
-            };
-        } else {
-            rest.push(tokens[at].clone());
-            at += 1;
-        }
-    }
-    rest
-}
-
-/// A path, and the name by which it is known from then on.
-type Named = (Vec<String>, String);
-
-/// The paths that begin at `at`, behind the `::` of their common beginning: of a group
-/// each of its members.
-fn members(tokens: &[(usize, String)], at: usize, path: &[String], found: &mut Vec<Named>) {
-    let word = |i: usize| tokens.get(i).map_or("", |(_, token)| token.as_str());
-    if word(at) == "{" {
-        let end = behind(tokens, at) - 1;
-        let mut at = at + 1;
-        while at < end {
-            members(tokens, at, path, found);
-            while at < end && word(at) != "," {
-                at = match word(at) {
-                    "{" => behind(tokens, at),
-                    _ => at + 1,
-                };
-            }
-            at += 1;
-        }
-        return;
-    }
-    let mut path = path.to_vec();
-    path.push(word(at).into());
-    if word(at + 1) == "::" {
-        members(tokens, at + 2, &path, found);
-    } else {
-        let name = if word(at + 1) == "as" { at + 2 } else { at };
-        found.push((path, word(name).into()));
-    }
-}
-
-/// All paths of a file that begin with `crate` or `super`, from the root of the crate
-/// on, each with its line. `module`: where the file stands.
-fn paths(tokens: &[(usize, String)], module: &[String]) -> Vec<(usize, Vec<String>)> {
-    let word = |i: usize| tokens.get(i).map_or("", |(_, token)| token.as_str());
-    // Modules in the file itself, and how deep in brackets each stands.
-    let mut inner: Vec<(String, usize)> = Vec::new();
-    let mut depth = 0;
-    let mut all = Vec::new();
-    for (i, (line, token)) in tokens.iter().enumerate() {
-        match token.as_str() {
-            "{" => {
-                depth += 1;
-                if i >= 2 && word(i - 2) == "mod" {
-                    inner.push((word(i - 1).into(), depth));
-                }
-            }
-            "}" => {
-                inner.pop_if(|(_, at)| *at == depth);
-                depth -= 1;
-            }
-            "crate" | "super" if word(i + 1) == "::" && (i == 0 || word(i - 1) != "::") => {
-                let mut from = module.to_vec();
-                from.extend(inner.iter().map(|(name, _)| name.clone()));
-                if token == "crate" {
-                    from.clear();
-                }
-                let mut at = i;
-                while word(at) == "super" && word(at + 1) == "::" {
-                    from.pop();
-                    at += 2;
-                }
-                let mut found = Vec::new();
-                let at = if token == "crate" { i + 2 } else { at };
-                members(tokens, at, &from, &mut found);
-                all.extend(found.into_iter().map(|(path, _)| (*line, path)));
-            }
-            _ => {}
-        }
-    }
-    all
-}
-
-/// A file of a crate: where it stands among the modules, its name, and its tokens.
-type File = (Vec<String>, String, Vec<(usize, String)>);
-
-/// All files of a crate without what only tests have, the root first. `read` gives a file of
-/// its sources, if there is one.
-fn files(read: &dyn Fn(&str) -> Option<String>) -> Vec<File> {
-    let file = |name: &str| Some(without_tests(tokens(&read(name)?)));
-    let root = file("lib.rs").or_else(|| file("main.rs"));
-    let root = root.expect("lib.rs, or main.rs of a command");
-    let mut modules = vec![(Vec::new(), "lib.rs".to_owned(), root)];
-    let mut all = Vec::new();
-    while let Some((module, name, tokens)) = modules.pop() {
-        for declared in tokens.windows(3) {
-            let [(_, word), (_, child), (_, end)] = declared else {
-                continue;
-            };
-            if (word.as_str(), end.as_str()) != ("mod", ";") {
-                continue;
-            }
-            let path = [&module[..], std::slice::from_ref(child)].concat();
-            let names = [path.join("/") + ".rs", path.join("/") + "/mod.rs"];
-            let (name, tokens) = names
-                .into_iter()
-                .find_map(|name| file(&name).map(|tokens| (name, tokens)))
-                .unwrap_or_else(|| panic!("{name}: there is no file of mod {child}"));
-            modules.push((path, name, tokens));
-        }
-        all.push((module, name, tokens));
-    }
-    all
-}
-
-/// Which module of a crate uses which. `read`: see [`files`].
-fn uses(read: &dyn Fn(&str) -> Option<String>) -> Uses {
-    let files = files(read);
-    let ((_, _, root), all) = files.split_first().expect("lib.rs");
-    // What the root hands on, and whose it is.
-    let mut handed_on = BTreeMap::new();
-    for i in (0..root.len()).filter(|&i| root[i].1 == "use") {
-        let mut found = Vec::new();
-        members(root, i + 1, &[], &mut found);
-        for (path, name) in found {
-            handed_on.insert(name, path[0].clone());
-        }
-    }
-    let mut uses: Uses = all
-        .iter()
-        .map(|m| (m.0[0].clone(), BTreeMap::new()))
-        .collect();
-    for (module, name, tokens) in all {
-        for (line, path) in paths(tokens, module) {
-            assert_ne!(path[0], "*", "{name}:{line} uses all of the crate's root");
-            let used = handed_on.get(&path[0]).unwrap_or(&path[0]);
-            if *used != module[0] && uses.contains_key(used) {
-                let example = format!("{name}:{line} uses {}", path.join("::"));
-                let known = uses.get_mut(&module[0]).expect("a module");
-                known.entry(used.clone()).or_insert(example);
-            }
-        }
-    }
-    uses
-}
-
-/// A shortest circle, as the uses that close it.
-fn circle(uses: &Uses) -> Option<Vec<String>> {
-    let around = |start: &String| {
-        let mut ways = vec![vec![start]];
-        let mut seen = Vec::new();
-        while !ways.is_empty() {
-            let mut longer = Vec::new();
-            for way in ways {
-                for next in uses[way[way.len() - 1]].keys() {
-                    let way = [&way[..], &[next]].concat();
-                    if next == start {
-                        let example = |w: &[&String]| uses[w[0]][w[1]].clone();
-                        return Some(way.windows(2).map(example).collect::<Vec<_>>());
-                    }
-                    if !seen.contains(&next) {
-                        seen.push(next);
-                        longer.push(way);
-                    }
-                }
-            }
-            ways = longer;
-        }
-        None
-    };
-    uses.keys().filter_map(around).min_by_key(Vec::len)
-}
-
-#[test]
-fn folders_use_each_other_in_no_circle() {
-    for name in WITHOUT_CIRCLES {
-        let root = format!("{}/../{name}/src", env!("CARGO_MANIFEST_DIR"));
-        let uses = uses(&|file| std::fs::read_to_string(format!("{root}/{file}")).ok());
-        assert!(uses.len() > 1, "{name}: {uses:?}");
-        if let Some(circle) = circle(&uses) {
-            panic!("{name}: a circle of imports:\n  {}", circle.join("\n  "));
-        }
-    }
-}
-
-#[test]
-fn a_circle_is_found_however_it_is_written() {
-    let found = |files: &[(&str, &str)]| {
-        let read = |name: &str| {
-            let file = files.iter().find(|(file, _)| *file == name)?;
-            Some(file.1.to_owned())
-        };
-        circle(&uses(&read)).map(|circle| circle.join(", "))
-    };
-    let root = "mod a; mod b; mod c; pub use c::{Deep, inner::Other as Thing};";
-    let b = "use super::a::A;";
-    for (a, c, expected) in [
-        (
-            "use crate::b::B;",
-            "",
-            "a.rs:1 uses b::B, b/mod.rs:1 uses a::A",
-        ),
-        (
-            "fn f() {\n crate::b::f(); }",
-            "",
-            "a.rs:2 uses b::f, b/mod.rs:1 uses a::A",
-        ),
-        (
-            "use crate::{c::{C, D}, x};",
-            "use crate::{b};",
-            "a.rs:1 uses c::C, c.rs:1 uses b, b/mod.rs:1 uses a::A",
-        ),
-        // What the root hands on, and modules within a file.
-        (
-            "use crate::Thing;",
-            "mod d { use super::super::b; } const C: char = '\"';",
-            "a.rs:1 uses Thing, c.rs:1 uses b, b/mod.rs:1 uses a::A",
-        ),
-    ] {
-        let files = [("lib.rs", root), ("a.rs", a), ("b/mod.rs", b), ("c.rs", c)];
-        assert_eq!(found(&files).as_deref(), Some(expected), "{a} {c}");
-    }
-    for a in [
-        "// use crate::b::B;",
-        "const A: &str = \"crate::b::B\";",
-        "#[cfg(test)] mod tests { use crate::b::B; }",
-        "#[cfg(test)]\n#[path = \"x.rs\"]\nmod tests;",
-        "use crate::c::C;",
-        "fn f<'a>(x: &'a u8) { x.b(); self::b::f() }",
-    ] {
-        let files = [("lib.rs", root), ("a.rs", a), ("b/mod.rs", b), ("c.rs", "")];
-        assert_eq!(found(&files), None, "{a}");
-    }
-    // Within one folder files may.
-    let inside = [
-        ("lib.rs", "mod a;"),
-        ("a/mod.rs", "mod b; mod c;"),
-        ("a/b.rs", "use super::c;"),
-        ("a/c.rs", "use crate::a::b;"),
-    ];
-    assert_eq!(found(&inside), None);
-}
-
-/// Whether a file defines a function.
-fn defines(source: &str, name: &str) -> bool {
-    let tokens = tokens(source);
-    (tokens.windows(2)).any(|two| two[0].1 == "fn" && two[1].1 == name)
-}
-
 #[test]
 fn what_the_page_names_exists() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -487,18 +157,16 @@ fn what_the_page_names_exists() {
         assert!(there, "docs/architecture.md: there is no {path}");
         if let Some(function) = function {
             functions += 1;
-            let source = read(path).expect(path);
+            let source = Source::new(path, &[], &read(path).expect(path));
             assert!(
-                defines(&source, function),
+                source.functions.iter().any(|name| name == function),
                 "docs/architecture.md: {path} has no function {function}"
             );
         }
     }
     assert!(functions > 50, "{functions} functions are named");
-    for (name, there) in [("f", true), ("g", false), ("h", false), ("ff", false)] {
-        let source = "fn f() {} // fn g() {}\nconst H: &str = \"fn h() {}\"; mod ff {}";
-        assert_eq!(defines(source, name), there, "{name}");
-    }
+    let source = "fn f() {} // fn g() {}\nconst H: &str = \"fn h() {}\"; mod ff {}";
+    assert_eq!(Source::new("a.rs", &[], source).functions, ["f"]);
 }
 
 /// What a program is without: the simulator, properties for tests, and commands.
@@ -510,21 +178,19 @@ const READS: &[&str] = &[
 ];
 
 /// Lines that read the environment, or begin a command, which finds its program by it.
-fn lines_that_trust(tokens: &[(usize, String)], commands: bool) -> Vec<usize> {
-    let word = |i: usize| tokens.get(i).map_or("", |(_, token)| token.as_str());
-    let trusts = |i: usize| match (word(i), word(i + 1)) {
-        ("env", "::") if word(i + 2) == "{" => {
-            let group = &tokens[i + 2..behind(tokens, i + 2)];
-            group.iter().any(|(_, it)| READS.contains(&it.as_str()))
-        }
-        ("env", "::") => READS.contains(&word(i + 2)),
-        ("env" | "Command", "as") => true,
-        ("Command", "::") => commands && word(i + 2) == "new",
-        ("getenv" | "secure_getenv" | "environ", _) => true,
-        _ => false,
+fn lines_that_trust(source: &Source, commands: bool) -> Vec<usize> {
+    const OF_C: [&str; 3] = ["getenv", "secure_getenv", "environ"];
+    let trusts = |path: &&Named| {
+        let names: Vec<&str> = path.names.iter().map(String::as_str).collect();
+        let last = *names.last().expect("a name");
+        let renamed = path.known_as.as_ref().is_some_and(|name| name != last);
+        (names.windows(2)).any(|two| {
+            two[0] == "env" && READS.contains(&two[1]) || commands && two == ["Command", "new"]
+        }) || renamed && ["env", "Command"].contains(&last)
+            || names.iter().any(|name| OF_C.contains(name))
     };
-    let all = (0..tokens.len()).filter(|&i| trusts(i));
-    all.map(|i| tokens[i].0).collect()
+    let all = source.paths.iter().filter(trusts);
+    all.map(|path| path.line).collect()
 }
 
 /// A set-user-id program must not do as a variable says, and a new variable must not forget
@@ -535,14 +201,13 @@ fn libraries_read_the_environment_in_one_place() {
         .iter()
         .map(|(name, _)| name.trim_start_matches("portolan-"));
     for name in names.filter(|name| !NO_LIBRARIES.contains(name)) {
-        let root = format!("{}/../{name}/src", env!("CARGO_MANIFEST_DIR"));
-        let read = |file: &str| std::fs::read_to_string(format!("{root}/{file}")).ok();
-        for (_, file, tokens) in files(&read) {
+        for source in sources_of(name) {
+            let file = &source.name;
             if (name, file.as_str()) == ("sys", "environment.rs") {
                 continue;
             }
             // To start ranks and tools is what `hosts` is there for.
-            let lines = lines_that_trust(&tokens, name != "hosts");
+            let lines = lines_that_trust(source, name != "hosts");
             assert!(
                 lines.is_empty(),
                 "{name}/src/{file}: {lines:?}: use portolan_sys::environment"
@@ -558,16 +223,11 @@ fn libraries_read_the_environment_in_one_place() {
 fn processes_are_started_in_one_place() {
     const WAYS: [&str; 4] = ["spawn", "output", "status", "exec"];
     for name in ["boot", "hosts", "bench", "cli"] {
-        let root = format!("{}/../{name}/src", env!("CARGO_MANIFEST_DIR"));
-        let read = |file: &str| std::fs::read_to_string(format!("{root}/{file}")).ok();
-        for (_, file, tokens) in files(&read) {
-            let words: Vec<&str> = tokens.iter().map(|(_, word)| word.as_str()).collect();
-            let mut calls = words
-                .windows(4)
-                .filter(|it| [it[0], it[2], it[3]] == [".", "(", ")"]);
-            let found = calls.find(|it| WAYS.contains(&it[1]));
+        for source in sources_of(name) {
+            let mut calls = source.plain_calls.iter();
+            let found = calls.find(|(_, method)| WAYS.contains(&method.as_str()));
             let instead = "use portolan_sys::children, or portolan_sys::signals::exec";
-            assert_eq!(found, None, "{name}/src/{file}: {instead}");
+            assert_eq!(found, None, "{name}/src/{}: {instead}", source.name);
         }
     }
 }
@@ -579,11 +239,13 @@ fn who_reads_the_environment_is_found_however_it_is_written() {
         ("use std::env::{args, var};", &[1]),
         ("use std::env::*;", &[1]),
         ("use std::env as e;", &[1]),
-        ("f(std::env::temp_dir)", &[1]),
-        ("unsafe { libc::getenv(name) }", &[1]),
-        ("let c = Command::new(it);", &[1]),
+        ("use std::{env::{self as e}, io};", &[1]),
+        ("#[error(\"{}\", std::env::var(it))]\nstruct A;", &[1]),
+        ("fn f() { g(std::env::temp_dir) }", &[1]),
+        ("fn f() { unsafe { libc::getenv(name) } }", &[1]),
+        ("fn f() {\n let c = Command::new(it);\n}", &[2]),
         (
-            "env!(\"OUT_DIR\"); environment::var_os(name); env::args();",
+            "fn f() { env!(\"OUT_DIR\"); environment::var_os(name); env::args(); }",
             &[],
         ),
         (
@@ -592,7 +254,7 @@ fn who_reads_the_environment_is_found_however_it_is_written() {
         ),
         ("// std::env::var", &[]),
     ] {
-        let tokens = without_tests(tokens(source));
-        assert_eq!(lines_that_trust(&tokens, true), expected, "{source}");
+        let read = Source::new("a.rs", &[], source);
+        assert_eq!(lines_that_trust(&read, true), expected, "{source}");
     }
 }
