@@ -1,5 +1,6 @@
 //! The rooms of the house: which crate may use which.
 
+mod bounds;
 mod methods;
 mod source;
 mod uses;

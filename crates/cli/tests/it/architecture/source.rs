@@ -44,6 +44,8 @@ pub struct Source {
     pub calls: Vec<Call>,
     /// Methods that are called without arguments on anything, each with its line.
     pub plain_calls: Vec<(usize, String)>,
+    /// Structures and the number of their fields.
+    pub structures: Vec<(String, usize)>,
     /// Type whose `impl` is being read.
     of: Option<String>,
 }
@@ -167,6 +169,12 @@ impl<'ast> Visit<'ast> for Source {
 
     fn visit_item_use(&mut self, node: &'ast syn::ItemUse) {
         self.add_tree(node.use_token.span.start().line, &[], &node.tree);
+    }
+
+    fn visit_item_struct(&mut self, node: &'ast syn::ItemStruct) {
+        let structure = (node.ident.to_string(), node.fields.len());
+        self.structures.push(structure);
+        visit::visit_item_struct(self, node);
     }
 
     fn visit_item_impl(&mut self, node: &'ast syn::ItemImpl) {
