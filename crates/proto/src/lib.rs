@@ -48,6 +48,7 @@
 //!
 //! - `congestion`: window, pacing and round trips of a path, as values.
 //! - `base`: settings, types of the interface to the caller, indices, lists.
+//! - `memory`: the pool of frames and long messages that all peers share.
 //! - `received`: packets received by a path, and the acknowledgement owed for them.
 //! - `handshake`: how far the making of a connection has come.
 //! - `keys`: which key seals and opens a packet, and when the next begins.
@@ -55,52 +56,38 @@
 //! - `way`: where a path leads, whether it is used, and when it is tried.
 //! - `paths`: the paths of a pair, and by which the next packet leaves.
 //! - `sent`: packets sent by a path: in flight, acknowledged, lost, probed.
+//! - `outbound`: messages to a peer: which chunk leaves next, and what leaves again.
+//! - `inbound`: messages from a peer: what is handed out, held or dropped; credit.
 //! - `path`: the state of one path.
-//! - `tables`: the memory that the caller provides: peers, connections, frames,
-//!   long messages, parked state.
-//! - `endpoint`: the view over all tables, the pool of frames, events.
-//! - `connection`: adds and connects peers, derives keys, makes and parks
-//!   active state, ends peers.
-//! - `receive`: opens packets, orders and completes messages, hands them out.
-//! - `networks`: makes further paths, drops failed ones, chooses among them,
-//!   finds packet sizes.
-//! - `flow`: credit, stopped flows, refused messages, receiver not ready.
-//! - `loss`: reads and owes acknowledgements, resends, splits frames that are too big.
-//! - `transmit`: queues messages, turns queues into packets.
-//! - `timers`: deadlines; `describe` and `check`: for monitors and tests.
+//! - `tables`: the memory that the caller provides: peers, connections, parked state.
+//! - `endpoint`: the view over all tables. A file for each kind of event:
+//!   `receive`, `acknowledge`, `transmit`, `networks`; for peers: `peers`,
+//!   `connect`, `active`; `rx` hands out what was received, `check` is for tests.
 //!
-//! `received` to `sent` are values: plain data with methods of their own, which
-//! know no endpoint, take the time and what else they need as arguments, and
-//! return what came of it. Each has unit tests without packets.
+//! `received` to `inbound` are values: plain data with methods of their own,
+//! which know no endpoint, take the time and what else they need as arguments,
+//! and return what came of it. Each has unit tests without packets.
 //!
-//! Folders from `connection` on implement [`Endpoint`] and call each other's
-//! methods; entries of tables know no endpoint.
+//! [`Endpoint`] only routes: an event that touches several values is a short
+//! method of it, which asks one value after the other.
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod base;
-mod check;
 pub mod congestion;
-mod connection;
 mod describe;
 mod endpoint;
-mod flow;
 mod handshake;
 mod inbound;
 mod keys;
-mod loss;
 mod memory;
-mod networks;
 mod outbound;
 mod path;
 mod paths;
-mod receive;
 mod received;
 mod sent;
 mod silence;
 mod tables;
-mod timers;
-mod transmit;
 mod way;
 
 pub use base::{
@@ -108,15 +95,12 @@ pub use base::{
     Heard, Message, NetAddress, Outcome, PATHS_MAX, PeerEvent, PeerId, Release, SendError,
     SourceId, Sources, Transmit, Verdict, WINDOW_SPAN,
 };
-pub use check::Credit;
-pub use connection::AddPeerError;
 pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
-pub use endpoint::Endpoint;
+pub use endpoint::{AddPeerError, Credit, Endpoint, Rx};
 pub use inbound::Spare;
 pub use keys::key_slots;
 pub use memory::{FrameMeta, Long};
 pub use path::Path;
-pub use receive::Rx;
 pub use tables::{
     Conn, Core, Identity, Layout, LocalNetwork, NOT_PARKED, PathSnapshot, Peer, PeerSnapshot,
     PeerState, Tables,

@@ -47,14 +47,14 @@ pub struct Core {
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) me: Identity,
+    pub(crate) queues: Queues,
+    pub(crate) places: Places,
     /// Largest UDP payload that the interface of the first network takes now.
     pub(crate) packet_max: u16,
     /// Our networks, by number; the first may be unknown.
     pub(crate) networks: [LocalNetwork; PATHS_MAX],
     pub(crate) secret: SecretCell,
-    /// Key of the random numbers, and the number of those drawn.
-    pub(crate) random_key: SecretCell,
-    pub(crate) drawn: u64,
+    pub(crate) random: Random,
     /// Entries of `peers` that are or were in use.
     pub(crate) peer_count: u32,
     /// Free entries among these, in the order of reuse.
@@ -64,38 +64,13 @@ pub(crate) struct State {
     pub(crate) greeter: Greeter,
     /// Number of the next connect packet: one space for all peers.
     pub(crate) connect_number: u64,
-    pub(crate) free_conns: List<ConnIndex>,
-    /// Places for parked state that peers have; they are never returned.
-    pub(crate) parked_used: u32,
-    /// No connection at or above this index is in use.
-    pub(crate) conns_used: u32,
-    /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
-    pub(crate) connects: List<FrameIndex>,
-    /// Connections that may have something to send.
-    pub(crate) ready: List<ConnIndex>,
-    /// Connections that owe only an acknowledgement which may wait.
-    pub(crate) deferred: List<ConnIndex>,
-    /// Connections that found no frame for what they must send.
-    pub(crate) starved: List<ConnIndex>,
-    /// With more frames free than this, a starved connection can go on.
-    pub(crate) starved_above: u32,
     /// Some peer may believe that there is no room for its chunks.
     pub(crate) full: bool,
-    /// Connections that have memory.
-    pub(crate) conn_count: u32,
-    /// A peer found no connection.
-    pub(crate) lacks_conn: bool,
-    /// When new connections are taken into use, and, where peers come and go,
-    /// silent ones next removed to make room for others, ns; `u64::MAX`: there
-    /// is no shortage.
-    pub(crate) short_at: u64,
     /// Earliest deadline of any connection; may be early.
     pub(crate) next_deadline: u64,
     /// Until then round trips show our want of a core, and not the network, ns.
     pub(crate) starved_until: u64,
-    /// Current senders, which share the receive buffer; and when they were counted.
-    pub(crate) senders: u32,
-    pub(crate) senders_counted_at: u64,
+    pub(crate) senders: Senders,
     /// Unverified connect packets that may still be opened.
     pub(crate) connect_tokens: Tokens,
     /// Packets and ICMP errors for which all peers may still be searched.
@@ -110,8 +85,63 @@ pub(crate) struct State {
     pub(crate) closing: bool,
     /// Number of peers with `close_owed`.
     pub(crate) closes_owed: u32,
+}
+
+/// Who waits to send. Plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Queues {
+    /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
+    pub connects: List<FrameIndex>,
+    /// Connections that may have something to send.
+    pub ready: List<ConnIndex>,
+    /// Connections that owe only an acknowledgement which may wait.
+    pub deferred: List<ConnIndex>,
+    /// Connections that found no frame for what they must send.
+    pub starved: List<ConnIndex>,
+    /// With more frames free than this, a starved connection can go on.
+    pub starved_above: u32,
     /// Packets in a row of the connection that is first in `ready`.
-    pub(crate) burst: u32,
+    pub burst: u32,
+}
+
+impl Queues {
+    const EMPTY: Self = Self {
+        connects: List::EMPTY,
+        ready: List::EMPTY,
+        deferred: List::EMPTY,
+        starved: List::EMPTY,
+        starved_above: u32::MAX,
+        burst: 0,
+    };
+}
+
+/// Places in the tables of connections and of parked state. Plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Places {
+    pub free_conns: List<ConnIndex>,
+    /// Connections that have memory.
+    pub conn_count: u32,
+    /// No connection at or above this index is in use.
+    pub conns_used: u32,
+    /// Places for parked state that peers have; they are never returned.
+    pub parked_used: u32,
+    /// A peer found no connection.
+    pub lacks_conn: bool,
+    /// When new connections are taken into use, and, where peers come and go,
+    /// silent ones next removed to make room for others, ns; `u64::MAX`: there
+    /// is no shortage.
+    pub short_at: u64,
+}
+
+impl Places {
+    const NONE: Self = Self {
+        free_conns: List::EMPTY,
+        conn_count: 0,
+        conns_used: 0,
+        parked_used: 0,
+        lacks_conn: false,
+        short_at: u64::MAX,
+    };
 }
 
 /// Maximum number of pending handshakes with new lives.
@@ -151,32 +181,27 @@ impl Default for State {
         Self {
             config: Config::default(),
             me: Identity::default(),
+            queues: Queues::EMPTY,
+            places: Places::NONE,
             packet_max: 0,
             networks: [LocalNetwork::default(); PATHS_MAX],
             secret: SecretCell([0; 32]),
-            random_key: SecretCell([0; 32]),
-            drawn: 0,
+            random: Random {
+                key: SecretCell([0; 32]),
+                drawn: 0,
+            },
             peer_count: 0,
             free_peers: List::EMPTY,
             free_peer_count: 0,
             greeter: Greeter::NEW,
             connect_number: 0,
-            free_conns: List::EMPTY,
-            parked_used: 0,
-            conns_used: 0,
-            connects: List::EMPTY,
-            ready: List::EMPTY,
-            deferred: List::EMPTY,
-            starved: List::EMPTY,
-            starved_above: u32::MAX,
             full: false,
-            conn_count: 0,
-            lacks_conn: false,
-            short_at: u64::MAX,
             next_deadline: u64::MAX,
             starved_until: 0,
-            senders: 1,
-            senders_counted_at: 0,
+            senders: Senders {
+                count: 1,
+                counted_at: 0,
+            },
             connect_tokens: Tokens::FULL,
             search_tokens: Tokens::FULL,
             pending: [Pending::NONE; PENDING],
@@ -186,17 +211,32 @@ impl Default for State {
             counters: Counters::default(),
             closing: false,
             closes_owed: 0,
-            burst: 0,
         }
     }
 }
 
-impl State {
+/// Current senders, which share the receive buffer. Plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Senders {
+    pub count: u32,
+    /// When they were counted, ns.
+    pub counted_at: u64,
+}
+
+/// Source of random numbers. Plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Random {
+    key: SecretCell,
+    /// Number of those drawn.
+    drawn: u64,
+}
+
+impl Random {
     /// Draws the next random number, never 0. Peers see some as nonces, which
     /// reveal nothing of the others.
-    pub(crate) fn random(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.drawn += 1;
-        random_number(&self.random_key.0, self.drawn).max(1)
+        random_number(&self.key.0, self.drawn).max(1)
     }
 }
 
@@ -309,12 +349,11 @@ impl Tables<'_> {
             me,
             packet_max: config.packet_max,
             connect_number: config.first_packet,
-            conn_count: config.active,
             ..State::default()
         };
         // Written in place: a `State` on the stack would leave a copy there.
         state.secret.0 = *secret;
-        state.random_key.0 = *random;
+        state.random.key.0 = *random;
         *pool = Pool::new(config);
         self.conns.fill(Conn::default());
         self.paths.fill(Path::default());
@@ -330,8 +369,9 @@ impl Tables<'_> {
             pool.free_long_count += 1;
         }
         for i in (0..layout.conns).rev().map(ConnIndex::new) {
-            state.free_conns.push_front(self.conns, i);
+            state.places.free_conns.push_front(self.conns, i);
         }
+        state.places.conn_count = config.active;
     }
 }
 
@@ -343,11 +383,11 @@ mod tests {
 
     #[test]
     fn who_has_seen_a_nonce_computes_no_other() {
-        let mut core = State {
-            random_key: SecretCell([7; 32]),
-            ..State::default()
+        let mut random = Random {
+            key: SecretCell([7; 32]),
+            drawn: 0,
         };
-        let mut drawn: std::vec::Vec<u64> = (0..1_000).map(|_| core.random()).collect();
+        let mut drawn: std::vec::Vec<u64> = (0..1_000).map(|_| random.draw()).collect();
         // If a number were the generator's state mixed by invertible steps, it
         // would reveal all that follow.
         let undo = |z: u64, shift: u32| (1..=64 / shift).fold(z, |all, i| all ^ z >> (shift * i));

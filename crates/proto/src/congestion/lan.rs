@@ -156,48 +156,78 @@ pub(super) struct Lan {
     opposite: u32,
     /// Mean round trip of all packets, ns, in reordering; otherwise 0.
     mean: u64,
-    /// Base round trip, the minimum of the current period, and its end.
+    /// Base round trip.
     base: u64,
-    base_next: u64,
-    base_until: u64,
-    /// Best delivery rate, packets/s: of this period and of the last.
-    rate_next: u64,
-    rate_last: u64,
-    /// Largest round trip in Compete, decaying.
-    peak: u64,
-    /// Smallest round trip of the last epoch in Compete, and its smoothed value.
-    last_rtt: u64,
-    usual: u64,
+    period: Period,
     paced_until: u64,
     pace: u64,
-    loss_acked: u32,
-    loss_lost: u32,
-    /// In Compete: packets sent before the last decrease, neither acknowledged
-    /// nor lost yet.
-    recovery: u32,
-    /// Window of the last trial that lost less.
-    fitting: u64,
-    /// Share lost without congestion, of 65,536, if a trial has shown it.
-    baseline: Option<u32>,
-    baseline_until: u64,
     /// Share marked, smoothed, of 1024.
     marks: u16,
     packet_bytes: u16,
-    rate_epochs: u8,
     strikes: u8,
-    drain_in: u8,
-    drain_gap: u8,
     look_in: u8,
     broken: u8,
     timeouts: u8,
     /// No congestion was seen yet: the window doubles.
     opening: bool,
-    /// Drains of other flows are joined: none was in vain since our own.
-    joins: bool,
-    /// Last window in Compete, for as long as a return is near; otherwise 0.
-    competed: u64,
+    rate_epochs: u8,
+    /// In Compete: packets sent before the last decrease, neither acknowledged nor lost yet.
+    recovery: u32,
     /// A trial found a buffer that overflows before it shows a delay.
     tight: bool,
+    rates: Rates,
+    rival: Rival,
+    losses: Losses,
+    drains: Drains,
+}
+
+/// Period in which the next base round trip is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Period {
+    /// Minimum so far.
+    base: u64,
+    until: u64,
+}
+
+/// Delivery rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Rates {
+    /// Best rate, packets/s: of this period and of the last.
+    next: u64,
+    last: u64,
+}
+
+/// What Compete has seen of the flows that it shares a queue with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Rival {
+    /// Largest round trip, decaying.
+    peak: u64,
+    /// Smallest round trip of the last epoch, and its smoothed value.
+    last_rtt: u64,
+    usual: u64,
+    /// Last window, for as long as a return is near; otherwise 0.
+    window: u64,
+}
+
+/// Losses, and what trials have shown of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Losses {
+    acked: u32,
+    lost: u32,
+    /// Window of the last trial that lost less.
+    fitting: u64,
+    /// Share lost without congestion, of 65,536, if a trial has shown it.
+    baseline: Option<u32>,
+    baseline_until: u64,
+}
+
+/// When the queue is next drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Drains {
+    due_in: u8,
+    gap: u8,
+    /// Drains of other flows are joined: none was in vain since our own.
+    joins: bool,
 }
 
 impl Lan {
@@ -213,34 +243,30 @@ impl Lan {
             opposite: 0,
             mean: 0,
             base: u64::MAX,
-            base_next: u64::MAX,
-            base_until: 0,
-            rate_next: 0,
-            rate_last: 0,
-            peak: 0,
-            last_rtt: 0,
-            usual: 0,
+            period: Period {
+                base: u64::MAX,
+                until: 0,
+            },
             paced_until: 0,
             pace: 0,
-            loss_acked: 0,
-            loss_lost: 0,
-            recovery: 0,
-            baseline: None,
-            baseline_until: 0,
             marks: 1024,
             packet_bytes,
-            rate_epochs: 0,
             strikes: 0,
-            drain_in: DRAIN_FIRST,
-            drain_gap: DRAIN_FIRST,
             look_in: LOOK_FIRST,
-            fitting: 0,
             broken: 0,
             timeouts: 0,
             opening: true,
-            joins: true,
-            competed: 0,
+            rate_epochs: 0,
+            recovery: 0,
             tight: false,
+            rates: Rates::default(),
+            rival: Rival::default(),
+            losses: Losses::default(),
+            drains: Drains {
+                due_in: DRAIN_FIRST,
+                gap: DRAIN_FIRST,
+                joins: true,
+            },
         }
     }
 
@@ -328,18 +354,18 @@ impl Lan {
 
     fn see(&mut self, now: u64, rtt: u64) {
         self.epoch.rtt = self.epoch.rtt.min(rtt);
-        self.peak = self.peak.max(rtt);
+        self.rival.peak = self.rival.peak.max(rtt);
         self.base = self.base.min(rtt).min(BASE_MAX_NS);
-        self.base_next = self.base_next.min(rtt);
-        if now >= self.base_until {
-            if self.base_until != 0 {
+        self.period.base = self.period.base.min(rtt);
+        if now >= self.period.until {
+            if self.period.until != 0 {
                 // The base rises slowly: a foreign queue may stand for long
                 // without becoming the base.
                 let most = self.base + self.base / 16 + 1_000;
-                self.base = self.base_next.min(most).min(BASE_MAX_NS);
-                self.base_next = rtt;
+                self.base = self.period.base.min(most).min(BASE_MAX_NS);
+                self.period.base = rtt;
             }
-            self.base_until = now.saturating_add(BASE_NS);
+            self.period.until = now.saturating_add(BASE_NS);
         }
     }
 
@@ -366,7 +392,7 @@ impl Lan {
     /// The window that the best recent rate needs for a round trip.
     fn flight_at(&self, rtt: u64) -> u64 {
         let rtt = rtt.saturating_add(self.behind());
-        let rate = u128::from(self.rate_next.max(self.rate_last));
+        let rate = u128::from(self.rates.next.max(self.rates.last));
         let window = ((rate * u128::from(rtt)) << FRACTION) / 1_000_000_000;
         u64::try_from(window)
             .unwrap_or(u64::MAX)
@@ -409,16 +435,20 @@ impl Lan {
                 self.cut(now, &epoch, queue);
             }
             Phase::Compete => {
-                self.peak = self.peak.saturating_sub(self.peak / 16).max(epoch.rtt);
-                self.usual = self.usual - self.usual / 8 + epoch.rtt / 8;
-                self.drain_in = self.drain_in.saturating_sub(1);
+                self.rival.peak = self
+                    .rival
+                    .peak
+                    .saturating_sub(self.rival.peak / 16)
+                    .max(epoch.rtt);
+                self.rival.usual = self.rival.usual - self.rival.usual / 8 + epoch.rtt / 8;
+                self.drains.due_in = self.drains.due_in.saturating_sub(1);
                 // A TCP flow that backs off takes less from the queue at once.
-                let other_drains = epoch.rtt < self.last_rtt / 4 * 3;
-                self.last_rtt = epoch.rtt;
+                let other_drains = epoch.rtt < self.rival.last_rtt / 4 * 3;
+                self.rival.last_rtt = epoch.rtt;
                 if queue < target / 4 {
                     self.follow_again();
-                } else if self.drain_in == 0 || (other_drains && self.joins) {
-                    self.joins = self.drain_in == 0;
+                } else if self.drains.due_in == 0 || (other_drains && self.drains.joins) {
+                    self.drains.joins = self.drains.due_in == 0;
                     self.restore = self.window;
                     self.window /= 4;
                     self.phase = Phase::Drain(DRAIN_EPOCHS);
@@ -427,7 +457,7 @@ impl Lan {
             Phase::Drain(left) => {
                 // Alone, a quarter of the flight leaves a quarter of the queue
                 // at most.
-                let ours = self.peak.saturating_sub(self.base) / 16 * 5;
+                let ours = self.rival.peak.saturating_sub(self.base) / 16 * 5;
                 if queue <= ours.max(target / 4) {
                     self.follow_again();
                 } else if left > 1 {
@@ -435,10 +465,10 @@ impl Lan {
                 } else {
                     self.window = self.restore;
                     self.phase = Phase::Compete;
-                    self.last_rtt = 0;
+                    self.rival.last_rtt = 0;
                     self.recovery = 0;
-                    self.drain_gap = (self.drain_gap * 2).min(DRAIN_LAST);
-                    self.drain_in = self.drain_gap - odd(now);
+                    self.drains.gap = (self.drains.gap * 2).min(DRAIN_LAST);
+                    self.drains.due_in = self.drains.gap - odd(now);
                 }
             }
             Phase::Look => {
@@ -464,7 +494,7 @@ impl Lan {
         }
         self.strikes = self.strikes.saturating_sub(1);
         if self.strikes == 0 {
-            self.competed = 0;
+            self.rival.window = 0;
         }
         if epoch.marked > 0 {
             return;
@@ -495,7 +525,7 @@ impl Lan {
         self.phase = Phase::Follow;
         // A short look may have been wrong: little is needed to go back.
         self.strikes = STRIKES - STRIKE_FAR;
-        self.competed = self.window.max(self.restore);
+        self.rival.window = self.window.max(self.restore);
         self.look_in = LOOK_FIRST;
     }
 
@@ -510,12 +540,12 @@ impl Lan {
     fn note_rate(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.epoch.start).max(1);
         let rate = u64::from(self.epoch.acked) * 1_000_000_000 / elapsed;
-        self.rate_next = self.rate_next.max(rate);
+        self.rates.next = self.rates.next.max(rate);
         self.rate_epochs += 1;
         if self.rate_epochs >= RATE_EPOCHS {
             self.rate_epochs = 0;
-            self.rate_last = self.rate_next;
-            self.rate_next = 0;
+            self.rates.last = self.rates.next;
+            self.rates.next = 0;
         }
     }
 
@@ -555,20 +585,24 @@ impl Lan {
         }
         if self.strikes >= STRIKES {
             self.phase = Phase::Compete;
-            let returns = self.competed > 0;
+            let returns = self.rival.window > 0;
             // Half of what our best recent rate would need by now.
             let half = self.flight_at(epoch.rtt) / 2;
-            self.window = self.window.max(self.restore).max(half).max(self.competed);
+            self.window = self
+                .window
+                .max(self.restore)
+                .max(half)
+                .max(self.rival.window);
             self.strikes = 0;
-            self.peak = epoch.rtt;
-            self.usual = epoch.rtt;
-            self.last_rtt = 0;
+            self.rival.peak = epoch.rtt;
+            self.rival.usual = epoch.rtt;
+            self.rival.last_rtt = 0;
             self.recovery = 0;
-            (self.drain_gap, self.drain_in) = (DRAIN_FIRST, DRAIN_FIRST);
+            (self.drains.gap, self.drains.due_in) = (DRAIN_FIRST, DRAIN_FIRST);
             if returns {
                 // The last drain misled.
-                self.drain_gap = DRAIN_LAST;
-                self.drain_in = DRAIN_LAST - odd(now);
+                self.drains.gap = DRAIN_LAST;
+                self.drains.due_in = DRAIN_LAST - odd(now);
             }
         } else if !blocked {
             self.congested(now);
@@ -611,7 +645,7 @@ impl Lan {
             // At most the round trip aimed at: more than the window lets
             // through, so that this spreads bursts and limits nothing.
             let rtt = if competes {
-                self.usual
+                self.rival.usual
             } else {
                 self.epoch.rtt.min(self.base + self.target()) + self.behind()
             };

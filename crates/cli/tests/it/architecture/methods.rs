@@ -8,22 +8,6 @@ use super::uses::{Uses, WITHOUT_CIRCLES, circle};
 /// Pairs of folders whose methods of a type call each other: crate, type, and the two folders
 /// in alphabetical order. A pair that is new fails, and one that is gone is taken out.
 const TWO_WAY: &[[&str; 4]] = &[
-    ["proto", "Endpoint", "connection", "endpoint"],
-    ["proto", "Endpoint", "connection", "receive"],
-    ["proto", "Endpoint", "connection", "timers"],
-    ["proto", "Endpoint", "connection", "transmit"],
-    ["proto", "Endpoint", "endpoint", "loss"],
-    ["proto", "Endpoint", "endpoint", "transmit"],
-    ["proto", "Endpoint", "flow", "loss"],
-    ["proto", "Endpoint", "flow", "receive"],
-    ["proto", "Endpoint", "flow", "timers"],
-    ["proto", "Endpoint", "flow", "transmit"],
-    ["proto", "Endpoint", "loss", "networks"],
-    ["proto", "Endpoint", "loss", "timers"],
-    ["proto", "Endpoint", "loss", "transmit"],
-    ["proto", "Endpoint", "networks", "timers"],
-    ["proto", "Endpoint", "networks", "transmit"],
-    ["proto", "Endpoint", "timers", "transmit"],
     ["runtime", "Space", "calls", "space"],
 ];
 

@@ -10,24 +10,24 @@ use super::{
 impl Lan {
     /// Tests whether a smaller window avoids losses without delay.
     pub(super) fn look_at_losses(&mut self, now: u64, epoch: &Epoch) {
-        if now >= self.baseline_until {
-            self.baseline = None;
+        if now >= self.losses.baseline_until {
+            self.losses.baseline = None;
             self.tight = false;
         }
         let counted = self.count_losses(epoch);
-        if let Some(baseline) = self.baseline {
-            let packets = u64::from(self.loss_acked) + u64::from(self.loss_lost);
+        if let Some(baseline) = self.losses.baseline {
+            let packets = u64::from(self.losses.acked) + u64::from(self.losses.lost);
             let usual = (packets * u64::from(baseline) * 3 / 2) >> 16;
             let chance = if self.tight { 4 } else { 8 };
-            if u64::from(self.loss_lost) > usual + chance {
+            if u64::from(self.losses.lost) > usual + chance {
                 self.congested(now);
                 // Reordering makes the next such losses known late: a small step.
                 let part = if self.mean > 0 { 1 } else { 3 };
                 self.window -= self.window * part / 8;
-                self.loss_acked = 0;
-                self.loss_lost = 0;
+                self.losses.acked = 0;
+                self.losses.lost = 0;
                 // Where cutting does not help, test again.
-                self.baseline_until = if self.window >= self.fitting / 2 {
+                self.losses.baseline_until = if self.window >= self.losses.fitting / 2 {
                     now.saturating_add(BASELINE_NS)
                 } else {
                     now
@@ -64,16 +64,16 @@ impl Lan {
 
     /// Losses and their share of 65,536 once enough packets were counted.
     fn count_losses(&mut self, epoch: &Epoch) -> Option<(u32, u32)> {
-        self.loss_acked = self.loss_acked.saturating_add(epoch.acked);
-        self.loss_lost = self.loss_lost.saturating_add(epoch.lost);
-        let packets = u64::from(self.loss_acked) + u64::from(self.loss_lost);
+        self.losses.acked = self.losses.acked.saturating_add(epoch.acked);
+        self.losses.lost = self.losses.lost.saturating_add(epoch.lost);
+        let packets = u64::from(self.losses.acked) + u64::from(self.losses.lost);
         if packets < u64::from(TRIAL_PACKETS) {
             return None;
         }
-        let lost = self.loss_lost;
+        let lost = self.losses.lost;
         let share = (u64::from(lost) << 16) / packets;
-        self.loss_acked = 0;
-        self.loss_lost = 0;
+        self.losses.acked = 0;
+        self.losses.lost = 0;
         Some((lost, share as u32))
     }
 
@@ -83,11 +83,11 @@ impl Lan {
             return;
         };
         self.phase = Phase::Follow;
-        self.baseline_until = now.saturating_add(BASELINE_NS);
+        self.losses.baseline_until = now.saturating_add(BASELINE_NS);
         if share < below {
             self.congested(now);
             self.tight = true;
-            self.fitting = self.window;
+            self.losses.fitting = self.window;
             if lost >= TRIAL_LOSSES {
                 // Better, and perhaps not yet good.
                 return;
@@ -96,7 +96,7 @@ impl Lan {
             self.window = self.restore;
             self.tight = false;
         }
-        self.baseline = Some(share);
+        self.losses.baseline = Some(share);
     }
 
     /// Handles an acknowledgement in Compete, beside a loss-led flow.
@@ -108,7 +108,7 @@ impl Lan {
         }
         // A loss counts if the queue was nearly full.
         let queue = sample.rtt_ns.unwrap_or(0).saturating_sub(self.base);
-        let full = self.peak.saturating_sub(self.base);
+        let full = self.rival.peak.saturating_sub(self.base);
         let beta = if sample.lost_packets > 0 && queue >= full - full / 4 {
             BETA_LOSS
         } else if sample.ce_packets > 0 {
@@ -116,7 +116,7 @@ impl Lan {
         } else {
             if self.limited() {
                 let acked = fixed(sample.acked_packets).min(self.window);
-                let growth = ALPHA * self.usual.max(GROWTH_NS) / GROWTH_NS;
+                let growth = ALPHA * self.rival.usual.max(GROWTH_NS) / GROWTH_NS;
                 self.window += growth * acked / self.window;
                 self.window = self.window.min(self.window_max);
             }

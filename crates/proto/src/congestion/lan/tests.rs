@@ -168,7 +168,10 @@ fn in_competition_a_round_trip_that_falls_by_a_quarter_is_joined() {
     for (rtt, drains) in [(1_600 * US, false), (1_490 * US, true)] {
         let mut lan = Lan {
             phase: Phase::Compete,
-            last_rtt: 2_000 * US,
+            rival: Rival {
+                last_rtt: 2_000 * US,
+                ..Rival::default()
+            },
             epoch: epoch(rtt, 64),
             ..path(100 * US, 64)
         };
@@ -212,7 +215,10 @@ fn a_cut_tells_of_others_only_if_the_queue_should_have_shrunk() {
 fn in_competition_losses_count_with_a_full_queue_once_a_round() {
     let lan = Lan {
         phase: Phase::Compete,
-        peak: 2_100 * US,
+        rival: Rival {
+            peak: 2_100 * US,
+            ..Rival::default()
+        },
         epoch: epoch(2_100 * US, 100),
         ..path(100 * US, 100)
     };
@@ -258,15 +264,17 @@ fn in_competition_losses_count_with_a_full_queue_once_a_round() {
 #[test]
 fn the_base_round_trip_rises_slowly() {
     let mut lan = Lan {
-        base_next: 200 * US,
-        base_until: 1,
+        period: Period {
+            base: 200 * US,
+            until: 1,
+        },
         ..path(100 * US, 64)
     };
     lan.see(1, 150 * US);
     assert_eq!(lan.base, 107_250);
-    assert_eq!((lan.base_next, lan.base_until), (150 * US, 1 + BASE_NS));
+    assert_eq!((lan.period.base, lan.period.until), (150 * US, 1 + BASE_NS));
     lan.see(2, 90 * US);
-    assert_eq!((lan.base, lan.base_next), (90 * US, 90 * US));
+    assert_eq!((lan.base, lan.period.base), (90 * US, 90 * US));
     assert_eq!(lan.target(), TARGET_NS + 22_500);
 }
 
@@ -299,7 +307,10 @@ fn a_drain_ends_when_the_queue_was_ours_or_in_vain() {
     let at = |left: u8, queue: u64| {
         let mut lan = Lan {
             phase: Phase::Drain(left),
-            peak: 1_700 * US,
+            rival: Rival {
+                peak: 1_700 * US,
+                ..Rival::default()
+            },
             restore: fixed(100),
             epoch: epoch(100 * US + queue, 25),
             ..path(100 * US, 25)
@@ -312,7 +323,7 @@ fn a_drain_ends_when_the_queue_was_ours_or_in_vain() {
     let vain = at(1, 510 * US);
     assert_eq!((vain.phase, vain.window()), (Phase::Compete, 100));
     assert!(odd(7) > 1);
-    assert_eq!(vain.drain_in, 2 * DRAIN_FIRST - odd(7));
+    assert_eq!(vain.drains.due_in, 2 * DRAIN_FIRST - odd(7));
 }
 
 #[test]
@@ -321,8 +332,11 @@ fn losses_beyond_what_was_usual_cut() {
     // and a chance of 8.
     for (lost, until, window) in [(25, 9, 40), (21, 9, 64), (25, 5, 64)] {
         let mut lan = Lan {
-            baseline: Some(655),
-            baseline_until: until,
+            losses: Losses {
+                baseline: Some(655),
+                baseline_until: until,
+                ..Losses::default()
+            },
             ..path(100 * US, 64)
         };
         let epoch = Epoch {
@@ -360,7 +374,7 @@ fn a_trial_cuts_and_believes_what_it_sees() {
         lan.end_trial(0, &seen(1_100 - lost, lost), 2_978);
         assert_eq!(lan.phase, Phase::Follow);
         assert_eq!((lan.window(), lan.tight), (window, tight), "{lost}");
-        assert_eq!(lan.baseline, baseline.map(|b: u32| b / 1_100));
+        assert_eq!(lan.losses.baseline, baseline.map(|b: u32| b / 1_100));
     }
     // As much as half the share is no congestion.
     let mut lan = tried;

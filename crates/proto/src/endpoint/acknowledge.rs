@@ -1,16 +1,14 @@
 //! Reading acknowledgements: what arrived, what is missing, what to resend.
 
-mod ack;
-
 use portolan_seal::{Seal, Tag};
-use portolan_wire::{Ack, TAG_BYTES};
+use portolan_wire::{Ack, Priority, TAG_BYTES};
 
-use crate::base::{ConnIndex, FrameIndex, PathIndex};
+use crate::base::{ConnIndex, FrameIndex, PathIndex, WINDOW_SPAN};
 use crate::congestion::AckSample;
 use crate::endpoint::Endpoint;
 use crate::keys::{nonce, tx_slot};
 use crate::memory::{CHUNKS_AT, FrameMeta, GivenUp, Need, Use};
-use crate::received::DELAY_UNIT_NS;
+use crate::received::{DELAY_UNIT_NS, Owed};
 use crate::sent::{Finding, Report};
 use crate::tables::Listed;
 
@@ -23,6 +21,7 @@ const SUSPECT_SIZE_PARTS: u64 = 4;
 /// Probes in a row that resend a packet. Later ones are pings: where losses
 /// come in bursts, each takes one packet out of the burst.
 const RESENDS: u8 = 8;
+
 impl<S: Seal> Endpoint<'_, S> {
     /// Takes an acknowledgement. One that reports no loss, and that nothing
     /// waits for, is read later: an answer goes first.
@@ -359,5 +358,182 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn clear_slot(&mut self, now: u64, path: PathIndex, number: u64) -> bool {
         let old = self.paths[path].sent.frame(number);
         old.is_none_or(|frame| self.frame_lost(now, path, frame, false))
+    }
+}
+
+// Acknowledgements that are owed, and those that leave.
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Notes that an acknowledgement must leave in this pass.
+    pub(crate) fn owe_now(&mut self, path: PathIndex) {
+        let p = self.path_mut(path);
+        p.received.owe(Owed::Now);
+        let conn = p.conn;
+        self.make_ready(conn);
+    }
+
+    /// Notes that news of credit or room must leave in this pass: by the path
+    /// that the peer uses, for others may lead nowhere.
+    pub(crate) fn owe_news(&mut self, conn: ConnIndex) {
+        self.owe_now(self.conns[conn].paths.heard_by());
+    }
+
+    /// Makes the acknowledgement that leaves now, and records what it grants.
+    pub(crate) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
+        let room = self.room(now, path);
+        let is_starved = now < self.core.starved_until;
+        let p = self.path_mut(path);
+        let (conn, id) = (p.conn, p.way.id);
+        let mut ack = p.received.ack(now, room);
+        if is_starved {
+            ack.delay = u16::MAX;
+        }
+        ack.path = id;
+        ack.credit = self.conns[conn].inbound.credit(self.hold_limit());
+        ack
+    }
+
+    /// Notes that an acknowledgement with this credit has left with a packet.
+    pub(crate) fn ack_left(&mut self, path: PathIndex, credit: [u32; 2]) {
+        let p = self.path_mut(path);
+        p.received.acknowledged();
+        let conn = p.conn;
+        self.conns[conn].inbound.advertised = credit;
+    }
+
+    /// The first part of a frame was acknowledged: the next one leaves, once
+    /// the link has returned the frame.
+    #[cold]
+    pub(crate) fn go_on_with_rest(&mut self, conn: ConnIndex, frame: FrameIndex) {
+        let outbound = &mut self.conns[conn].outbound;
+        if outbound.go_on_with_rest(&mut self.memory, frame) {
+            self.make_ready(conn);
+        }
+    }
+}
+
+// Limits of what a peer may send: chunks by our pool, packets by our receive buffer.
+
+/// Time without data after which a peer has no share of the receive buffer, ns.
+const SENDER_QUIET_NS: u64 = 10_000_000;
+/// Interval at which the current senders are counted, ns.
+const COUNT_EVERY_NS: u64 = 1_000_000;
+/// Smallest share of the receive buffer, packets.
+const SHARE_MIN: u64 = 2;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Chunks of one priority that one peer may have undelivered here.
+    pub(crate) const fn hold_limit(&self) -> u32 {
+        let (hold, quarter) = (self.core.config.hold_frames, self.core.config.frames / 4);
+        if hold < quarter { hold } else { quarter }
+    }
+
+    /// Packets that each current sender may have in flight to us.
+    pub(crate) fn share(&mut self, now: u64) -> u64 {
+        if now.saturating_sub(self.core.senders.counted_at) >= COUNT_EVERY_NS {
+            let senders = self.conns[..self.core.places.conns_used as usize]
+                .iter()
+                .filter(|c| {
+                    c.listed != Listed::Free
+                        && c.inbound.last_data_at != 0
+                        && now.saturating_sub(c.inbound.last_data_at) < SENDER_QUIET_NS
+                })
+                .count();
+            self.core.senders.count = (senders as u32).max(1);
+            self.core.senders.counted_at = now;
+        }
+        let all = u64::from(self.core.config.receive_packets);
+        (all / u64::from(self.core.senders.count)).clamp(SHARE_MIN, WINDOW_SPAN as u64)
+    }
+
+    /// Packets beyond the last received on a path that may be in flight. A lone
+    /// sender whose packets come spread over time has twice its share.
+    pub(crate) fn room(&mut self, now: u64, path: PathIndex) -> u64 {
+        let share = self.share(now);
+        let alone = self.core.senders.count == 1;
+        let received = &mut self.path_mut(path).received;
+        if received.is_spread(now, share) && alone {
+            (2 * share).min(WINDOW_SPAN as u64)
+        } else {
+            share
+        }
+    }
+}
+
+// Receiver not ready: the receiver reports it, the sender waits.
+//
+// Credit bounds the chunks of one peer that are held here, but the pool is
+// shared: many peers together may send more than it holds. A chunk that then
+// comes before its turn is refused: its packet shows as missing in the bitmap,
+// and the header's flags say why.
+
+/// Divisor: room is reported once this fraction of the pool is free for it, so
+/// that more than one packet follows.
+const ANNOUNCE_PARTS: u32 = 32;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Receiver: notes that a chunk was refused for want of room (P6.12).
+    pub(crate) fn note_full(&mut self, conn: ConnIndex, priority: Priority) {
+        if self.conns[conn].inbound.note_full(priority) {
+            self.core.full = true;
+            self.owe_news(conn);
+        }
+    }
+
+    /// Receiver: once there is room, reports it to peers whose chunks were refused (P6.13).
+    #[inline]
+    pub(crate) fn tell_room(&mut self) {
+        if self.core.full {
+            self.announce_room();
+        }
+    }
+
+    #[cold]
+    fn announce_room(&mut self) {
+        let frames = self.core.config.frames.div_ceil(ANNOUNCE_PARTS);
+        let mut room = [false; 2];
+        for priority in Priority::BY_URGENCY {
+            room[priority.index()] = self.memory.pool.can_hold(priority, frames);
+        }
+        if room == [false; 2] {
+            return;
+        }
+        let limit = self.hold_limit();
+        self.core.full = false;
+        for conn in (0..self.core.places.conns_used as usize).map(ConnIndex::new) {
+            let c = &mut self.conns[conn];
+            if c.listed == Listed::Free {
+                continue;
+            }
+            let told = c.inbound.tell_room(room, limit);
+            self.core.full |= c.inbound.full != [false; 2];
+            if told {
+                self.owe_news(conn);
+            }
+        }
+    }
+
+    /// Sender: takes over the priorities for which the peer's latest packet
+    /// reports no room (P6.14).
+    #[inline]
+    pub(crate) fn peer_full(&mut self, now: u64, conn: ConnIndex, full: [bool; 2]) {
+        if self.conns[conn].outbound.set_full(full) {
+            for path in self.conns[conn].paths.iter() {
+                self.path_mut(path).sent.probes.restart(now);
+                self.arm_probe(now, path);
+            }
+            self.make_ready(conn);
+        }
+    }
+
+    /// Sender: whether packets to be sent again wait for room at the peer.
+    pub(crate) fn waits_for_room(&self, conn: ConnIndex) -> bool {
+        self.conns[conn].outbound.waits_for_room(&self.memory)
+    }
+
+    /// Sender: lets each packet that now waits for room leave once.
+    pub(crate) fn open_round(&mut self, conn: ConnIndex) {
+        self.conns[conn].outbound.open_round(&self.memory);
+        self.make_ready(conn);
     }
 }

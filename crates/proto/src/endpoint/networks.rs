@@ -12,16 +12,14 @@
 //! back. When its probes stay without an answer while another path's do not, it
 //! is given up: its packets go on elsewhere, and it is tried now and then.
 
-mod sizes;
-mod striping;
-
 use portolan_seal::Seal;
-use portolan_wire::{Chunk, NETWORK_BYTES, Network};
+use portolan_wire::{Chunk, HEADER_BYTES, NETWORK_BYTES, Network, TAG_BYTES};
 
 use crate::base::{ConnIndex, NetAddress, PATHS_MAX, PathIndex, PeerId, WINDOW_SPAN};
 use crate::congestion::{Congestion, Mode};
 use crate::endpoint::Endpoint;
 use crate::path::{KeptPath, Path};
+use crate::paths::{Answerer, Candidate};
 use crate::received::Owed;
 use crate::tables::{KeptFurther, LocalNetwork};
 use crate::way::Way;
@@ -363,4 +361,163 @@ impl<S: Seal> Endpoint<'_, S> {
 /// Index of the parked state of a further path of a peer.
 const fn further_at(place: u32, id: u8) -> usize {
     place as usize * (PATHS_MAX - 1) + id as usize - 1
+}
+
+// Packet sizes: limits of links and interfaces, and probes.
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// The link refused a packet of `bytes` on a path as too big: from now on
+    /// packets have at most `max`, or if that is 0 what every path takes, until
+    /// a search has found more.
+    pub fn packet_too_big(&mut self, now: u64, peer: PeerId, path: u8, bytes: usize, max: usize) {
+        let Some(p) = self.peers.get(peer.index()) else {
+            return;
+        };
+        if p.conn.is_some()
+            && let Some(path) = self.conns[p.conn].paths.get(path)
+        {
+            let [bytes, max] = [bytes, max].map(|n| n.min(usize::from(u16::MAX)) as u16);
+            let p = self.path_mut(path);
+            p.sent.mtu.refused(now, bytes, max);
+            let at = p.sent.mtu.due();
+            self.arm(at);
+        }
+    }
+
+    /// Sets the size of packets (UDP payload) that the interface of one of our
+    /// networks takes now, at most [`crate::Config::packet_max`]: frames have
+    /// room for no more.
+    pub fn set_packet_max(&mut self, now: u64, network: u8, size: usize) {
+        let size = size.min(usize::from(self.core.config.packet_max)) as u16;
+        if usize::from(network) >= PATHS_MAX || size == self.own_packet_max(network) {
+            return;
+        }
+        match usize::from(network) {
+            0 => self.core.packet_max = size,
+            at if self.core.networks[at].packet_max > 0 => {
+                self.core.networks[at].packet_max = size.max(1);
+            }
+            _ => return,
+        }
+        for path in (0..self.paths.len()).map(PathIndex::new) {
+            let Path { conn, way, .. } = self.paths[path];
+            if conn.is_none() || !self.conns[conn].handshake.is_keyed() {
+                continue;
+            }
+            if self.network_of(self.conns[conn].peer, way.id) == network {
+                self.path_mut(path).sent.mtu.set_own(now, size);
+                self.make_ready(conn);
+            }
+        }
+    }
+
+    /// Size of packets that our interface on a network takes now.
+    pub(crate) fn own_packet_max(&self, network: u8) -> u16 {
+        match usize::from(network) {
+            0 => self.core.packet_max,
+            at => self.core.networks[at].packet_max,
+        }
+    }
+
+    /// Size of the probe to send now, if one is due.
+    pub(crate) fn mtu_probe_due(&mut self, now: u64, path: PathIndex) -> Option<u16> {
+        let p = self.path_mut(path);
+        if now < p.sent.mtu.due() {
+            return None;
+        }
+        let size = p.sent.mtu.probe(now, p.sent.next);
+        let room = self.memory.chunk_room(u16::MAX) + HEADER_BYTES + TAG_BYTES;
+        (size > 0).then_some(size.min(room as u16))
+    }
+}
+
+// Choice of the path by which the next packet leaves.
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Path by which the next packet of chunks is to leave. If it has to wait
+    /// for its window or its pacer, so do all others.
+    #[inline]
+    pub(crate) fn way(&mut self, now: u64, conn: ConnIndex) -> PathIndex {
+        if !self.conns[conn].paths.has_more() {
+            return conn.first_path();
+        }
+        self.best_way(now, conn)
+    }
+
+    fn best_way(&mut self, now: u64, conn: ConnIndex) -> PathIndex {
+        let mut paths = self.conns[conn].paths;
+        let before = paths.current();
+        let path = paths.choose(now, |path| {
+            let p = &self.paths[path];
+            Candidate {
+                usable: p.way.is_usable(),
+                probes: p.sent.probes.owes_probe(),
+                open: self.window_open(path, 0),
+                ready_at: p.sent.ready_at(now),
+                quiet: p.sent.probes.quiet(),
+                load: p.sent.load(),
+            }
+        });
+        self.conns[conn].paths = paths;
+        if paths.current() != before {
+            self.arm_probe(now, path);
+        }
+        path
+    }
+
+    /// Path by which an acknowledgement of a path's packets leaves.
+    pub(crate) fn ack_way(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
+        let mate = self.paths[path].way.mate;
+        self.conns[conn].paths.choose_for_ack(mate, |other| {
+            let p = &self.paths[other];
+            Answerer {
+                usable: p.way.is_usable(),
+                leads: p.way.leads(),
+                doubtful: p.sent.probes.quiet() > 0,
+            }
+        })
+    }
+
+    /// Path whose packets are acknowledged by a packet that leaves by `path`.
+    #[inline]
+    pub(crate) fn told_by(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
+        let tells = |other: PathIndex| self.paths[other].received.has_news();
+        if !self.conns[conn].paths.has_more() {
+            return path;
+        }
+        let id = self.paths[path].way.id;
+        let is_mate = |&other: &PathIndex| self.paths[other].way.mate == id && tells(other);
+        let mut mates = self.conns[conn].paths.iter().filter(is_mate);
+        let all = || self.conns[conn].paths.iter().find(|&other| tells(other));
+        mates.next().or_else(all).unwrap_or(path)
+    }
+
+    /// Nothing more may leave for now: sends pings on other paths whose packets
+    /// were not asked about.
+    #[inline]
+    pub(crate) fn ask_others(&mut self, conn: ConnIndex, path: PathIndex) {
+        if !self.conns[conn].paths.has_more() {
+            return;
+        }
+        for other in self.conns[conn].paths.iter().filter(|&other| other != path) {
+            let p = self.path_mut(other);
+            if p.way.is_usable() {
+                p.sent.ask_about_rest();
+            }
+        }
+    }
+
+    /// Largest packet that every path in use takes.
+    #[inline]
+    pub(crate) fn packet_size(&self, conn: ConnIndex) -> u16 {
+        let first = &self.paths[conn.first_path()];
+        if !self.conns[conn].paths.has_more() {
+            return first.sent.mtu.current();
+        }
+        let used = self.conns[conn].paths.iter().map(|path| &self.paths[path]);
+        let sizes = used
+            .filter(|p| p.way.is_usable())
+            .map(|p| p.sent.mtu.current());
+        sizes.min().unwrap_or(first.sent.mtu.current())
+    }
 }

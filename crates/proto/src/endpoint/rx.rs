@@ -119,6 +119,25 @@ impl<'p> Rx<'p> {
         }
     }
 
+    /// Chunks that are held.
+    pub(crate) const fn of_held(now: u64, spare: &'p mut Spare) -> Self {
+        Self {
+            now,
+            heard: None,
+            conn: ConnIndex::NONE,
+            peer: PeerId::NONE,
+            path: PathIndex::NONE,
+            number: 0,
+            ack_wanted: false,
+            eliciting: false,
+            bytes: 0,
+            chunks: Chunks::new(&[]),
+            next: 0,
+            part: Part::Nothing,
+            spare,
+        }
+    }
+
     /// Sender of the packet; `None` if there is no packet.
     #[inline]
     #[must_use]
@@ -164,7 +183,7 @@ impl<'p> Rx<'p> {
             let conn = self.conn;
             match core::mem::replace(&mut self.part, Part::Nothing) {
                 Part::Nothing => {}
-                Part::Body(body, mut at) => match proto.place(conn, &body, &mut at) {
+                Part::Body(body, mut at) => match place(proto, conn, &body, &mut at) {
                     Ok(Some(piece)) => {
                         self.part = Part::Body(body, at);
                         return Some(Found::Body(body, piece));
@@ -293,7 +312,7 @@ impl<'p> Rx<'p> {
     #[cold]
     fn go_on<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>) -> bool {
         self.part = Part::Nothing;
-        while self.next < proto.core.conns_used {
+        while self.next < proto.core.places.conns_used {
             self.conn = ConnIndex::new(self.next as usize);
             self.next += 1;
             if let Some(peer) = proto.begin_resume(self.now, self.conn) {
@@ -336,20 +355,20 @@ impl<'p> Rx<'p> {
         let Some(Chunk::Body(body)) = self.spare.chunk() else {
             return None;
         };
-        match proto.place(self.conn, &body, &mut at) {
+        match place(proto, self.conn, &body, &mut at) {
             Ok(Some(piece)) => {
                 self.part = Part::HeldBody(frame, at);
                 return Some(Found::Held(piece));
             }
             Ok(None) => {
-                if proto.drop_held(self.conn, body.priority, body.flow, frame) {
+                if drop_held(proto, self.conn, body.priority, body.flow, frame) {
                     proto.placed(self.conn, &body, &at);
                 }
             }
             Err(ChunkOutcome::NoRoom(_)) => {
                 (proto.conns[self.conn].inbound).pause(body.priority, body.flow);
             }
-            Err(_) => _ = proto.drop_held(self.conn, body.priority, body.flow, frame),
+            Err(_) => _ = drop_held(proto, self.conn, body.priority, body.flow, frame),
         }
         None
     }
@@ -393,39 +412,32 @@ impl<'p> Rx<'p> {
         };
         if !proto.answered(conn, &head, verdict) {
             (proto.conns[conn].inbound).pause(head.priority, head.flow);
-        } else if proto.drop_held(conn, head.priority, head.flow, frame) {
+        } else if drop_held(proto, conn, head.priority, head.flow, frame) {
             proto.note_taken(conn, head.priority, head.flow);
         }
     }
 }
 
-impl<S: Seal> Endpoint<'_, S> {
-    /// Hands out what is held and may be taken now, also what was answered with
-    /// [`Verdict::NotNow`]. Call after binding a port or freeing memory, and
-    /// when [`Endpoint::is_resumable`].
-    pub fn resume<'p>(&mut self, now: u64, spare: &'p mut Spare) -> Rx<'p> {
-        self.core.resumable = false;
-        Rx {
-            now,
-            heard: None,
-            conn: ConnIndex::NONE,
-            peer: PeerId::NONE,
-            path: PathIndex::NONE,
-            number: 0,
-            ack_wanted: false,
-            eliciting: false,
-            bytes: 0,
-            chunks: Chunks::new(&[]),
-            next: 0,
-            part: Part::Nothing,
-            spare,
-        }
-    }
+/// Returns the next new range of a part of the active message.
+#[inline]
+fn place<S: Seal>(
+    proto: &mut Endpoint<'_, S>,
+    conn: ConnIndex,
+    body: &Body<'_>,
+    at: &mut Placing,
+) -> Result<Option<Piece>, ChunkOutcome> {
+    let inbound = &mut proto.conns[conn].inbound;
+    inbound.place(body, at, &mut proto.core.counters)
+}
 
-    /// Whether held chunks may be taken now for which no packet comes.
-    #[inline]
-    #[must_use]
-    pub const fn is_resumable(&self) -> bool {
-        self.core.resumable
-    }
+/// Frees a held chunk. Returns false if it is no longer there.
+fn drop_held<S: Seal>(
+    proto: &mut Endpoint<'_, S>,
+    conn: ConnIndex,
+    priority: Priority,
+    flow: u16,
+    frame: FrameIndex,
+) -> bool {
+    let inbound = &mut proto.conns[conn].inbound;
+    inbound.drop_held(&mut proto.memory, priority, flow, frame)
 }
