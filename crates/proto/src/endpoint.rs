@@ -56,7 +56,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             parked_paths,
             conns,
             paths,
-            meta,
+            cargo,
+            flights,
             longs,
             frames,
         } = tables;
@@ -70,7 +71,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             paths,
             memory: Memory {
                 pool,
-                meta,
+                cargo,
+                flights,
                 longs,
                 bytes: frames,
             },
@@ -200,12 +202,12 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     /// The link is done with the frame of a [`Transmit`]. Call once for each, whether the link sent
     /// it or failed to.
     pub fn transmitted(&mut self, frame: FrameIndex) {
-        let meta = &mut self.memory.meta[frame];
-        meta.in_link = false;
-        match meta.usage {
+        self.memory.flights[frame].in_link = false;
+        let cargo = &self.memory.cargo[frame];
+        match cargo.usage {
             Use::Passing | Use::Leaving => self.memory.free(frame),
             Use::Parting => {
-                let conn = meta.conn;
+                let conn = cargo.conn;
                 self.go_on_with_rest(conn, frame);
             }
             _ => {}

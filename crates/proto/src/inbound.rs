@@ -9,7 +9,7 @@ mod stops;
 use portolan_wire::{Body, Chunk, Head, MessageNo, Priority};
 
 use crate::base::{ConnIndex, Counters, FLOWS_MAX, FrameIndex, Verdict};
-use crate::memory::{CHUNKS_AT, CHUNKS_MAX, FrameMeta, Memory, Need, Use};
+use crate::memory::{CHUNKS_AT, CHUNKS_MAX, Cargo, Memory, Need, Use};
 use flow::{Intervals, key};
 
 pub(crate) use flow::RxFlow;
@@ -179,7 +179,7 @@ impl Inbound {
         let flows = self.rx.as_flattened().iter();
         let mut flows = flows.zip(self.kept.next.as_flattened());
         flows.any(|(rx, next)| {
-            let first = memory.meta.get(rx.held.head.index());
+            let first = memory.cargo.get(rx.held.head.index());
             rx.active || first.is_some_and(|first| first.message != *next || first.part != 0)
         })
     }
@@ -204,7 +204,7 @@ impl Inbound {
         }
         let first = rx.held.head;
         let is_held = || {
-            let m = &memory.meta[first];
+            let m = &memory.cargo[first];
             m.message == head.message && m.part == 0
         };
         if ahead == 0 && !(first.is_some() && is_held()) {
@@ -388,17 +388,17 @@ impl Inbound {
         let (p, f) = (priority.index(), flow as usize);
         // Its place: behind the last that is earlier. Mostly the tail.
         let list = &mut self.rx[p][f].held;
-        let order = |m: &FrameMeta| (m.message.since(message), m.part);
+        let order = |m: &Cargo| (m.message.since(message), m.part);
         let mut before = FrameIndex::NONE;
-        if list.tail.is_some() && order(&memory.meta[list.tail]) < (0, part) {
+        if list.tail.is_some() && order(&memory.cargo[list.tail]) < (0, part) {
             before = list.tail;
         } else {
             let mut at = list.head;
-            while at.is_some() && order(&memory.meta[at]) < (0, part) {
+            while at.is_some() && order(&memory.cargo[at]) < (0, part) {
                 before = at;
-                at = memory.meta[at].next;
+                at = memory.cargo[at].next;
             }
-            if at.is_some() && order(&memory.meta[at]) == (0, part) {
+            if at.is_some() && order(&memory.cargo[at]) == (0, part) {
                 hold_longer(memory, at, chunk);
                 return Ok(false);
             }
@@ -415,14 +415,14 @@ impl Inbound {
             return Err(ChunkOutcome::NoRoom(priority));
         };
         let len = chunk.write(&mut memory.frame(frame)[CHUNKS_AT..]);
-        let meta = &mut memory.meta[frame];
-        meta.len = len as u32;
-        meta.message = message;
-        meta.part = part;
+        let cargo = &mut memory.cargo[frame];
+        cargo.len = len as u32;
+        cargo.message = message;
+        cargo.part = part;
         if before.is_none() {
-            list.push_front(memory.meta, frame);
+            list.push_front(memory.cargo, frame);
         } else {
-            list.insert_after(memory.meta, before, frame);
+            list.insert_after(memory.cargo, before, frame);
         }
         self.held[p] += 1;
         Ok(true)
@@ -481,9 +481,9 @@ impl Inbound {
             if frame.is_none() {
                 return NextHeld::Nothing;
             }
-            let meta = &memory.meta[frame];
-            let ahead = meta.message.since(self.kept.next[p][f]);
-            let is_head = meta.part == 0;
+            let cargo = &memory.cargo[frame];
+            let ahead = cargo.message.since(self.kept.next[p][f]);
+            let is_head = cargo.part == 0;
             if ahead > 0 || (ahead == 0 && !is_head && !active) {
                 return NextHeld::Waits;
             }
@@ -511,7 +511,7 @@ impl Inbound {
         frame: FrameIndex,
     ) -> bool {
         let held = &mut self.rx[priority.index()][flow as usize].held;
-        let there = held.remove(memory.meta, frame);
+        let there = held.remove(memory.cargo, frame);
         if there {
             self.held[priority.index()] -= 1;
             memory.free(frame);
@@ -600,8 +600,8 @@ fn hold_longer(memory: &mut Memory<'_>, frame: FrameIndex, chunk: Chunk<'_>) {
         Chunk::Body(b) => portolan_wire::BODY_BYTES + b.payload.len(),
         _ => 0,
     };
-    if bytes > memory.meta[frame].len as usize {
+    if bytes > memory.cargo[frame].len as usize {
         chunk.write(&mut memory.frame(frame)[CHUNKS_AT..]);
-        memory.meta[frame].len = bytes as u32;
+        memory.cargo[frame].len = bytes as u32;
     }
 }

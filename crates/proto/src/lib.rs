@@ -99,7 +99,7 @@ pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
 pub use endpoint::{AddPeerError, Credit, Endpoint, Rx};
 pub use inbound::Spare;
 pub use keys::key_slots;
-pub use memory::{FrameMeta, Long};
+pub use memory::{Cargo, Flight, Long};
 pub use path::Path;
 pub use tables::{
     Conn, Core, Identity, Layout, LocalNetwork, NOT_PARKED, PathSnapshot, Peer, PeerSnapshot,

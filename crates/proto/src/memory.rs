@@ -1,17 +1,18 @@
 //! Memory that all peers of an endpoint share: frames, and entries of long messages.
 
+mod flight;
 mod frame;
 mod long;
 mod pool;
-
-use core::ops::{Index, IndexMut};
 
 use portolan_wire::{HEADER_BYTES, TAG_BYTES};
 
 use crate::base::{ConnIndex, FrameIndex, List, LongIndex, Outcome};
 
-pub use frame::FrameMeta;
-pub(crate) use frame::{CHUNKS_AT, CHUNKS_MAX, GivenUp, Use};
+pub use flight::Flight;
+pub(crate) use flight::GivenUp;
+pub use frame::Cargo;
+pub(crate) use frame::{CHUNKS_AT, CHUNKS_MAX, Use};
 pub use long::Long;
 pub(crate) use long::MemoryOwner;
 pub(crate) use pool::{Need, Pool};
@@ -20,7 +21,8 @@ pub(crate) use pool::{Need, Pool};
 #[derive(Debug)]
 pub(crate) struct Memory<'m> {
     pub pool: &'m mut Pool,
-    pub meta: &'m mut [FrameMeta],
+    pub cargo: &'m mut [Cargo],
+    pub flights: &'m mut [Flight],
     pub longs: &'m mut [Long],
     pub bytes: &'m mut [u8],
 }
@@ -32,39 +34,40 @@ impl Memory<'_> {
         if !self.pool.grants(need, usage) {
             return None;
         }
-        let frame = self.pool.free.pop_front(self.meta)?;
+        let frame = self.pool.free.pop_front(self.cargo)?;
         self.pool.free_count -= 1;
         self.pool.held_count += u32::from(usage == Use::Held);
-        self.meta[frame].begin(usage, conn);
+        self.cargo[frame].begin(usage, conn);
+        self.flights[frame].begin();
         Some(frame)
     }
 
     /// Frees a frame, now or when the link is done with it.
     pub fn free(&mut self, frame: FrameIndex) {
-        let meta = &mut self.meta[frame];
-        debug_assert_ne!(meta.usage, Use::Free);
-        if meta.usage == Use::Held {
+        let cargo = &mut self.cargo[frame];
+        debug_assert_ne!(cargo.usage, Use::Free);
+        if cargo.usage == Use::Held {
             self.pool.held_count -= 1;
         }
-        if meta.in_link {
-            meta.usage = Use::Leaving;
+        if self.flights[frame].in_link {
+            cargo.usage = Use::Leaving;
             return;
         }
-        meta.usage = Use::Free;
-        self.pool.free.push_front(self.meta, frame);
+        cargo.usage = Use::Free;
+        self.pool.free.push_front(self.cargo, frame);
         self.pool.free_count += 1;
     }
 
     /// Frees every frame of a list.
     pub fn free_list(&mut self, mut list: List<FrameIndex>) {
-        while let Some(frame) = list.pop_front(self.meta) {
+        while let Some(frame) = list.pop_front(self.cargo) {
             self.free(frame);
         }
     }
 
     /// Frees a frame whose peer is gone, and ends its part of a long message.
     pub fn drop_frame(&mut self, frame: FrameIndex) {
-        let long = core::mem::replace(&mut self.meta[frame].long, LongIndex::NONE);
+        let long = core::mem::replace(&mut self.cargo[frame].long, LongIndex::NONE);
         self.free(frame);
         if long.is_some() {
             self.long_frame_done(long, Outcome::PeerDead);
@@ -73,9 +76,16 @@ impl Memory<'_> {
 
     /// As [`Self::drop_frame`], for every frame of a list.
     pub fn drop_list(&mut self, mut list: List<FrameIndex>) {
-        while let Some(frame) = list.pop_front(self.meta) {
+        while let Some(frame) = list.pop_front(self.cargo) {
             self.drop_frame(frame);
         }
+    }
+
+    /// Bytes of the packet that a frame was last sent as.
+    #[inline]
+    pub fn packet_bytes(&self, frame: FrameIndex) -> usize {
+        let ack_len = self.flights[frame].ack_len as usize;
+        HEADER_BYTES + ack_len + self.cargo[frame].len as usize + TAG_BYTES
     }
 
     /// Start of a frame's bytes.
@@ -95,7 +105,7 @@ impl Memory<'_> {
     #[inline]
     pub fn chunks(&self, frame: FrameIndex) -> &[u8] {
         let at = self.at(frame) + CHUNKS_AT;
-        &self.bytes[at..at + self.meta[frame].len as usize]
+        &self.bytes[at..at + self.cargo[frame].len as usize]
     }
 
     /// Maximum bytes of chunks in a frame and a packet of `packet` bytes.
@@ -152,21 +162,5 @@ impl Memory<'_> {
         self.longs[long].next = self.pool.free_longs;
         self.pool.free_longs = long;
         self.pool.free_long_count += 1;
-    }
-}
-
-impl Index<FrameIndex> for Memory<'_> {
-    type Output = FrameMeta;
-
-    #[inline(always)]
-    fn index(&self, frame: FrameIndex) -> &FrameMeta {
-        &self.meta[frame]
-    }
-}
-
-impl IndexMut<FrameIndex> for Memory<'_> {
-    #[inline(always)]
-    fn index_mut(&mut self, frame: FrameIndex) -> &mut FrameMeta {
-        &mut self.meta[frame]
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct Outbound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pick {
     pub frame: FrameIndex,
-    /// It has left before.
+    /// Whether the frame has left before.
     pub resent: bool,
     /// Chunks cut in two that the receiver may have counted as one.
     pub cut: u32,
@@ -163,10 +163,10 @@ impl Outbound {
     ) -> Option<FrameIndex> {
         let tail = self.tx[priority.index()][flow as usize].queue.tail;
         let fits = tail.is_some() && {
-            let meta = &memory.meta[tail];
-            meta.long.is_none()
-                && u32::from(meta.chunks) < CHUNKS_MAX
-                && meta.len as usize + bytes <= room
+            let cargo = &memory.cargo[tail];
+            cargo.long.is_none()
+                && u32::from(cargo.chunks) < CHUNKS_MAX
+                && cargo.len as usize + bytes <= room
         };
         fits.then_some(tail)
     }
@@ -190,9 +190,9 @@ impl Outbound {
             return None;
         }
         let frame = memory.take(need, Use::Queued, conn)?;
-        memory.meta[frame].priority = priority;
-        memory.meta[frame].flow = flow;
-        tx.queue.push_back(memory.meta, frame);
+        memory.cargo[frame].priority = priority;
+        memory.cargo[frame].flow = flow;
+        tx.queue.push_back(memory.cargo, frame);
         tx.frames += 1;
         self.pending[priority.index()] |= 1 << flow;
         self.queued += 1;
@@ -217,8 +217,8 @@ impl Outbound {
         chunk: &Chunk<'_>,
     ) -> Option<FrameIndex> {
         let frame = memory.take(Need::Control, Use::Queued, conn)?;
-        memory.meta[frame].len = chunk.write(&mut memory.frame(frame)[CHUNKS_AT..]) as u32;
-        self.control.push_back(memory.meta, frame);
+        memory.cargo[frame].len = chunk.write(&mut memory.frame(frame)[CHUNKS_AT..]) as u32;
+        self.control.push_back(memory.cargo, frame);
         self.queued += 1;
         Some(frame)
     }
@@ -234,11 +234,11 @@ impl Outbound {
         sources: &impl Sources,
     ) -> Option<Pick> {
         if let Some(frame) = self.pick_again(memory, replies) {
-            memory.meta[frame].again = true;
-            let resent = memory.meta[frame].counted;
+            memory.flights[frame].again = true;
+            let resent = memory.cargo[frame].counted;
             return Some(self.picked(memory, conn, frame, room, resent));
         }
-        if !replies && let Some(frame) = self.control.pop_front(memory.meta) {
+        if !replies && let Some(frame) = self.control.pop_front(memory.cargo) {
             return Some(Pick {
                 frame,
                 resent: false,
@@ -283,11 +283,11 @@ impl Outbound {
         resent: bool,
     ) -> Pick {
         let cut = self.fit(memory, conn, frame, room);
-        let meta = &mut memory.meta[frame];
-        if !meta.counted && meta.chunks > 0 {
-            meta.counted = true;
-            let sent = &mut self.kept.sent[meta.priority.index()];
-            *sent = sent.wrapping_add(u32::from(meta.chunks));
+        let cargo = &mut memory.cargo[frame];
+        if !cargo.counted && cargo.chunks > 0 {
+            cargo.counted = true;
+            let sent = &mut self.kept.sent[cargo.priority.index()];
+            *sent = sent.wrapping_add(u32::from(cargo.chunks));
         }
         Pick { frame, resent, cut }
     }
@@ -307,9 +307,9 @@ impl Outbound {
         if tx.long.is_some() {
             return self.cut_body(memory, conn, priority, flow, room, sources);
         }
-        let frame = tx.queue.pop_front(memory.meta)?;
+        let frame = tx.queue.pop_front(memory.cargo)?;
         tx.frames -= 1;
-        if memory.meta[frame].long.is_some() {
+        if memory.cargo[frame].long.is_some() {
             self.fill_head(memory, priority, flow, frame, room, sources);
         }
         Some(frame)
@@ -341,13 +341,13 @@ impl Outbound {
 
     /// Queues a frame again that was given up as `given_up`.
     pub fn lost(&mut self, memory: &mut Memory<'_>, frame: FrameIndex, given_up: GivenUp) {
-        let meta = &mut memory.meta[frame];
-        meta.usage = Use::Queued;
-        if meta.given_up[0] == GivenUp::NEVER {
-            meta.given_up[0] = given_up;
+        memory.cargo[frame].usage = Use::Queued;
+        let all = &mut memory.flights[frame].given_up;
+        if all[0] == GivenUp::NEVER {
+            all[0] = given_up;
         }
-        meta.given_up[1] = given_up;
-        self.resend.push_back(memory.meta, frame);
+        all[1] = given_up;
+        self.resend.push_back(memory.cargo, frame);
     }
 
     /// Takes a frame that waits for its resend, though it has arrived as packet `number` of
@@ -358,17 +358,20 @@ impl Outbound {
         path: PathIndex,
         number: u64,
     ) -> Option<FrameIndex> {
-        self.resend
-            .take_where(memory.meta, |m| m.left_as(path, number).is_some())
+        let mut at = self.resend.head;
+        while at.is_some() && memory.flights[at].left_as(path, number).is_none() {
+            at = memory.cargo[at].next;
+        }
+        (at.is_some() && self.resend.remove(memory.cargo, at)).then_some(at)
     }
 
     /// Frees a frame that was acknowledged, all of it.
     #[inline]
     pub fn settled(&mut self, memory: &mut Memory<'_>, frame: FrameIndex) {
-        let meta = &mut memory.meta[frame];
+        let cargo = &mut memory.cargo[frame];
         self.queued -= 1;
-        self.queued_replies -= u32::from(meta.is_reply());
-        let long = core::mem::replace(&mut meta.long, LongIndex::NONE);
+        self.queued_replies -= u32::from(cargo.is_reply());
+        let long = core::mem::replace(&mut cargo.long, LongIndex::NONE);
         memory.free(frame);
         if long.is_some() {
             memory.long_frame_done(long, Outcome::Done);

@@ -12,7 +12,7 @@ use portolan_seal::random_number;
 use portolan_wire::{EndpointId, Life};
 
 use crate::base::{Config, ConnIndex, Counters, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
-use crate::memory::{FrameMeta, Long, Pool};
+use crate::memory::{Cargo, Flight, Long, Pool};
 use crate::path::Path;
 
 pub use conn::Conn;
@@ -87,10 +87,10 @@ pub(crate) struct State {
     pub(crate) closes_owed: u32,
 }
 
-/// Who waits to send. Plain data.
+/// Connections and connect packets that wait to leave. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queues {
-    /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
+    /// Connect packets, sealed, for the peer in [`Cargo`]'s `conn`.
     pub connects: List<FrameIndex>,
     /// Connections that may have something to send.
     pub ready: List<ConnIndex>,
@@ -253,8 +253,8 @@ pub struct Layout {
     pub conns: usize,
     /// Entries of `paths`.
     pub paths: usize,
-    /// Entries of `meta`.
-    pub meta: usize,
+    /// Entries of `cargo` and of `flights`: frames.
+    pub frames: usize,
     /// Entries of `longs`.
     pub longs: usize,
     /// Bytes of `frames`.
@@ -275,7 +275,7 @@ impl Layout {
             },
             conns: config.active as usize,
             paths: config.active as usize + config.more_paths as usize,
-            meta: config.frames as usize,
+            frames: config.frames as usize,
             longs: config.longs as usize,
             frame_bytes: config.frames as usize * config.frame_bytes as usize,
         }
@@ -315,8 +315,10 @@ pub struct Tables<'m> {
     pub conns: &'m mut [Conn],
     /// Active state of paths.
     pub paths: &'m mut [Path],
-    /// Metadata of frames.
-    pub meta: &'m mut [FrameMeta],
+    /// What each frame carries.
+    pub cargo: &'m mut [Cargo],
+    /// How each frame has left.
+    pub flights: &'m mut [Flight],
     /// Long messages under way.
     pub longs: &'m mut [Long],
     /// The frames' bytes.
@@ -339,7 +341,7 @@ impl Tables<'_> {
         assert_eq!(self.parked_paths.len(), layout.parked_paths);
         assert_eq!(self.conns.len(), layout.conns);
         assert_eq!(self.paths.len(), layout.paths);
-        assert_eq!(self.meta.len(), layout.meta);
+        assert_eq!(self.cargo.len(), layout.frames);
         assert_eq!(self.longs.len(), layout.longs);
         assert_eq!(self.frames.len(), layout.frame_bytes);
         config.assert_valid();
@@ -357,10 +359,11 @@ impl Tables<'_> {
         *pool = Pool::new(config);
         self.conns.fill(Conn::default());
         self.paths.fill(Path::default());
-        self.meta.fill(FrameMeta::default());
+        self.cargo.fill(Cargo::default());
+        self.flights.fill(Flight::default());
         self.longs.fill(Long::default());
-        for i in (0..layout.meta).rev().map(FrameIndex::new) {
-            pool.free.push_front(self.meta, i);
+        for i in (0..layout.frames).rev().map(FrameIndex::new) {
+            pool.free.push_front(self.cargo, i);
         }
         pool.free_count = config.frames;
         for i in (0..layout.longs).rev().map(LongIndex::new) {

@@ -2,8 +2,8 @@
 
 use crate::rng::bytes_of;
 use portolan_proto::{
-    Config, Conn, Core, FrameMeta, Identity, Layout, Long, Path, PathSnapshot, Peer, PeerSnapshot,
-    Tables,
+    Cargo, Config, Conn, Core, Flight, Identity, Layout, Long, Path, PathSnapshot, Peer,
+    PeerSnapshot, Tables,
 };
 
 /// Tables of one endpoint. Cloning it and dropping the original moves every
@@ -16,7 +16,8 @@ pub struct EndpointMemory {
     parked_paths: Vec<PathSnapshot>,
     conns: Vec<Conn>,
     paths: Vec<Path>,
-    meta: Vec<FrameMeta>,
+    cargo: Vec<Cargo>,
+    flights: Vec<Flight>,
     longs: Vec<Long>,
     frames: Vec<u8>,
 }
@@ -33,7 +34,8 @@ impl EndpointMemory {
             parked_paths: vec![PathSnapshot::default(); layout.parked_paths],
             conns: vec![Conn::default(); layout.conns],
             paths: vec![Path::default(); layout.paths],
-            meta: vec![FrameMeta::default(); layout.meta],
+            cargo: vec![Cargo::default(); layout.frames],
+            flights: vec![Flight::default(); layout.frames],
             longs: vec![Long::default(); layout.longs],
             frames: vec![0; layout.frame_bytes],
         };
@@ -50,7 +52,8 @@ impl EndpointMemory {
             parked_paths: &mut self.parked_paths,
             conns: &mut self.conns,
             paths: &mut self.paths,
-            meta: &mut self.meta,
+            cargo: &mut self.cargo,
+            flights: &mut self.flights,
             longs: &mut self.longs,
             frames: &mut self.frames,
         }
@@ -71,8 +74,8 @@ impl EndpointMemory {
     /// Frames in use, in words.
     #[must_use]
     pub fn frames_in_use(&self) -> Vec<String> {
-        let all = self.meta.iter().enumerate();
-        all.map(|(i, meta)| format!("{i}: {meta:?}"))
+        let all = self.cargo.iter().zip(&self.flights).enumerate();
+        all.map(|(i, (cargo, flight))| format!("{i}: {cargo:?} {flight:?}"))
             .filter(|text| !text.contains("usage: Free"))
             .collect()
     }

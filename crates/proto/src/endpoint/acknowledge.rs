@@ -7,7 +7,7 @@ use crate::base::{ConnIndex, FrameIndex, PathIndex, WINDOW_SPAN};
 use crate::congestion::AckSample;
 use crate::endpoint::Endpoint;
 use crate::keys::{nonce, tx_slot};
-use crate::memory::{CHUNKS_AT, FrameMeta, GivenUp, Need, Use};
+use crate::memory::{CHUNKS_AT, Flight, GivenUp, Need, Use};
 use crate::received::{DELAY_UNIT_NS, Owed};
 use crate::sent::{Finding, Report};
 use crate::tables::Listed;
@@ -91,9 +91,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let report = p.sent.begin_report(now, covers, refuses, slack);
         let mut again = false;
         for number in report.numbers() {
-            let meta = &*self.memory.meta;
+            let flights = &*self.memory.flights;
             let sent = &mut self.paths[path].sent;
-            match sent.find(now, ack, &report, number, |frame| meta[frame].sent_at) {
+            match sent.find(now, ack, &report, number, |frame| flights[frame].sent_at) {
                 Finding::Nothing => {}
                 Finding::Spurious => {
                     self.core.counters.spurious += 1;
@@ -109,7 +109,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     }
                 }
                 Finding::Arrived(frame) => {
-                    again |= self.memory.meta[frame].again;
+                    again |= self.memory.flights[frame].again;
                     let is_largest = number == report.largest();
                     self.frame_acked(now, path, frame, is_largest, &mut sample);
                 }
@@ -183,11 +183,11 @@ impl<S: Seal> Endpoint<'_, S> {
         is_largest: bool,
         sample: &mut AckSample,
     ) {
-        let meta = &mut self.memory.meta[frame];
-        let bytes = meta.packet_bytes();
-        let sent_at = meta.sent_at;
-        let refusal = meta.refusal.then_some((meta.priority, meta.flow));
-        let (close, stops) = (meta.close, meta.stops);
+        let bytes = self.memory.packet_bytes(frame);
+        let sent_at = self.memory.flights[frame].sent_at;
+        let cargo = &self.memory.cargo[frame];
+        let refusal = cargo.refusal.then_some((cargo.priority, cargo.flow));
+        let (close, stops) = (cargo.close, cargo.stops);
         let p = self.path_mut(path);
         let conn = p.conn;
         p.sent.acked(now, bytes);
@@ -196,7 +196,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if is_largest {
             sample.rtt_ns = Some(took);
         }
-        if self.memory.meta[frame].rest[0] != 0 {
+        if self.memory.cargo[frame].rest[0] != 0 {
             self.go_on_with_rest(conn, frame);
             return;
         }
@@ -223,8 +223,8 @@ impl<S: Seal> Endpoint<'_, S> {
         frame: FrameIndex,
         late: bool,
     ) -> bool {
-        let meta = &self.memory.meta[frame];
-        let (bytes, number) = (meta.packet_bytes(), meta.number);
+        let bytes = self.memory.packet_bytes(frame);
+        let number = self.memory.flights[frame].number;
         let conn = self.path_mut(path).conn;
         let Some(frame) = self.unsealed(conn, frame) else {
             return false;
@@ -234,7 +234,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let given_up = GivenUp {
             path,
             number,
-            sent_at: self.memory.meta[frame].sent_at,
+            sent_at: self.memory.flights[frame].sent_at,
         };
         let outbound = &mut self.conns[conn].outbound;
         outbound.lost(&mut self.memory, frame, given_up);
@@ -259,7 +259,7 @@ impl<S: Seal> Endpoint<'_, S> {
             for copy in self.paths[by].sent.numbers() {
                 let sent = &mut self.paths[by].sent;
                 if let Some(frame) = sent.frame(copy)
-                    && let Some(sent_at) = self.memory.meta[frame].left_as(path, number)
+                    && let Some(sent_at) = self.memory.flights[frame].left_as(path, number)
                 {
                     left = Some(sent_at);
                     sent.settle(copy);
@@ -272,8 +272,8 @@ impl<S: Seal> Endpoint<'_, S> {
             let Some(frame) = outbound.take_arrived(&mut self.memory, path, number) else {
                 break left;
             };
-            left = self.memory.meta[frame].left_as(path, number);
-            let bytes = self.memory.meta[frame].packet_bytes();
+            left = self.memory.flights[frame].left_as(path, number);
+            let bytes = self.memory.packet_bytes(frame);
             self.paths[path].sent.count_again(bytes);
             self.frame_acked(now, path, frame, false, sample);
         }
@@ -285,33 +285,34 @@ impl<S: Seal> Endpoint<'_, S> {
     fn unsealed(&mut self, conn: ConnIndex, frame: FrameIndex) -> Option<FrameIndex> {
         let size = self.core.config.frame_bytes as usize;
         let mut to = frame;
-        if self.memory.meta[frame].in_link {
+        if self.memory.flights[frame].in_link {
             let other = self.take_frame(Need::Control, Use::Queued, conn)?;
             let at = self.memory.at(frame);
             self.memory
                 .bytes
                 .copy_within(at..at + size, self.memory.at(other));
-            let old = self.memory.meta[frame];
-            self.memory.meta[other] = FrameMeta {
+            self.memory.cargo[other] = self.memory.cargo[frame];
+            self.memory.flights[other] = Flight {
                 in_link: false,
-                ..old
+                ..self.memory.flights[frame]
             };
             self.memory.free(frame);
             to = other;
         }
-        let meta = self.memory.meta[to];
+        let flight = self.memory.flights[to];
         let at = self.memory.at(to) + CHUNKS_AT;
-        let (start, end) = (at - meta.ack_len as usize, at + meta.len as usize);
+        let len = self.memory.cargo[to].len as usize;
+        let (start, end) = (at - flight.ack_len as usize, at + len);
         let (body, rest) = self.memory.bytes[start..].split_at_mut(end - start);
         let tag: &Tag = (&rest[..TAG_BYTES])
             .try_into()
             .expect("frames keep room for a tag");
-        let slot = tx_slot(conn, meta.phase);
-        let id = self.paths[meta.path].way.id;
+        let slot = tx_slot(conn, flight.phase);
+        let id = self.paths[flight.path].way.id;
         self.seal
-            .open(slot, nonce(id, meta.number), &meta.header, body, tag)
+            .open(slot, nonce(id, flight.number), &flight.header, body, tag)
             .expect("what this endpoint sealed, under a key that it keeps");
-        self.memory.meta[to].ack_len = 0;
+        self.memory.flights[to].ack_len = 0;
         Some(to)
     }
 

@@ -425,8 +425,8 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             self.path_mut(path).sent.drop_all();
         }
-        for frame in (0..self.memory.meta.len()).map(FrameIndex::new) {
-            let m = &self.memory.meta[frame];
+        for frame in (0..self.memory.cargo.len()).map(FrameIndex::new) {
+            let m = &self.memory.cargo[frame];
             if m.usage == Use::Parting && m.conn == conn {
                 self.memory.drop_frame(frame);
             }
@@ -512,7 +512,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let alive = !self.core.closing;
         if let Some(frame) = self.queue_control(now, conn, &Chunk::Close { alive }) {
-            self.memory.meta[frame].close = true;
+            self.memory.cargo[frame].close = true;
             self.close_told(peer);
         }
     }

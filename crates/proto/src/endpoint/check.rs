@@ -53,10 +53,10 @@ fn list_length<S: Seal>(endpoint: &Endpoint<'_, S>, list: List<FrameIndex>, usag
     let (mut at, mut n) = (list.head, 0);
     let mut last = FrameIndex::NONE;
     while at.is_some() {
-        let meta = &endpoint.memory.meta[at];
-        assert_eq!(meta.usage, usage, "frame {at} in a list of {usage:?}");
+        let cargo = &endpoint.memory.cargo[at];
+        assert_eq!(cargo.usage, usage, "frame {at} in a list of {usage:?}");
         last = at;
-        at = meta.next;
+        at = cargo.next;
         n += 1;
         assert!(n <= endpoint.core.config.frames, "a list runs in a circle");
     }
@@ -88,15 +88,17 @@ pub(super) fn hash_state<S: Seal>(endpoint: &Endpoint<'_, S>, state: &mut impl H
     endpoint.conns.hash(state);
     endpoint.paths.hash(state);
     endpoint.memory.longs.hash(state);
-    for (i, meta) in endpoint.memory.meta.iter().enumerate() {
-        if meta.usage == Use::Free {
-            meta.next.hash(state);
+    for (i, cargo) in endpoint.memory.cargo.iter().enumerate() {
+        let flight = &endpoint.memory.flights[i];
+        if cargo.usage == Use::Free {
+            cargo.next.hash(state);
             continue;
         }
-        meta.hash(state);
+        cargo.hash(state);
+        flight.hash(state);
         let at = endpoint.memory.at(FrameIndex::new(i)) + CHUNKS_AT;
-        let end = at + meta.len as usize + TAG_BYTES;
-        endpoint.memory.bytes[at - meta.ack_len as usize..end].hash(state);
+        let end = at + cargo.len as usize + TAG_BYTES;
+        endpoint.memory.bytes[at - flight.ack_len as usize..end].hash(state);
     }
 }
 
@@ -152,8 +154,11 @@ pub(super) fn check<S: Seal>(endpoint: &Endpoint<'_, S>) {
             let p = &endpoint.paths[path];
             assert_eq!(p.conn, conn, "path and connection agree");
             for frame in p.sent.frames() {
-                let meta = &endpoint.memory.meta[frame];
-                assert_eq!((meta.usage, meta.path), (Use::Flying, path));
+                let cargo = &endpoint.memory.cargo[frame];
+                assert_eq!(
+                    (cargo.usage, endpoint.memory.flights[frame].path),
+                    (Use::Flying, path)
+                );
             }
             let count = p.sent.frames().count() as u32;
             assert_eq!(
@@ -186,7 +191,7 @@ pub(super) fn check<S: Seal>(endpoint: &Endpoint<'_, S>) {
         );
         let parting = endpoint
             .memory
-            .meta
+            .cargo
             .iter()
             .filter(|m| m.usage == Use::Parting);
         queued += parting.filter(|m| m.conn == conn).count() as u32;
@@ -196,9 +201,10 @@ pub(super) fn check<S: Seal>(endpoint: &Endpoint<'_, S>) {
             "frames towards peer {}",
             c.peer
         );
-        let towards = endpoint.memory.meta.iter().enumerate().filter(|(f, m)| {
+        let towards = endpoint.memory.cargo.iter().enumerate().filter(|(f, m)| {
             let mine = m.conn == conn;
-            let path = endpoint.paths.get(m.path.index());
+            let by = endpoint.memory.flights[FrameIndex::new(*f)].path;
+            let path = endpoint.paths.get(by.index());
             let is_sent = |p: &Path| p.sent.frames().any(|frame| frame.index() == *f);
             let flying = m.usage == Use::Flying && path.is_some_and(is_sent);
             mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
@@ -218,11 +224,9 @@ pub(super) fn check<S: Seal>(endpoint: &Endpoint<'_, S>) {
         "frames held of all peers"
     );
     // The link has the rest, and reports when it is done.
-    let in_link = endpoint
-        .memory
-        .meta
-        .iter()
-        .filter(|m| m.in_link && matches!(m.usage, Use::Passing | Use::Leaving))
+    let frames = endpoint.memory.cargo.iter().zip(&*endpoint.memory.flights);
+    let in_link = frames
+        .filter(|(m, f)| f.in_link && matches!(m.usage, Use::Passing | Use::Leaving))
         .count() as u32;
     assert_eq!(
         owned + in_link,

@@ -114,7 +114,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(frame) = self.take_frame(Need::Control, Use::Passing, ConnIndex::NONE) else {
             return;
         };
-        self.memory.meta[frame].set_peer(ours.peer);
+        self.memory.cargo[frame].set_peer(ours.peer);
         let config = self.core.config;
         let number = PacketNo(self.core.connect_number);
         self.core.connect_number += 1;
@@ -161,8 +161,11 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             CONNECT_BYTES + TAG_BYTES
         };
-        self.memory.meta[frame].len = len as u32;
-        self.core.queues.connects.push_back(self.memory.meta, frame);
+        self.memory.cargo[frame].len = len as u32;
+        self.core
+            .queues
+            .connects
+            .push_back(self.memory.cargo, frame);
     }
 
     /// Handles a connect packet (P2.26, P4.12).

@@ -433,13 +433,16 @@ impl<S: Seal> Endpoint<'_, S> {
             nonce,
         }
         .write(&mut self.memory.bytes[at..]);
-        self.memory.meta[frame].set_peer(PeerId::NONE);
-        self.memory.meta[frame].len = CHALLENGE_BYTES as u32;
+        self.memory.cargo[frame].set_peer(PeerId::NONE);
+        self.memory.cargo[frame].len = CHALLENGE_BYTES as u32;
         // Behind the packet: no entry holds this address.
         let to = &mut self.memory.bytes[at + CHALLENGE_BYTES..][..18];
         to[..16].copy_from_slice(&from.ip);
         to[16..].copy_from_slice(&from.port.to_le_bytes());
-        self.core.queues.connects.push_back(self.memory.meta, frame);
+        self.core
+            .queues
+            .connects
+            .push_back(self.memory.cargo, frame);
     }
 
     /// Sends a challenge to the address that stands behind it.
@@ -605,7 +608,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Whether a connection still sends from the memory of a long message.
     fn lends(&self, conn: ConnIndex) -> bool {
-        let frames = self.memory.meta.iter().filter(|m| m.usage != Use::Free);
+        let frames = self.memory.cargo.iter().filter(|m| m.usage != Use::Free);
         let mut mine = frames.filter(|m| m.conn == conn && m.long.is_some());
         let mut cut = self.conns[conn].outbound.tx.iter().flatten();
         cut.any(|tx| tx.long.is_some())

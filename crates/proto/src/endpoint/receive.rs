@@ -531,12 +531,12 @@ impl<S: Seal> Endpoint<'_, S> {
         if c.inbound.refusals.is_flying(priority, flow) {
             // If the packet before has not left, this refusal joins it.
             let frame = c.outbound.control.tail;
-            if frame.is_some() && self.memory.meta[frame].refuses(priority, flow) {
+            if frame.is_some() && self.memory.cargo[frame].refuses(priority, flow) {
                 let at = self.memory.at(frame) + CHUNKS_AT;
-                let meta = &mut self.memory.meta[frame];
-                if meta.len < PACKET_BYTES {
-                    meta.len +=
-                        chunk.write(&mut self.memory.bytes[at + meta.len as usize..]) as u32;
+                let cargo = &mut self.memory.cargo[frame];
+                if cargo.len < PACKET_BYTES {
+                    cargo.len +=
+                        chunk.write(&mut self.memory.bytes[at + cargo.len as usize..]) as u32;
                     self.conns[conn].inbound.refusals.queued(priority, flow);
                 }
             }
@@ -550,10 +550,10 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         r.queued(priority, flow);
-        let meta = &mut self.memory.meta[frame];
-        meta.refusal = true;
-        meta.priority = priority;
-        meta.flow = flow;
+        let cargo = &mut self.memory.cargo[frame];
+        cargo.refusal = true;
+        cargo.priority = priority;
+        cargo.flow = flow;
     }
 
     /// Retries refusals that found no frame.
@@ -678,7 +678,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(frame) = self.queue_control(now, conn, &Chunk::Stopped { serial, flows }) else {
             return;
         };
-        self.memory.meta[frame].stops = true;
+        self.memory.cargo[frame].stops = true;
         self.conns[conn].inbound.stops.queued(serial, flows);
     }
 

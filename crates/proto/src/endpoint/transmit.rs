@@ -53,10 +53,10 @@ impl<S: Seal> Endpoint<'_, S> {
         flush_delayed_acks: bool,
         sources: &impl Sources,
     ) -> Option<Transmit> {
-        if let Some(frame) = self.core.queues.connects.pop_front(self.memory.meta) {
-            let meta = &mut self.memory.meta[frame];
-            meta.in_link = true;
-            let (peer, len) = (meta.peer(), meta.len as usize);
+        if let Some(frame) = self.core.queues.connects.pop_front(self.memory.cargo) {
+            self.memory.flights[frame].in_link = true;
+            let cargo = &self.memory.cargo[frame];
+            let (peer, len) = (cargo.peer(), cargo.len as usize);
             if peer == PeerId::NONE {
                 return Some(self.challenge_leaves(frame));
             }
@@ -295,7 +295,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Sends a frame of chunks.
     fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
-        let chunks = u32::from(self.memory.meta[frame].chunks);
+        let chunks = u32::from(self.memory.cargo[frame].chunks);
         let conn = self.paths[path].conn;
         let more = self.conns[conn].outbound.has_allowed(&self.memory);
         if !more {
@@ -314,10 +314,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let runs = p.sent.count(now) && !c.outbound.is_refused();
         let about = self.told_by(conn, path);
         let t = self.depart(now, path, about, frame, ask);
-        let meta = &mut self.memory.meta[frame];
-        meta.usage = Use::Flying;
-        meta.sent_at = now;
-        let number = meta.number;
+        self.memory.cargo[frame].usage = Use::Flying;
+        let flight = &mut self.memory.flights[frame];
+        flight.sent_at = now;
+        let number = flight.number;
         let sent = &mut self.path_mut(path).sent;
         sent.left(now, number, frame, t.len as u32);
         self.core.counters.data_packets_sent += 1;
@@ -344,12 +344,12 @@ impl<S: Seal> Endpoint<'_, S> {
             let ping = Chunk::Ping.write(out);
             let len = chunks.max(ping);
             out[ping..len].fill(0);
-            self.memory.meta[frame].len = len as u32;
+            self.memory.cargo[frame].len = len as u32;
         } else {
             self.core.counters.acks_sent += 1;
         }
         let t = self.depart(now, path, about, frame, chunks > 0);
-        let number = self.memory.meta[frame].number;
+        let number = self.memory.flights[frame].number;
         let p = self.path_mut(path);
         match chunks {
             0 => {}
@@ -379,7 +379,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.paths[path];
         p.sent.take_number(number);
         let (id, packet) = (p.way.id, p.sent.mtu.current());
-        let len = self.memory.meta[frame].len as usize;
+        let len = self.memory.cargo[frame].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;
         if bare || self.paths[about].received.has_news() {
@@ -420,13 +420,13 @@ impl<S: Seal> Endpoint<'_, S> {
             .seal
             .seal(tx_slot(conn, phase), nonce(id, number), &header, body);
         tag.copy_from_slice(&sealed);
-        let meta = &mut self.memory.meta[frame];
-        meta.in_link = true;
-        meta.number = number;
-        meta.path = path;
-        meta.phase = phase;
-        meta.header = header;
-        meta.ack_len = ack_len as u16;
+        let flight = &mut self.memory.flights[frame];
+        flight.in_link = true;
+        flight.number = number;
+        flight.path = path;
+        flight.phase = phase;
+        flight.header = header;
+        flight.ack_len = ack_len as u16;
         self.transmit(peer, path, frame, start, total)
     }
 }
@@ -515,13 +515,13 @@ impl<S: Seal> Endpoint<'_, S> {
             None => self.queue_frame(conn, m).ok_or(SendError::NoCredit)?,
         };
         let message = self.next_message(conn, m);
-        let at = self.memory.at(frame) + CHUNKS_AT + self.memory.meta[frame].len as usize;
+        let at = self.memory.at(frame) + CHUNKS_AT + self.memory.cargo[frame].len as usize;
         let out = &mut self.memory.bytes[at..at + bytes];
         write_head(out, m, message, m.payload.len() as u64);
         out[HEAD_BYTES + 8 * m.args.len()..].copy_from_slice(m.payload);
-        let meta = &mut self.memory.meta[frame];
-        meta.len += bytes as u32;
-        meta.chunks += 1;
+        let cargo = &mut self.memory.cargo[frame];
+        cargo.len += bytes as u32;
+        cargo.chunks += 1;
         self.queued(now, conn);
         Ok(message)
     }
@@ -574,10 +574,10 @@ impl<S: Seal> Endpoint<'_, S> {
             message,
             total,
         );
-        let meta = &mut self.memory.meta[frame];
-        meta.long = long;
-        meta.len = bytes as u32;
-        meta.chunks = 1;
+        let cargo = &mut self.memory.cargo[frame];
+        cargo.long = long;
+        cargo.len = bytes as u32;
+        cargo.chunks = 1;
         self.queued(now, conn);
         Ok(message)
     }

@@ -6,7 +6,7 @@
 
 use super::Outbound;
 use crate::base::FrameIndex;
-use crate::memory::{FrameMeta, Memory};
+use crate::memory::{Cargo, Memory};
 
 impl Outbound {
     /// Whether the peer has reported that it has no room.
@@ -25,7 +25,7 @@ impl Outbound {
     }
 
     /// Whether a packet sent again must wait until the peer has room.
-    fn is_kept(full: [bool; 2], m: &FrameMeta) -> bool {
+    fn is_kept(full: [bool; 2], m: &Cargo) -> bool {
         m.chunks > 0 && full[m.priority.index()]
     }
 
@@ -37,8 +37,8 @@ impl Outbound {
     /// The first packet to be sent again that must wait for room, or that need not.
     fn first(&self, memory: &Memory<'_>, kept: bool) -> FrameIndex {
         let mut at = self.resend.head;
-        while at.is_some() && Self::is_kept(self.full, &memory.meta[at]) != kept {
-            at = memory.meta[at].next;
+        while at.is_some() && Self::is_kept(self.full, &memory.cargo[at]) != kept {
+            at = memory.cargo[at].next;
         }
         at
     }
@@ -47,8 +47,8 @@ impl Outbound {
     pub fn open_round(&mut self, memory: &Memory<'_>) {
         let (mut at, mut n) = (self.resend.head, 0);
         while at.is_some() {
-            n += u32::from(Self::is_kept(self.full, &memory.meta[at]));
-            at = memory.meta[at].next;
+            n += u32::from(Self::is_kept(self.full, &memory.cargo[at]));
+            at = memory.cargo[at].next;
         }
         self.round = n;
     }
@@ -68,20 +68,20 @@ impl Outbound {
         replies: bool,
     ) -> Option<FrameIndex> {
         let full = self.full;
-        let fits = |m: &FrameMeta| !replies || m.is_reply();
+        let fits = |m: &Cargo| !replies || m.is_reply();
         if !self.is_refused() {
             self.round = 0;
             return if replies {
-                self.resend.take_where(memory.meta, fits)
+                self.resend.take_where(memory.cargo, fits)
             } else {
-                self.resend.pop_front(memory.meta)
+                self.resend.pop_front(memory.cargo)
             };
         }
-        let may = |m: &FrameMeta| fits(m) && !Self::is_kept(full, m);
-        if let Some(frame) = self.resend.take_where(memory.meta, may) {
+        let may = |m: &Cargo| fits(m) && !Self::is_kept(full, m);
+        if let Some(frame) = self.resend.take_where(memory.cargo, may) {
             return Some(frame);
         }
         self.round = self.round.checked_sub(1)?;
-        self.resend.take_where(memory.meta, fits)
+        self.resend.take_where(memory.cargo, fits)
     }
 }

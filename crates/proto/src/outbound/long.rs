@@ -17,8 +17,8 @@ impl Outbound {
         room: usize,
         sources: &impl Sources,
     ) {
-        let long = memory.meta[frame].long;
-        let at = memory.meta[frame].len as usize;
+        let long = memory.cargo[frame].long;
+        let at = memory.cargo[frame].len as usize;
         let Long { source, total, .. } = memory.longs[long];
         let unit = Body::UNIT as usize;
         let free = room.saturating_sub(at);
@@ -30,7 +30,7 @@ impl Outbound {
         let chunk = &mut memory.frame(frame)[CHUNKS_AT..];
         sources.read(source, 0, &mut chunk[at..at + bytes]);
         Head::set_length(chunk, bytes as u16);
-        memory.meta[frame].len += bytes as u32;
+        memory.cargo[frame].len += bytes as u32;
         memory.longs[long].cut = bytes as u64;
         if bytes as u64 == total {
             cut_through(memory, long);
@@ -74,12 +74,12 @@ impl Outbound {
         let chunk = &mut memory.frame(frame)[CHUNKS_AT..];
         body.write_header(chunk);
         sources.read(source, cut, &mut chunk[BODY_BYTES..BODY_BYTES + bytes]);
-        let meta = &mut memory.meta[frame];
-        meta.len = (BODY_BYTES + bytes) as u32;
-        meta.chunks = 1;
-        meta.long = long;
-        meta.priority = priority;
-        meta.flow = flow as u16;
+        let cargo = &mut memory.cargo[frame];
+        cargo.len = (BODY_BYTES + bytes) as u32;
+        cargo.chunks = 1;
+        cargo.long = long;
+        cargo.priority = priority;
+        cargo.flow = flow as u16;
         let l = &mut memory.longs[long];
         l.cut += bytes as u64;
         l.frames += 1;

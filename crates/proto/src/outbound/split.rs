@@ -4,7 +4,7 @@ use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, Priority,
 
 use super::Outbound;
 use crate::base::{ConnIndex, FRAME_BYTES_MAX, FrameIndex, PACKET_BASE};
-use crate::memory::{CHUNKS_AT, FrameMeta, Memory, Need, Use};
+use crate::memory::{CHUNKS_AT, Cargo, Flight, Memory, Need, Use};
 
 impl Outbound {
     /// Splits a frame that has become too big for its path: bytes beyond `room`
@@ -19,7 +19,7 @@ impl Outbound {
         frame: FrameIndex,
         room: usize,
     ) -> u32 {
-        if memory.meta[frame].len as usize > room {
+        if memory.cargo[frame].len as usize > room {
             self.split(memory, conn, frame, room)
         } else {
             0
@@ -35,13 +35,13 @@ impl Outbound {
         room: usize,
     ) -> u32 {
         let mut twice = 0;
-        while memory.meta[frame].len as usize > room {
-            let meta = memory.meta[frame];
-            let need = match meta.priority {
+        while memory.cargo[frame].len as usize > room {
+            let cargo = memory.cargo[frame];
+            let need = match cargo.priority {
                 Priority::Request => Need::RequestPart,
                 Priority::Reply => Need::ReplyPart,
             };
-            let other = match meta.rest {
+            let other = match cargo.rest {
                 [0, 0] => memory.take(need, Use::Queued, conn),
                 _ => None,
             };
@@ -57,30 +57,33 @@ impl Outbound {
             let cut = split(
                 &mut old[CHUNKS_AT..],
                 &mut new[CHUNKS_AT..],
-                meta.len as usize,
+                cargo.len as usize,
                 room,
             );
             let Some(cut) = cut else {
                 memory.free(other);
                 return twice;
             };
-            if meta.counted {
-                twice += cut.parts(meta.len as usize);
+            if cargo.counted {
+                twice += cut.parts(cargo.len as usize);
             }
-            memory.meta[frame].len = cut.kept as u32;
-            memory.meta[frame].chunks = cut.chunks;
-            memory.meta[other] = FrameMeta {
+            memory.cargo[frame].len = cut.kept as u32;
+            memory.cargo[frame].chunks = cut.chunks;
+            memory.flights[other] = Flight {
                 in_link: false,
-                len: cut.moved as u32,
-                chunks: meta.chunks.saturating_sub(cut.chunks).max(1),
-                ..meta
+                ..memory.flights[frame]
             };
-            if meta.long.is_some() {
-                memory.longs[meta.long].frames += 1;
+            memory.cargo[other] = Cargo {
+                len: cut.moved as u32,
+                chunks: cargo.chunks.saturating_sub(cut.chunks).max(1),
+                ..cargo
+            };
+            if cargo.long.is_some() {
+                memory.longs[cargo.long].frames += 1;
             }
             self.queued += 1;
-            self.queued_replies += u32::from(meta.is_reply());
-            self.resend.push_front(memory.meta, other);
+            self.queued_replies += u32::from(cargo.is_reply());
+            self.resend.push_front(memory.cargo, other);
         }
         twice
     }
@@ -89,26 +92,27 @@ impl Outbound {
     /// still reads the frame: then once that is over.
     #[cold]
     pub fn go_on_with_rest(&mut self, memory: &mut Memory<'_>, frame: FrameIndex) -> bool {
-        let meta = memory.meta[frame];
-        if meta.in_link {
-            memory.meta[frame].usage = Use::Parting;
+        let cargo = memory.cargo[frame];
+        if memory.flights[frame].in_link {
+            memory.cargo[frame].usage = Use::Parting;
             return false;
         }
-        let [next, last] = meta.rest.map(usize::from);
-        let at = CHUNKS_AT + meta.len as usize + TAG_BYTES;
+        let [next, last] = cargo.rest.map(usize::from);
+        let at = CHUNKS_AT + cargo.len as usize + TAG_BYTES;
         let bytes = memory.frame(frame);
         bytes.copy_within(at..at + next, CHUNKS_AT);
         bytes.copy_within(at + next..at + next + last, CHUNKS_AT + next + TAG_BYTES);
-        memory.meta[frame] = FrameMeta {
+        memory.cargo[frame] = Cargo {
             usage: Use::Queued,
             len: next as u32,
             rest: [last as u16, 0],
-            ack_len: 0,
-            // The frame may not have held this part yet.
-            given_up: Default::default(),
-            ..meta
+            ..cargo
         };
-        self.resend.push_front(memory.meta, frame);
+        // The frame may not have held this part yet.
+        let again = memory.flights[frame].again;
+        memory.flights[frame].begin();
+        memory.flights[frame].again = again;
+        self.resend.push_front(memory.cargo, frame);
         true
     }
 }
@@ -119,9 +123,9 @@ impl Outbound {
 #[cold]
 fn park_rest(memory: &mut Memory<'_>, frame: FrameIndex) -> u32 {
     let room = memory.chunk_room(PACKET_BASE);
-    let meta = memory.meta[frame];
-    let len = meta.len as usize;
-    if len <= room || meta.rest[1] != 0 {
+    let cargo = memory.cargo[frame];
+    let len = cargo.len as usize;
+    if len <= room || cargo.rest[1] != 0 {
         return 0;
     }
     let mut copy = [0; FRAME_BYTES_MAX];
@@ -143,10 +147,10 @@ fn park_rest(memory: &mut Memory<'_>, frame: FrameIndex) -> u32 {
     } else {
         (len, 0)
     };
-    if after != 0 && meta.rest[0] != 0 {
+    if after != 0 && cargo.rest[0] != 0 {
         return 0;
     }
-    let parked = meta.rest[0] as usize;
+    let parked = cargo.rest[0] as usize;
     let last = after + parked;
     // Behind what is to be cut: chunks that follow, or what was parked.
     let last_at = if after != 0 { first } else { len + TAG_BYTES };
@@ -163,9 +167,9 @@ fn park_rest(memory: &mut Memory<'_>, frame: FrameIndex) -> u32 {
     let at = cut.kept + TAG_BYTES;
     old[at..at + cut.moved].copy_from_slice(&new[..cut.moved]);
     old[at + cut.moved..][..last].copy_from_slice(&tail[..last]);
-    let meta = &mut memory.meta[frame];
-    meta.len = cut.kept as u32;
-    meta.rest = [cut.moved as u16, last as u16];
+    let cargo = &mut memory.cargo[frame];
+    cargo.len = cut.kept as u32;
+    cargo.rest = [cut.moved as u16, last as u16];
     cut.parts(within)
 }
 

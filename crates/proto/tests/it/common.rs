@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Delivery, Endpoint, Event, FrameMeta, Heard, Identity, Layout, Long,
+    Cargo, Config, Conn, Core, Delivery, Endpoint, Event, Flight, Heard, Identity, Layout, Long,
     Message, NetAddress, Outcome, Path, PathSnapshot, Peer, PeerEvent, PeerId, PeerSnapshot, Rx,
     SourceId, Sources, Spare, Tables, Verdict,
 };
@@ -124,7 +124,8 @@ pub struct Node {
     pub parked_paths: Vec<PathSnapshot>,
     pub conns: Vec<Conn>,
     pub paths: Vec<Path>,
-    pub meta: Vec<FrameMeta>,
+    pub cargo: Vec<Cargo>,
+    pub flights: Vec<Flight>,
     pub longs: Vec<Long>,
     pub frames: Vec<u8>,
     pub seal: Checksum,
@@ -148,7 +149,8 @@ impl Node {
             parked_paths: vec![PathSnapshot::default(); l.parked_paths],
             conns: vec![Conn::default(); l.conns],
             paths: vec![Path::default(); l.paths],
-            meta: vec![FrameMeta::default(); l.meta],
+            cargo: vec![Cargo::default(); l.frames],
+            flights: vec![Flight::default(); l.frames],
             longs: vec![Long::default(); l.longs],
             frames: vec![0; l.frame_bytes],
             seal: Checksum,
@@ -172,7 +174,8 @@ impl Node {
             parked_paths: &mut self.parked_paths,
             conns: &mut self.conns,
             paths: &mut self.paths,
-            meta: &mut self.meta,
+            cargo: &mut self.cargo,
+            flights: &mut self.flights,
             longs: &mut self.longs,
             frames: &mut self.frames,
         };
