@@ -6,6 +6,7 @@ mod counters;
 mod index;
 mod interface;
 mod list;
+mod unusual;
 
 pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
 pub(crate) use config::{FRAME_BYTES_MAX, PACKET_BASE};
@@ -17,3 +18,4 @@ pub use interface::{
     SendError, SourceId, Sources, Transmit, Verdict,
 };
 pub(crate) use list::{Linked, List};
+pub(crate) use unusual::Unusual;

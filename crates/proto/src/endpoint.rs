@@ -18,7 +18,7 @@ use portolan_seal::Seal;
 
 use crate::base::{
     ConnIndex, Counters, DeathReason, Event, FrameIndex, NetAddress, PathIndex, PeerEvent, PeerId,
-    Transmit,
+    Transmit, Unusual,
 };
 use crate::memory::{Memory, MemoryOwner, Need, Use};
 use crate::path::Path;
@@ -307,9 +307,17 @@ impl<S: Seal> Endpoint<'_, S> {
 // Connections that may have something to send.
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Puts a connection in the list of those that may have something to send.
+    /// Notes that a connection may have something to send, and what is unusual about it.
     #[inline]
     pub(crate) fn make_ready(&mut self, conn: ConnIndex) {
+        self.note_unusual(conn);
+        self.list_ready(conn);
+    }
+
+    /// Puts a connection of which nothing unusual is new in the list of those that may have
+    /// something to send.
+    #[inline]
+    pub(crate) fn list_ready(&mut self, conn: ConnIndex) {
         match self.conns[conn].listed {
             Listed::Ready => return,
             // Rare: few connections wait there, and only for one pass.
@@ -321,29 +329,65 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.queues.ready.push_back(self.conns, conn);
     }
 
+    /// Adds what has become unusual about a connection. Call after a change that may have brought
+    /// a reason.
+    pub(crate) fn note_unusual(&mut self, conn: ConnIndex) {
+        let found = self.find_unusual(conn);
+        self.conns[conn].unusual |= found;
+    }
+
+    /// What is unusual about a connection, as its values say.
+    pub(crate) fn find_unusual(&self, conn: ConnIndex) -> Unusual {
+        let c = &self.conns[conn];
+        let p = &self.paths[conn.first_path()];
+        c.outbound.unusual()
+            | c.inbound.unusual()
+            | c.silence.unusual()
+            | c.paths.unusual()
+            | c.handshake.unusual()
+            | c.kept.keys.unusual(self.phase_limit())
+            | p.sent.unusual()
+            | p.received.unusual()
+            | p.way.unusual()
+    }
+
+    /// Packets that a key phase may have.
+    #[inline]
+    pub(crate) fn phase_limit(&self) -> u64 {
+        self.core.config.rekey_packets.min(self.seal.packets_max())
+    }
+
     /// Whether a connection certainly has no packet now; false leaves that open.
     #[inline(always)]
     pub(crate) fn has_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
-        !self.conns[conn].outbound.has_queue() && self.owes_nothing(now, conn, flush_delayed_acks)
+        let c = &self.conns[conn];
+        !c.outbound.has_queue()
+            && (c.unusual.is_nothing() || self.needs_no_packet(conn))
+            && self.core.closes_owed == 0
+            && self.owes_nothing(now, conn, flush_delayed_acks)
+    }
+
+    /// Whether what is unusual about a connection needs no packet now.
+    #[cold]
+    fn needs_no_packet(&self, conn: ConnIndex) -> bool {
+        let c = &self.conns[conn];
+        let p = &self.paths[conn.first_path()];
+        p.received.owed() != Owed::Now
+            && !p.sent.probes.owes_ping()
+            && p.way.is_usable()
+            && !c.paths.has_more()
+            && !c.paths.networks_owed
+            && !c.inbound.stops.are_owed()
+            && c.kept.keys.over(self.phase_limit()).is_none()
     }
 
     #[inline(never)]
     fn owes_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
-        let c = &self.conns[conn];
         let p = &self.paths[conn.first_path()];
-        let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
-        let owed = p.received.owed();
-        (owed == Owed::Nothing || owed == Owed::Delayed && !flush_delayed_acks)
-            && (c.deferred_ack.is_none()
+        (p.received.owed() == Owed::Nothing || !flush_delayed_acks)
+            && (self.conns[conn].deferred_ack.is_none()
                 || !flush_delayed_acks && self.window_open(conn.first_path(), 0))
-            && !p.sent.probes.owes_ping()
-            && p.way.is_usable()
             && now < p.sent.mtu.due()
-            && !self.conns[conn].paths.has_more()
-            && !c.paths.networks_owed
-            && !c.inbound.stops.are_owed()
-            && self.core.closes_owed == 0
-            && c.kept.keys.over(limit).is_none()
     }
 
     /// Defers a connection that owes what may wait for an answer of the
@@ -618,6 +662,7 @@ impl<S: Seal> Endpoint<'_, S> {
             (Keepalive::GiveUp, PeerState::Dead(_)) => {
                 self.drop_received(conn);
                 self.conns[conn].silence.finished = true;
+                self.note_unusual(conn);
                 self.peers[peer].bits.set_cut_short();
             }
             (Keepalive::GiveUp, _) if connecting => self.mark_dead(peer, DeathReason::NoAnswer),

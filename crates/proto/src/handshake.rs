@@ -1,5 +1,6 @@
 //! How far the making of a connection has come, on our side.
 
+use crate::base::Unusual;
 use portolan_wire::{Challenge, TAG_BYTES};
 
 /// First wait for an answer, ns, doubled each time: ten round trips between
@@ -58,6 +59,12 @@ impl Handshake {
     /// No more connect packets are due.
     pub const fn stop(&mut self) {
         self.due = u64::MAX;
+    }
+
+    /// What is unusual about it.
+    #[inline]
+    pub const fn unusual(&self) -> Unusual {
+        Unusual::CONNECT.when(self.is_under_way() || !self.confirmed)
     }
 
     /// Whether connect packets are due.

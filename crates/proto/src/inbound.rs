@@ -8,7 +8,7 @@ mod stops;
 
 use portolan_wire::{Body, Chunk, Head, MessageNo, Priority};
 
-use crate::base::{ConnIndex, Counters, FLOWS_MAX, FrameIndex, Verdict};
+use crate::base::{ConnIndex, Counters, FLOWS_MAX, FrameIndex, Unusual, Verdict};
 use crate::memory::{CHUNKS_AT, CHUNKS_MAX, Cargo, Memory, Need, Use};
 use flow::{Intervals, key};
 
@@ -164,6 +164,14 @@ impl Inbound {
             next: [[first; FLOWS_MAX]; 2],
         };
         self.advertised = self.credit(limit);
+    }
+
+    /// What is unusual about it.
+    #[inline]
+    pub fn unusual(&self) -> Unusual {
+        Unusual::STOPPED.when(!self.stops.is_quiet())
+            | Unusual::FULL.when(self.full != [false; 2])
+            | Unusual::REFUSAL.when(!self.refusals.is_quiet())
     }
 
     /// Whether nothing is incomplete, held, refused or stopped.

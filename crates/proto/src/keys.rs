@@ -3,7 +3,7 @@
 
 use portolan_seal::Nonce;
 
-use crate::base::ConnIndex;
+use crate::base::{ConnIndex, Unusual};
 
 /// Slots of one connection: two phases to send, three to receive.
 pub(crate) const SLOTS: usize = 5;
@@ -14,6 +14,8 @@ pub(crate) const CONNECT_SLOT: usize = 0;
 /// Packets beyond the limit of a phase after which a receiver that has
 /// acknowledged nothing of the phase is asked again.
 const ASK_EVERY: u64 = 32;
+/// Packets before the limit from which the end of a phase is near.
+const NEAR: u64 = 64;
 
 /// Slots that the seal of an endpoint must have for `conns` entries of
 /// [`crate::Tables::conns`].
@@ -86,6 +88,12 @@ impl Keys {
     pub const fn seal(&mut self) -> u32 {
         self.sealed = self.sealed.saturating_add(1);
         self.sending
+    }
+
+    /// What is unusual about it, where a phase may have `limit` packets.
+    #[inline]
+    pub fn unusual(&self, limit: u64) -> Unusual {
+        Unusual::REKEY.when(self.sealed as u64 + NEAR >= limit)
     }
 
     /// Packets beyond the limit of this phase, once that is reached (P3.15).

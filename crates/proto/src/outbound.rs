@@ -9,7 +9,7 @@ mod stopped;
 use portolan_wire::{Chunk, MessageNo, Priority};
 
 use crate::base::{
-    Config, ConnIndex, FLOWS_MAX, FrameIndex, List, LongIndex, Outcome, PathIndex, Sources,
+    Config, ConnIndex, FLOWS_MAX, FrameIndex, List, LongIndex, Outcome, PathIndex, Sources, Unusual,
 };
 use crate::memory::{CHUNKS_AT, CHUNKS_MAX, GivenUp, Memory, MemoryOwner, Need, Use};
 
@@ -102,6 +102,15 @@ impl Outbound {
             kept,
             ..Self::default()
         }
+    }
+
+    /// What is unusual about it.
+    #[inline]
+    pub fn unusual(&self) -> Unusual {
+        Unusual::RESEND.when(!self.resend.is_empty())
+            | Unusual::CONTROL.when(!self.control.is_empty())
+            | Unusual::STOPPED.when(self.stopped.any())
+            | Unusual::FULL.when(self.is_refused())
     }
 
     /// Flows of a priority with something to send that the peer has not stopped (P7.12).

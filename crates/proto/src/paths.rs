@@ -1,6 +1,6 @@
 //! The paths of a pair: which there are, and by which the next packet leaves.
 
-use crate::base::{PATHS_MAX, PathIndex};
+use crate::base::{PATHS_MAX, PathIndex, Unusual};
 
 /// Packets that leave by one path before another is considered: enough for
 /// one unit of segmentation offload, few beside a window.
@@ -73,6 +73,12 @@ impl Paths {
             detours: 0,
             networks_owed: false,
         }
+    }
+
+    /// What is unusual about them.
+    #[inline]
+    pub fn unusual(&self) -> Unusual {
+        Unusual::PATHS.when(self.has_more() || self.networks_owed || self.reports_detours())
     }
 
     /// Whether there are others than the first.

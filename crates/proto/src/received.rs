@@ -5,7 +5,7 @@ mod inflow;
 
 use portolan_wire::{Ack, BITMAP_WORDS_MAX, PacketNo};
 
-use crate::base::WINDOW_SPAN;
+use crate::base::{Unusual, WINDOW_SPAN};
 use inflow::Inflow;
 
 /// Unit of the delay field, ns.
@@ -201,6 +201,12 @@ impl Received {
     const fn uses_up_grant(&self) -> bool {
         let granted = self.granted.saturating_sub(self.next);
         self.unacked as u64 * GRANT_PARTS > granted
+    }
+
+    /// What is unusual about it.
+    #[inline]
+    pub fn unusual(&self) -> Unusual {
+        Unusual::ACK_NOW.when(self.owed == Owed::Now)
     }
 
     /// Acknowledgement that is owed.

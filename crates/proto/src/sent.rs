@@ -11,7 +11,7 @@ use core::ops::Range;
 
 use portolan_wire::{Ack, PacketNo};
 
-use crate::base::{FrameIndex, WINDOW_SPAN};
+use crate::base::{FrameIndex, Unusual, WINDOW_SPAN};
 use crate::congestion::{AckSample, Congestion, Mode, Pacer, Rtt};
 use crate::received::DELAY_UNIT_NS;
 pub(crate) use mtu::Mtu;
@@ -203,6 +203,12 @@ impl Sent {
     #[inline]
     pub fn ready_at(&self, now: u64) -> u64 {
         self.pacer.ready_at(now)
+    }
+
+    /// What is unusual about it.
+    #[inline]
+    pub const fn unusual(&self) -> Unusual {
+        Unusual::PROBE.when(self.probes.owes_ping() || self.probes.owes_probe())
     }
 
     /// Packets that congestion control allows in flight.

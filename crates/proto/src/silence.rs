@@ -3,7 +3,7 @@
 
 mod closed;
 
-use crate::base::{Config, DeathReason};
+use crate::base::{Config, DeathReason, Unusual};
 use closed::Closed;
 
 /// Divisor of `silence_ns`: how long a peer is waited for whose port is closed,
@@ -76,6 +76,12 @@ impl Silence {
             finished: false,
             part_by: 0,
         }
+    }
+
+    /// What is unusual about it.
+    #[inline]
+    pub const fn unusual(&self) -> Unusual {
+        Unusual::ENDING.when(self.finished)
     }
 
     /// Notes that the peer lives.

@@ -1,7 +1,7 @@
 //! Where a path leads, whether it carries messages, and when one that does not
 //! is tried.
 
-use crate::base::NetAddress;
+use crate::base::{NetAddress, Unusual};
 
 /// First wait before a path is tried again, ns, doubled from try to try.
 const TRIAL_NS: u64 = 2_000_000;
@@ -80,6 +80,12 @@ impl Way {
     /// Whether the path has a destination.
     pub const fn leads(&self) -> bool {
         self.leads
+    }
+
+    /// What is unusual about it.
+    #[inline]
+    pub const fn unusual(&self) -> Unusual {
+        Unusual::PATHS.when(!self.usable)
     }
 
     /// Whether the path carries messages (P12.2).

@@ -3,7 +3,7 @@
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{Ack, Priority, TAG_BYTES};
 
-use crate::base::{ConnIndex, FrameIndex, PathIndex, WINDOW_SPAN};
+use crate::base::{ConnIndex, FrameIndex, PathIndex, Unusual, WINDOW_SPAN};
 use crate::congestion::AckSample;
 use crate::endpoint::Endpoint;
 use crate::keys::{nonce, tx_slot};
@@ -58,7 +58,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 let due = self.sizes_due(conn);
                 self.arm(due);
             }
-            _ => self.make_ready(conn),
+            _ => self.list_ready(conn),
         }
     }
 
@@ -518,7 +518,10 @@ impl<S: Seal> Endpoint<'_, S> {
     /// reports no room (P6.14).
     #[inline]
     pub(crate) fn peer_full(&mut self, now: u64, conn: ConnIndex, full: [bool; 2]) {
-        if self.conns[conn].outbound.set_full(full) {
+        let c = &mut self.conns[conn];
+        let freed = c.outbound.set_full(full);
+        c.unusual |= Unusual::FULL.when(full != [false; 2]);
+        if freed {
             for path in self.conns[conn].paths.iter() {
                 self.path_mut(path).sent.probes.restart(now);
                 self.arm_probe(now, path);

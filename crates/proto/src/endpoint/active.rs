@@ -70,6 +70,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.arm_keepalive(conn);
         }
         self.arm(now.saturating_add(self.core.config.idle_ns));
+        self.note_unusual(conn);
         Some(conn)
     }
 
@@ -524,6 +525,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.drop_received(conn);
         let c = &mut self.conns[conn];
         c.silence.finished = true;
+        c.unusual |= c.silence.unusual();
         c.silence.await_nothing();
         let peer = c.peer;
         if self.is_parting(conn) && !matches!(self.peers[peer].state, PeerState::Dead(_)) {

@@ -133,6 +133,13 @@ pub(super) fn check<S: Seal>(endpoint: &Endpoint<'_, S>) {
             endpoint.peers[c.peer].conn, conn,
             "peer and connection agree"
         );
+        let holds = endpoint.find_unusual(conn);
+        assert!(
+            c.unusual.covers(holds),
+            "{holds:?} holds of peer {}, not {:?}",
+            c.peer,
+            c.unusual
+        );
         let mut queued = list_length(endpoint, c.outbound.resend, Use::Queued);
         queued += list_length(endpoint, c.outbound.control, Use::Queued);
         for (flows, pending) in c.outbound.tx.iter().zip(c.outbound.pending) {

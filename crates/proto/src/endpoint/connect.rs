@@ -47,6 +47,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if p.state == PeerState::New {
             p.state = PeerState::Connecting;
             c.handshake.begin();
+            c.unusual |= c.handshake.unusual();
             c.silence.wait_anew(now);
             self.connect_due(now, conn);
         }
@@ -322,6 +323,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 };
                 if proven {
                     self.conns[conn].handshake.set_confirmed(offer.settled);
+                    self.note_unusual(conn);
                     self.become_up(now, conn);
                     if !offer.settled {
                         self.send_connect(peer, true);
@@ -579,7 +581,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Begins the next phase to send in, when the old one's packets are all
     /// settled: then no sealed frame needs a key older than the last.
     pub(crate) fn maybe_rekey(&mut self, conn: ConnIndex) {
-        let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
+        let limit = self.phase_limit();
         let Some(over) = self.conns[conn].kept.keys.over(limit) else {
             return;
         };

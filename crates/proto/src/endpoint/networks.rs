@@ -154,6 +154,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let path = PathIndex::new(first + free.iter().position(|p| p.conn.is_none())?);
         let c = &mut self.conns[conn];
         c.paths.set(id, path);
+        c.unusual |= c.paths.unusual();
         let known = c.kept.paths >> id & 1 == 1;
         let peer = c.peer;
         let place = self.peers[peer].place;

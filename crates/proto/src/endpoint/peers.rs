@@ -574,6 +574,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if conn.is_some() {
             self.drop_received(conn);
             self.conns[conn].silence.finished = true;
+            self.note_unusual(conn);
         }
         if state != PeerState::Up {
             self.mark_dead(peer, DeathReason::Told);
@@ -589,6 +590,7 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let c = &mut self.conns[conn];
         c.silence.finished = true;
+        c.unusual |= c.silence.unusual();
         c.silence.part_by = now.saturating_add(self.core.config.silence_ns / PARTING_PARTS);
         if self.lends(conn) {
             self.drop_sending(conn);

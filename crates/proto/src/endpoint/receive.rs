@@ -68,6 +68,7 @@ impl<S: Seal> Endpoint<'_, S> {
             .map_or(ConnIndex::NONE, |p| p.conn);
         if let Some(c) = self.conns.get_mut(conn.index()) {
             c.paths.note_detour(detour);
+            c.unusual |= c.paths.unusual();
         }
     }
 
@@ -501,8 +502,9 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.peers[peer].state != PeerState::Up {
             return;
         }
-        let r = &mut self.conns[conn].inbound.refusals;
-        r.owe(priority, flow, message);
+        let inbound = &mut self.conns[conn].inbound;
+        inbound.refusals.owe(priority, flow, message);
+        self.note_unusual(conn);
         self.send_refusal(conn, priority, flow);
     }
 
@@ -597,6 +599,7 @@ impl<S: Seal> Endpoint<'_, S> {
         // The peer stops repeating when it counts us as dead.
         let until = now.saturating_add(self.core.config.silence_ns.min(REPEATS_NS_MAX));
         c.inbound.refusals.repeats_until = until;
+        c.unusual |= c.inbound.unusual();
         self.arm(until);
         let c = &mut self.conns[conn];
         let Some(told) = c.inbound.refusals.told(priority, flow) else {

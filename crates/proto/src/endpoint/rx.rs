@@ -6,7 +6,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES};
 
-use crate::base::{ConnIndex, Delivery, FrameIndex, Heard, PathIndex, PeerId, Verdict};
+use crate::base::{ConnIndex, Delivery, FrameIndex, Heard, PathIndex, PeerId, Unusual, Verdict};
 use crate::endpoint::Endpoint;
 use crate::inbound::{ChunkOutcome, Meet, Piece, Placing, Spare};
 use crate::received::{Contents, Owed};
@@ -295,7 +295,10 @@ impl<'p> Rx<'p> {
         match received.note(now, self.number, contents, self.ack_wanted) {
             Owed::Nothing => {}
             Owed::Delayed => proto.make_deferred(self.conn),
-            Owed::Now => proto.make_ready(self.conn),
+            Owed::Now => {
+                proto.conns[self.conn].unusual |= Unusual::ACK_NOW;
+                proto.list_ready(self.conn);
+            }
         }
         self.leave(proto);
     }

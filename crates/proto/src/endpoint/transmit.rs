@@ -69,7 +69,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if flush_delayed_acks {
             while let Some(conn) = self.core.queues.deferred.pop_front(self.conns) {
                 self.conns[conn].listed = Listed::None;
-                self.make_ready(conn);
+                self.list_ready(conn);
             }
         }
         self.wake_starved();
@@ -85,6 +85,9 @@ impl<S: Seal> Endpoint<'_, S> {
             } else {
                 self.next_packet(now, conn, flush_delayed_acks, sources)
             };
+            if !self.conns[conn].unusual.is_nothing() {
+                self.conns[conn].unusual = self.find_unusual(conn);
+            }
             if found.is_some() {
                 self.core.queues.burst += 1;
                 if self.core.queues.burst >= BURST {
@@ -178,15 +181,8 @@ impl<S: Seal> Endpoint<'_, S> {
             self.settle_deferred_ack(conn);
         }
         if state == PeerState::Up {
-            self.maybe_rekey(conn);
-            if self.core.closes_owed > 0 {
-                self.queue_close(now, conn);
-            }
-            if self.conns[conn].paths.networks_owed {
-                self.tell_networks(now, conn);
-            }
-            if self.conns[conn].inbound.stops.are_owed() {
-                self.tell_stops(now, conn);
+            if !self.conns[conn].unusual.is_nothing() || self.core.closes_owed > 0 {
+                self.look_at_unusual(now, conn);
             }
             if self.conns[conn].outbound.has_queue()
                 && let Some(data) = self.next_data(now, conn, sources)
@@ -201,6 +197,21 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let mut paths = self.conns[conn].paths.iter();
         paths.find_map(|path| self.next_bare(now, path, state, flush_delayed_acks))
+    }
+
+    /// Does what is due for unusual reasons before the next packet.
+    #[cold]
+    fn look_at_unusual(&mut self, now: u64, conn: ConnIndex) {
+        self.maybe_rekey(conn);
+        if self.core.closes_owed > 0 {
+            self.queue_close(now, conn);
+        }
+        if self.conns[conn].paths.networks_owed {
+            self.tell_networks(now, conn);
+        }
+        if self.conns[conn].inbound.stops.are_owed() {
+            self.tell_stops(now, conn);
+        }
     }
 
     /// The next packet with messages of one connection that has some.
@@ -284,8 +295,11 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Option<FrameIndex> {
         let p = &self.paths[path];
         let room = self.memory.chunk_room(p.sent.mtu.current());
-        let outbound = &mut self.conns[p.conn].outbound;
-        let pick = outbound.pick(&mut self.memory, p.conn, room, replies, sources);
+        let conn = p.conn;
+        let c = &mut self.conns[conn];
+        let pick = (c.outbound).pick(&mut self.memory, conn, room, replies, sources);
+        // A frame that was cut has left the rest behind.
+        c.unusual |= c.outbound.unusual();
         self.note_lack();
         let Pick { frame, resent, cut } = pick?;
         self.core.counters.resent += u64::from(resent);
@@ -392,10 +406,12 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.ack_left(about, ack.credit);
             }
         }
+        let limit = self.phase_limit();
         let c = &mut self.conns[conn];
         let (full, detour) = (c.inbound.full, c.paths.reports_detours());
         let k = &mut c.kept;
         let phase = k.keys.seal();
+        c.unusual |= k.keys.unusual(limit);
         let header = Header {
             kind: PacketType::Data,
             flags: Flags::NONE
@@ -603,7 +619,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let c = &mut self.conns[conn];
         c.silence.wait(now);
-        self.make_ready(conn);
+        self.list_ready(conn);
     }
 
     /// Queues a chunk of the protocol's own towards a peer.

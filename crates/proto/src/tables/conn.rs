@@ -3,7 +3,7 @@
 use portolan_wire::Ack;
 
 use super::Kept;
-use crate::base::{ConnIndex, Linked, PathIndex, PeerId, indexed};
+use crate::base::{ConnIndex, Linked, PathIndex, PeerId, Unusual, indexed};
 use crate::handshake::Handshake;
 use crate::inbound::{Inbound, KeptIn};
 use crate::outbound::{KeptOut, Outbound};
@@ -17,6 +17,7 @@ pub struct Conn {
     pub(crate) next: ConnIndex,
     pub(crate) listed: Listed,
     pub(crate) peer: PeerId,
+    pub(crate) unusual: Unusual,
     /// State that outlives the active state.
     pub(crate) kept: Kept,
     pub(crate) outbound: Outbound,
@@ -55,6 +56,7 @@ impl Default for Conn {
             next: ConnIndex::NONE,
             listed: Listed::Free,
             peer: PeerId::NONE,
+            unusual: Unusual::NOTHING,
             kept: Kept::default(),
             outbound: Outbound::default(),
             inbound: Inbound::new(KeptIn::default(), &KeptOut::default().next),
