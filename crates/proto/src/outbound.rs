@@ -138,6 +138,7 @@ impl Outbound {
     }
 
     /// Whether something waits that credit allows to leave.
+    #[inline]
     pub fn has_allowed(&self, memory: &Memory<'_>) -> bool {
         let fresh = |p: usize| self.open_flows(p) != 0 && self.kept.has_credit(p);
         self.may_resend(memory) || !self.control.is_empty() || fresh(0) || fresh(1)
@@ -181,6 +182,7 @@ impl Outbound {
     }
 
     /// Queues a new frame behind those of its flow.
+    #[inline]
     pub fn push(
         &mut self,
         memory: &mut Memory<'_>,
@@ -242,7 +244,9 @@ impl Outbound {
         replies: bool,
         sources: &impl Sources,
     ) -> Option<Pick> {
-        if let Some(frame) = self.pick_again(memory, replies) {
+        if !self.resend.is_empty()
+            && let Some(frame) = self.pick_again(memory, replies)
+        {
             memory.flights[frame].again = true;
             let resent = memory.cargo[frame].counted;
             return Some(self.picked(memory, conn, frame, room, resent));

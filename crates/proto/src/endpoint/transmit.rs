@@ -9,7 +9,7 @@ use portolan_wire::{
 
 use crate::base::{
     ConnIndex, FrameIndex, Message, PACKET_BASE, PathIndex, PeerId, Release, SendError, SourceId,
-    Sources, Transmit,
+    Sources, Transmit, Unusual,
 };
 use crate::endpoint::Endpoint;
 use crate::keys::{nonce, tx_slot};
@@ -299,7 +299,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn];
         let pick = (c.outbound).pick(&mut self.memory, conn, room, replies, sources);
         // A frame that was cut has left the rest behind.
-        c.unusual |= c.outbound.unusual();
+        c.unusual |= Unusual::RESEND.when(!c.outbound.resend.is_empty());
         self.note_lack();
         let Pick { frame, resent, cut } = pick?;
         self.core.counters.resent += u64::from(resent);

@@ -21,6 +21,9 @@ impl Outbound {
     pub fn set_full(&mut self, full: [bool; 2]) -> bool {
         let freed = (0..2).any(|p| self.full[p] && !full[p]);
         self.full = full;
+        if !self.is_refused() {
+            self.round = 0;
+        }
         freed
     }
 
@@ -70,7 +73,6 @@ impl Outbound {
         let full = self.full;
         let fits = |m: &Cargo| !replies || m.is_reply();
         if !self.is_refused() {
-            self.round = 0;
             return if replies {
                 self.resend.take_where(memory.cargo, fits)
             } else {
