@@ -83,7 +83,11 @@ impl Outbound {
         if let Some(frame) = self.resend.take_where(memory.cargo, may) {
             return Some(frame);
         }
-        self.round = self.round.checked_sub(1)?;
-        self.resend.take_where(memory.cargo, fits)
+        if self.round == 0 {
+            return None;
+        }
+        let frame = self.resend.take_where(memory.cargo, fits)?;
+        self.round -= 1;
+        Some(frame)
     }
 }
