@@ -5,6 +5,8 @@ mod flow;
 mod refusals;
 mod spare;
 mod stops;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use portolan_wire::{Body, Chunk, Head, MessageNo, Priority};
 

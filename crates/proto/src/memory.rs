@@ -4,6 +4,8 @@ mod flight;
 mod frame;
 mod long;
 mod pool;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use portolan_wire::{HEADER_BYTES, TAG_BYTES};
 

@@ -5,6 +5,8 @@ mod full;
 mod long;
 mod split;
 mod stopped;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use portolan_wire::{Chunk, MessageNo, Priority};
 

@@ -1,6 +1,7 @@
 //! Packets sent by a path: which are in flight, whether one more may leave, and
 //! what acknowledgements and silence say of them.
 
+mod confirms;
 mod mtu;
 mod probes;
 mod reordering;
@@ -9,11 +10,11 @@ mod tests;
 
 use core::ops::Range;
 
-use portolan_wire::{Ack, PacketNo};
+use portolan_wire::PacketNo;
 
 use crate::base::{FrameIndex, Unusual, WINDOW_SPAN};
 use crate::congestion::{AckSample, Congestion, Mode, Pacer, Rtt};
-use crate::received::DELAY_UNIT_NS;
+pub(crate) use confirms::Confirms;
 pub(crate) use mtu::Mtu;
 pub(crate) use probes::Probes;
 use reordering::Reordering;
@@ -316,12 +317,9 @@ impl Sent {
     /// Returns the largest and lowest number that it speaks of; `None` if
     /// nothing was received yet, or it names numbers that were never sent.
     #[inline]
-    pub fn read(&mut self, ack: &Ack) -> Option<(u64, u64)> {
-        let limit = PacketNo(self.limit).nearest(ack.packet_limit).0;
-        self.limit = self.limit.max(limit);
-        let next = PacketNo(self.next);
-        let largest = next.nearest(ack.largest).0;
-        let base = next.nearest(ack.base).0;
+    pub fn read(&mut self, ack: &impl Confirms) -> Option<(u64, u64)> {
+        self.limit = self.limit.max(ack.limit(self.limit));
+        let (largest, base) = ack.covers(self.next);
         (largest < self.next && base <= largest + 1).then_some((largest, base))
     }
 
@@ -378,17 +376,13 @@ impl Sent {
     pub fn find(
         &mut self,
         now: u64,
-        ack: &Ack,
+        ack: &impl Confirms,
         report: &Report,
         number: u64,
         sent_at: impl Fn(FrameIndex) -> u64,
     ) -> Finding {
         let Report { largest, base, .. } = *report;
-        let bit = number.wrapping_sub(base);
-        let arrived = number >= report.oldest
-            && (number < base
-                || (bit / 64 < u64::from(ack.words)
-                    && ack.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1));
+        let arrived = number >= report.oldest && (number < base || ack.has(number, base));
         let slot = *self.slot(number);
         match (arrived, slot) {
             (true, LOST) => {
@@ -403,8 +397,7 @@ impl Sent {
             (true, LATE) => {
                 *self.slot(number) = ACKED;
                 // The delay in the acknowledgement is that of the largest.
-                let delay = u64::from(ack.delay) * DELAY_UNIT_NS;
-                Finding::Late((number == largest).then_some(delay))
+                Finding::Late((number == largest).then(|| ack.delay_ns()))
             }
             (true, SIZE_PROBE) => {
                 *self.slot(number) = ACKED;

@@ -2,9 +2,14 @@
 
 extern crate std;
 
+mod many;
+
 use std::vec::Vec;
 
+use portolan_wire::Ack;
+
 use super::*;
+use crate::received::DELAY_UNIT_NS;
 
 const MS: u64 = 1_000_000;
 const BYTES: u32 = 1_000;
@@ -48,7 +53,7 @@ fn ack(sent: &Sent, largest: u64, missing: &[u64]) -> Ack {
 
 /// Goes through an acknowledgement at `now` of packets that left at 0, as
 /// the endpoint does. Returns what arrived and what is to be given up.
-fn take(sent: &mut Sent, now: u64, ack: &Ack) -> (Vec<usize>, Vec<usize>) {
+fn take(sent: &mut Sent, now: u64, ack: &impl Confirms) -> (Vec<usize>, Vec<usize>) {
     let (mut arrived, mut missing) = (Vec::new(), Vec::new());
     let covers = sent.read(ack).expect("it speaks of what was sent");
     let report = sent.begin_report(now, covers, false, 0);
@@ -153,6 +158,38 @@ fn an_acknowledgement_of_what_was_never_sent_counts_for_nothing_but_its_limit() 
     wrong.base += 1;
     assert_eq!(sent.read(&wrong), None);
     assert_eq!(sent.read(&ack(&sent, 51, &[])), Some((51, 52)));
+}
+
+/// Checks P2.12.
+#[test]
+fn an_acknowledgement_names_the_numbers_next_to_those_in_flight() {
+    const LAP: u64 = 1 << 32;
+    let mut sent = path();
+    (sent.next, sent.limit) = (3 * LAP + 2, 3 * LAP);
+    let mut across = ack(&sent, 3 * LAP + 1, &[3 * LAP - 1]);
+    across.packet_limit = 7;
+    assert_eq!(sent.read(&across), Some((3 * LAP + 1, 3 * LAP - 1)));
+    assert_eq!(sent.limit, 3 * LAP + 7);
+    let has = |number| across.has(number, 3 * LAP - 1);
+    assert_eq!(
+        [3 * LAP - 1, 3 * LAP, 3 * LAP + 1].map(has),
+        [false, true, true]
+    );
+    assert!(!has(3 * LAP + 63) && !has(3 * LAP + 64));
+}
+
+#[test]
+fn an_older_acknowledgement_moves_nothing_back() {
+    let mut sent = path();
+    send(&mut sent, 0, 6);
+    let old = ack(&sent, 52, &[51]);
+    let new = ack(&sent, 54, &[]);
+    take(&mut sent, MS, &new);
+    assert_eq!(take(&mut sent, MS, &old), (Vec::new(), Vec::new()));
+    assert_eq!((sent.acked_to, sent.numbers()), (55, 55..56));
+    let covers = sent.read(&old).unwrap();
+    let report = sent.begin_report(MS, covers, false, 0);
+    assert!(!sent.end_report(&report, &mut AckSample::default()));
 }
 
 #[test]
