@@ -401,7 +401,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.conns[conn].listed = Listed::Deferred;
                 self.core.queues.deferred.push_back(self.conns, conn);
             }
-            _ => self.make_ready(conn),
+            _ => self.list_ready(conn),
         }
     }
 

@@ -14,7 +14,7 @@ use portolan_sys::lives::Pulse;
 use portolan_sys::tell::tell;
 
 use self::helper::Helper;
-pub(crate) use self::wait::Waited;
+pub(crate) use self::wait::{LOOK_NS, Waited};
 use crate::config::{Config, OpenError, Threads};
 use crate::observe::Table;
 use crate::sleep::{ANYBODY, Call, WaitSet, Waiting};

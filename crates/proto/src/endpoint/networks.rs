@@ -331,7 +331,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Most urgent acknowledgement that is owed on any path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn owed(&self, conn: ConnIndex) -> Owed {
         let mine = self.paths[conn.first_path()].received.owed();
         if !self.conns[conn].paths.has_more() {
@@ -345,7 +345,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Packets in flight to a connection's peer, on all paths.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flying(&self, conn: ConnIndex) -> u32 {
         let mine = self.paths[conn.first_path()].sent.flying;
         if !self.conns[conn].paths.has_more() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_engine::{Misuse, WaitError};
+use portolan_engine::{Misuse, SpaceId, WaitError};
 use portolan_sys::clock::now_ns;
 
 use super::{Guard, Space};
@@ -30,6 +30,9 @@ impl State {
     }
 }
 
+/// Interval at which processes that access memory directly are polled, ns: their end wakes no
+/// waiter.
+pub(crate) const LOOK_NS: u64 = 1_000_000;
 /// Passes between two checks of a deadline while data keeps moving: a peer that sends without end,
 /// valid or not, must not keep a wait beyond it.
 const PASSES_UNTIMED: u32 = 64;
@@ -194,6 +197,40 @@ impl Space {
                 return Ok((s, Ok(result)));
             }
             s = self.sleep(s, deadline)?;
+        }
+    }
+
+    /// Waits, before the lanes close or a space has left, until no process of this host accesses
+    /// our memory and nothing of the space is in flight. If one was stopped while it wrote to a
+    /// receive's memory this waits beyond the deadline: the program has that memory back then.
+    pub(crate) fn wait_withdrawn<'e>(
+        &'e self,
+        mut s: Guard<'e>,
+        deadline: u64,
+        of: Option<SpaceId>,
+    ) -> Waited<'e, ()> {
+        let why = Waiting::of(Call::Close, ANYBODY);
+        loop {
+            let now = now_ns();
+            let soon = now.saturating_add(LOOK_NS);
+            let look_again = if now < deadline {
+                soon.min(deadline)
+            } else {
+                soon
+            };
+            let mut must_wait = false;
+            let (held, withdrawn) = self.wait_held(s, Some(look_again), false, why, |s| {
+                let done = match of {
+                    None => s.withdraw_regions(None),
+                    Some(space) => s.space_has_left(space),
+                };
+                must_wait = !done && s.publishes_receives(of);
+                done.then_some(())
+            })?;
+            match withdrawn {
+                Err(WaitError::TimedOut) if must_wait || now_ns() < deadline => s = held,
+                ended => return Ok((held, ended)),
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use portolan_engine::{
     Buffer, DeregisterError, Exchange, Extent, Gather, Misuse, RegisterError, Released, Scatter,
-    SendError, SpaceId, WaitError, address_space,
+    SendError, WaitError, address_space,
 };
 use portolan_exchange::{
     Admission, Atomic, CounterId, DeregisterRefused, Notify, OpId, Place, PutOptions, RegionId,
@@ -12,12 +12,9 @@ use portolan_link::memory::reaches_own;
 use portolan_sys::clock::now_ns;
 
 use crate::sleep::{ANYBODY, Call, Waiting};
-use crate::space::{Guard, Space, Waited};
+use crate::space::{Guard, LOOK_NS, Space};
 use crate::state::State;
 
-/// Interval at which processes that access memory directly are polled, ns: their end wakes no
-/// waiter.
-const LOOK_NS: u64 = 1_000_000;
 /// Longest such interval, ns: it doubles from poll to poll.
 const LOOK_NS_MAX: u64 = 64_000_000;
 
@@ -232,40 +229,6 @@ impl Space {
                 Ok(ended) => return Ok(ended),
                 Err(WaitError::Misuse(m)) => return Err(m),
                 Err(_) => pause = (2 * pause).min(LOOK_NS_MAX),
-            }
-        }
-    }
-
-    /// Waits, before the lanes close or a space has left, until no process of this host accesses
-    /// our memory and nothing of the space is in flight. If one was stopped while it wrote to a
-    /// receive's memory this waits beyond the deadline: the program has that memory back then.
-    pub(crate) fn wait_withdrawn<'e>(
-        &'e self,
-        mut s: Guard<'e>,
-        deadline: u64,
-        of: Option<SpaceId>,
-    ) -> Waited<'e, ()> {
-        let why = Waiting::of(Call::Close, ANYBODY);
-        loop {
-            let now = now_ns();
-            let soon = now.saturating_add(LOOK_NS);
-            let look_again = if now < deadline {
-                soon.min(deadline)
-            } else {
-                soon
-            };
-            let mut must_wait = false;
-            let (held, withdrawn) = self.wait_held(s, Some(look_again), false, why, |s| {
-                let done = match of {
-                    None => s.withdraw_regions(None),
-                    Some(space) => s.space_has_left(space),
-                };
-                must_wait = !done && s.publishes_receives(of);
-                done.then_some(())
-            })?;
-            match withdrawn {
-                Err(WaitError::TimedOut) if must_wait || now_ns() < deadline => s = held,
-                ended => return Ok((held, ended)),
             }
         }
     }
