@@ -187,4 +187,15 @@ mod tests {
         let handshake = Handshake::new(false);
         assert!(!handshake.is_keyed() && !handshake.is_confirmed());
     }
+
+    #[test]
+    fn connecting_is_unusual_until_it_is_over_and_confirmed() {
+        let up = Handshake::new(true);
+        assert!(up.unusual().is_nothing());
+        let mut doubtful = up;
+        doubtful.set_confirmed(false);
+        assert_eq!(doubtful.unusual(), Unusual::CONNECT);
+        let again = Handshake { due: 5, ..up };
+        assert_eq!(again.unusual(), Unusual::CONNECT);
+    }
 }

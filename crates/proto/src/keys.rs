@@ -281,4 +281,17 @@ mod tests {
         start.begin_receiving(Some(500));
         assert_eq!(keys.phase_of(&start, true, 499), 1);
     }
+
+    #[test]
+    fn the_last_packets_of_a_phase_are_unusual() {
+        let sealed = |sealed| Keys {
+            sealed,
+            ..Keys::default()
+        };
+        let limit = 1_000;
+        let near = (limit - NEAR) as u32;
+        assert!(sealed(near - 1).unusual(limit).is_nothing());
+        assert_eq!(sealed(near).unusual(limit), Unusual::REKEY);
+        assert_eq!(sealed(2_000).unusual(limit), Unusual::REKEY);
+    }
 }

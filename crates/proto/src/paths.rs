@@ -356,4 +356,19 @@ mod tests {
         paths.heard(index(21));
         assert_eq!(paths.heard_by(), index(21));
     }
+
+    #[test]
+    fn several_paths_and_what_is_to_be_reported_are_unusual() {
+        let one = Paths::new(index(10));
+        assert!(one.unusual().is_nothing());
+        assert_eq!(three().unusual(), Unusual::PATHS);
+        let owed = Paths {
+            networks_owed: true,
+            ..one
+        };
+        assert_eq!(owed.unusual(), Unusual::PATHS);
+        let mut around = one;
+        (0..DETOURS).for_each(|_| around.note_detour(true));
+        assert_eq!(around.unusual(), Unusual::PATHS);
+    }
 }

@@ -494,4 +494,14 @@ mod tests {
         take(&mut received, 1);
         assert_eq!((received.take_came(), received.take_came()), (2, 0));
     }
+
+    #[test]
+    fn an_acknowledgement_that_must_leave_now_is_unusual() {
+        let mut received = begun(5);
+        assert!(received.unusual().is_nothing());
+        received.owe(Owed::Delayed);
+        assert!(received.unusual().is_nothing());
+        received.owe(Owed::Now);
+        assert_eq!(received.unusual(), Unusual::ACK_NOW);
+    }
 }

@@ -512,4 +512,12 @@ mod tests {
         silence.heard(9);
         assert_eq!((silence.last_moment(), silence.used_at()), (9, 7));
     }
+
+    #[test]
+    fn a_peer_that_takes_nothing_more_is_unusual() {
+        let mut silence = Silence::new(5);
+        assert!(silence.unusual().is_nothing());
+        silence.finished = true;
+        assert_eq!(silence.unusual(), Unusual::ENDING);
+    }
 }

@@ -200,4 +200,10 @@ mod tests {
         way.give_up(0, 0);
         assert_eq!(way.tried(0), 2 * MS);
     }
+
+    #[test]
+    fn a_path_out_of_use_is_unusual() {
+        assert!(Way::FIRST.unusual().is_nothing());
+        assert_eq!(Way::further(1, None).unusual(), Unusual::PATHS);
+    }
 }

@@ -573,3 +573,18 @@ fn only_messages_are_held() {
     assert_eq!(held, Err(ChunkOutcome::Bad));
     store.assert_free();
 }
+
+#[test]
+fn what_the_peer_must_hear_of_is_unusual() {
+    let quiet = Receiver::new(1).inbound;
+    assert!(quiet.unusual().is_nothing());
+    let mut full = quiet;
+    full.note_full(Priority::Reply);
+    assert_eq!(full.unusual(), Unusual::FULL);
+    let mut stops = quiet;
+    stops.stops.stop(0, 1);
+    assert_eq!(stops.unusual(), Unusual::STOPPED);
+    let mut refuses = quiet;
+    refuses.refusals.owe(Priority::Request, 0, MessageNo(1));
+    assert_eq!(refuses.unusual(), Unusual::REFUSAL);
+}

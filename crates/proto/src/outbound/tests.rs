@@ -531,3 +531,26 @@ fn all_that_waits_is_dropped_and_its_frames_are_free() {
     assert!(out.is_refused());
     assert_eq!(sender.leave(), None);
 }
+
+#[test]
+fn only_what_does_not_wait_for_its_turn_is_unusual() {
+    let mut sender = Sender::new();
+    let frame = sender.send(Priority::Request, 0, 8);
+    assert!(sender.out.unusual().is_nothing());
+    let mut stopped = sender.out;
+    assert!(stopped.stop(1, [2, 0]));
+    assert_eq!(stopped.unusual(), Unusual::STOPPED);
+    let mut refused = sender.out;
+    refused.set_full([false, true]);
+    assert_eq!(refused.unusual(), Unusual::FULL);
+    let Sender { store, out } = &mut sender;
+    out.push_control(&mut store.memory(), CONN, &Chunk::Ping)
+        .unwrap();
+    assert_eq!(out.unusual(), Unusual::CONTROL);
+    let given_up = GivenUp {
+        path: PathIndex::new(0),
+        ..GivenUp::NEVER
+    };
+    out.lost(&mut store.memory(), frame, given_up);
+    assert_eq!(out.unusual(), Unusual::CONTROL | Unusual::RESEND);
+}

@@ -403,3 +403,14 @@ fn losses_that_the_receiver_refused_are_none_of_the_network() {
     expected.lost(MS);
     assert_eq!(sent.probes, expected);
 }
+
+#[test]
+fn a_ping_or_a_probe_that_is_owed_is_unusual() {
+    let mut sent = path();
+    assert!(sent.unusual().is_nothing());
+    sent.probes.owe_ping();
+    assert_eq!(sent.unusual(), Unusual::PROBE);
+    let mut sent = path();
+    sent.probes.owe_probe();
+    assert_eq!(sent.unusual(), Unusual::PROBE);
+}
