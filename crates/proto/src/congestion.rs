@@ -35,7 +35,7 @@ const fn fixed(packets: u32) -> u64 {
     (packets as u64) << FRACTION
 }
 
-/// Which traffic a path shares its bottleneck with (P8.1).
+/// Which traffic a path shares its bottleneck with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A directly connected subnet: random loss is no signal.
@@ -137,7 +137,8 @@ impl Congestion {
         }
     }
 
-    /// An acknowledgement reported something new.
+    /// An acknowledgement reported something new: the window follows what was lost or marked
+    /// (P8.1).
     #[inline]
     pub fn on_ack(&mut self, now: u64, sample: &AckSample) {
         match &mut self.0 {

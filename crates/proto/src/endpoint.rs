@@ -35,14 +35,14 @@ pub use rx::Rx;
 /// An endpoint, for the length of one call: a view over its tables.
 #[derive(Debug)]
 pub struct Endpoint<'m, S: Seal> {
-    pub(crate) core: &'m mut State,
-    pub(crate) peers: &'m mut [Peer],
-    pub(crate) parked: &'m mut [PeerSnapshot],
-    pub(crate) parked_paths: &'m mut [PathSnapshot],
-    pub(crate) conns: &'m mut [Conn],
-    pub(crate) paths: &'m mut [Path],
-    pub(crate) memory: Memory<'m>,
-    pub(crate) seal: &'m mut S,
+    core: &'m mut State,
+    peers: &'m mut [Peer],
+    parked: &'m mut [PeerSnapshot],
+    parked_paths: &'m mut [PathSnapshot],
+    conns: &'m mut [Conn],
+    paths: &'m mut [Path],
+    memory: Memory<'m>,
+    seal: &'m mut S,
 }
 
 impl<'m, S: Seal> Endpoint<'m, S> {
@@ -186,12 +186,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
 
     /// Takes a frame out of the pool.
     #[inline]
-    pub(crate) fn take_frame(
-        &mut self,
-        need: Need,
-        usage: Use,
-        conn: ConnIndex,
-    ) -> Option<FrameIndex> {
+    fn take_frame(&mut self, need: Need, usage: Use, conn: ConnIndex) -> Option<FrameIndex> {
         let frame = self.memory.take(need, usage, conn);
         if frame.is_none() {
             self.note_lack();
@@ -235,7 +230,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     }
 
     #[inline]
-    pub(crate) fn path_mut(&mut self, path: PathIndex) -> &mut Path {
+    fn path_mut(&mut self, path: PathIndex) -> &mut Path {
         &mut self.paths[path]
     }
 }
@@ -290,12 +285,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues an event that no table carries; returns false if the queue is full.
-    pub(crate) fn tell(&mut self, event: Event) -> bool {
+    fn tell(&mut self, event: Event) -> bool {
         self.core.events.push(event)
     }
 
     /// Queues an event of a peer.
-    pub(crate) fn tell_peer(&mut self, peer: PeerId, event: PeerEvent) {
+    fn tell_peer(&mut self, peer: PeerId, event: PeerEvent) {
         let mine = &mut self.peers[peer].events;
         let events = &mut self.core.events;
         events.count += u32::from(mine.is_empty());
@@ -309,7 +304,7 @@ impl<S: Seal> Endpoint<'_, S> {
 impl<S: Seal> Endpoint<'_, S> {
     /// Notes that a connection may have something to send, and what is unusual about it.
     #[inline]
-    pub(crate) fn make_ready(&mut self, conn: ConnIndex) {
+    fn make_ready(&mut self, conn: ConnIndex) {
         self.note_unusual(conn);
         self.list_ready(conn);
     }
@@ -317,7 +312,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Puts a connection of which nothing unusual is new in the list of those that may have
     /// something to send.
     #[inline]
-    pub(crate) fn list_ready(&mut self, conn: ConnIndex) {
+    fn list_ready(&mut self, conn: ConnIndex) {
         match self.conns[conn].listed {
             Listed::Ready => return,
             // Rare: few connections wait there, and only for one pass.
@@ -331,13 +326,13 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Adds what has become unusual about a connection. Call after a change that may have brought
     /// a reason.
-    pub(crate) fn note_unusual(&mut self, conn: ConnIndex) {
+    fn note_unusual(&mut self, conn: ConnIndex) {
         let found = self.find_unusual(conn);
         self.conns[conn].unusual |= found;
     }
 
     /// What is unusual about a connection, as its values say.
-    pub(crate) fn find_unusual(&self, conn: ConnIndex) -> Unusual {
+    fn find_unusual(&self, conn: ConnIndex) -> Unusual {
         let c = &self.conns[conn];
         let p = &self.paths[conn.first_path()];
         c.outbound.unusual()
@@ -353,13 +348,13 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Packets that a key phase may have.
     #[inline]
-    pub(crate) fn phase_limit(&self) -> u64 {
+    fn phase_limit(&self) -> u64 {
         self.core.config.rekey_packets.min(self.seal.packets_max())
     }
 
     /// Whether a connection certainly has no packet now; false leaves that open.
     #[inline(always)]
-    pub(crate) fn has_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
+    fn has_nothing(&self, now: u64, conn: ConnIndex, flush_delayed_acks: bool) -> bool {
         let c = &self.conns[conn];
         !c.outbound.has_queue()
             && (c.unusual.is_nothing() || self.needs_no_packet(conn))
@@ -393,7 +388,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Defers a connection that owes what may wait for an answer of the
     /// application, or for the next pass that sends no answer.
     #[inline]
-    pub(crate) fn make_deferred(&mut self, conn: ConnIndex) {
+    fn make_deferred(&mut self, conn: ConnIndex) {
         let c = &self.conns[conn];
         match c.listed {
             Listed::Deferred => {}
@@ -409,7 +404,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// failed, once there are frames for one of them. Mostly another
     /// connection, or the link, has freed these.
     #[inline]
-    pub(crate) fn wake_starved(&mut self) {
+    fn wake_starved(&mut self) {
         if self.memory.pool.free_count <= self.core.queues.starved_above
             || self.core.queues.starved.is_empty()
         {
@@ -424,7 +419,7 @@ impl<S: Seal> Endpoint<'_, S> {
 }
 
 // Timers: deadlines are found by a scan of the active peers, which are few,
-// and not kept in a wheel. [`Endpoint::next_timeout`] is the earliest of all.
+// and not kept in a wheel. `next_timeout` is the earliest of all.
 
 /// A side that closes waits less long for a peer that has answered none of this
 /// many probes.
@@ -444,7 +439,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Arms the timer for `at`.
     #[inline]
-    pub(crate) const fn arm(&mut self, at: u64) {
+    const fn arm(&mut self, at: u64) {
         if at < self.core.next_deadline {
             self.core.next_deadline = at;
         }
@@ -452,7 +447,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Arms the probe timer of a path (P6.15).
     #[inline]
-    pub(crate) fn arm_probe(&mut self, now: u64, path: PathIndex) {
+    fn arm_probe(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
         if p.sent.flying == 0 && !self.conns[p.conn].outbound.has_queue() {
             return;
@@ -609,7 +604,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Arms the keepalive, as something is awaited of the peer: it is probed in
     /// time when it falls silent.
-    pub(crate) fn arm_keepalive(&mut self, conn: ConnIndex) {
+    fn arm_keepalive(&mut self, conn: ConnIndex) {
         let at = self.conns[conn].silence.keep_alive(&self.core.config);
         self.arm(at);
     }

@@ -8,16 +8,16 @@ mod stops;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use portolan_wire::{Body, Chunk, Head, MessageNo, Priority};
+use portolan_wire::{BODY_BYTES, Body, Chunk, Head, MessageNo, Priority};
 
 use crate::base::{ConnIndex, Counters, FLOWS_MAX, FrameIndex, Unusual, Verdict};
 use crate::memory::{CHUNKS_AT, CHUNKS_MAX, Cargo, Memory, Need, Use};
 use flow::{Intervals, key};
 
 pub(crate) use flow::RxFlow;
-pub(crate) use refusals::Refusals;
+use refusals::Refusals;
 pub use spare::Spare;
-pub(crate) use stops::Stops;
+use stops::Stops;
 
 /// Outcome of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,8 +247,8 @@ impl Inbound {
         }
     }
 
-    /// Applies the answer to the first part of the next message of a flow;
-    /// returns whether the message was taken or refused whole, `None` for not now.
+    /// Applies the answer to the first part of the next message of a flow. Returns true if the
+    /// message is over with it, false if bodies are to follow, `None` for not now.
     #[inline]
     pub fn answered(
         &mut self,
@@ -451,9 +451,11 @@ impl Inbound {
     /// Marks all of `flows` flows if some head was answered with "not now"; returns whether.
     pub fn advance_refused(&mut self, flows: u16) -> bool {
         let refused = core::mem::take(&mut self.refused_now);
-        for priority in Priority::BY_URGENCY {
-            for flow in (0..flows).filter(|_| refused) {
-                self.advance(priority, flow);
+        if refused {
+            for priority in Priority::BY_URGENCY {
+                for flow in 0..flows {
+                    self.advance(priority, flow);
+                }
             }
         }
         refused
@@ -529,6 +531,12 @@ impl Inbound {
         there
     }
 
+    /// Forgets what was to be said to a peer that hears nothing more.
+    pub fn drop_news(&mut self) {
+        self.refusals.drop_all();
+        self.stops = Stops::default();
+    }
+
     /// Drops what was received and not delivered.
     pub fn drop_all(&mut self, memory: &mut Memory<'_>) {
         for priority in 0..2 {
@@ -554,7 +562,7 @@ impl Inbound {
     /// Counts `chunks` as taken for good. Returns whether new credit is advertised now: at most
     /// half of the limit is left to the peer, and at least half is new (P6.4).
     #[inline]
-    pub fn give_credit(&mut self, limit: u32, priority: usize, chunks: u32) -> bool {
+    fn give_credit(&mut self, limit: u32, priority: usize, chunks: u32) -> bool {
         let taken = &mut self.kept.taken[priority];
         *taken = taken.wrapping_add(chunks);
         let waits = self.held[priority] + self.stops.all_withheld[priority];
@@ -607,7 +615,7 @@ impl Inbound {
 fn hold_longer(memory: &mut Memory<'_>, frame: FrameIndex, chunk: Chunk<'_>) {
     let bytes = match chunk {
         Chunk::Head(h) => h.bytes(),
-        Chunk::Body(b) => portolan_wire::BODY_BYTES + b.payload.len(),
+        Chunk::Body(b) => BODY_BYTES + b.payload.len(),
         _ => 0,
     };
     if bytes > memory.cargo[frame].len as usize {

@@ -63,13 +63,16 @@
 //! - `endpoint`: the view over all tables. A file for each kind of event:
 //!   `receive`, `acknowledge`, `transmit`, `networks`; for peers: `peers`,
 //!   `connect`, `active`; `rx` hands out what was received, `check` is for tests.
+//! - `describe`: places of fields, for monitors.
 //!
 //! `received` to `inbound` are values: plain data with methods of their own,
 //! which know no endpoint, take the time and what else they need as arguments,
 //! and return what came of it. Each has unit tests without packets.
 //!
-//! [`Endpoint`] only routes: an event that touches several values is a short
-//! method of it, which asks one value after the other.
+//! [`Endpoint`] chooses the peer whose turn it is, lays packets out, seals and
+//! opens them, keeps timers and lists, and asks the values for the rest. A sender
+//! to several receivers needs one `Outbound`, one `Sent`, and a `Confirms` that
+//! says what all of them have: `inbound/tests/many.rs` is one.
 #![no_std]
 #![forbid(unsafe_code)]
 

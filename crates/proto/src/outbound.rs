@@ -15,7 +15,7 @@ use crate::base::{
 };
 use crate::memory::{CHUNKS_AT, CHUNKS_MAX, GivenUp, Memory, MemoryOwner, Need, Use};
 
-pub(crate) use stopped::Stopped;
+use stopped::Stopped;
 
 /// Sender's queue of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -163,7 +163,8 @@ impl Outbound {
         room && !self.stopped.has(priority, flow)
     }
 
-    /// The last frame of a flow, if it still waits and has room for `bytes` more of `room`.
+    /// The last frame of a flow, if it has not left, has room for `bytes` more of `room`, and ends
+    /// with no part of a long message (P2.20, P2.23).
     #[inline]
     pub fn tail(
         &self,
@@ -344,6 +345,12 @@ impl Outbound {
         self.chunks_since_ask = 0;
     }
 
+    /// Begins with the credit of a peer's offer, in chunks.
+    pub fn begin(&mut self, credit: [u32; 2]) {
+        let sent = self.kept.sent;
+        self.kept.credit = [0, 1].map(|i| sent[i].wrapping_add(credit[i]));
+    }
+
     /// Takes over the credit of an acknowledgement, which may have come late.
     #[inline]
     pub fn grant(&mut self, credit: [u32; 2]) {
@@ -356,6 +363,10 @@ impl Outbound {
 
     /// Queues a frame again that was given up as `given_up`.
     pub fn lost(&mut self, memory: &mut Memory<'_>, frame: FrameIndex, given_up: GivenUp) {
+        if self.resend.is_empty() {
+            // What is left of a round was for packets that have left.
+            self.round = 0;
+        }
         memory.cargo[frame].usage = Use::Queued;
         let all = &mut memory.flights[frame].given_up;
         if all[0] == GivenUp::NEVER {
@@ -410,6 +421,7 @@ impl Outbound {
             }
         }
         *self = Self {
+            // What the peer has said, and whose turn it is, outlives the frames.
             kept: self.kept,
             turn: self.turn,
             chunks_since_ask: self.chunks_since_ask,

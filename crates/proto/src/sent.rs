@@ -6,7 +6,7 @@ mod mtu;
 mod probes;
 mod reordering;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use core::ops::Range;
 

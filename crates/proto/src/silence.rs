@@ -1,5 +1,5 @@
 //! How long a peer has been silent, and what is due for that: a sign of life,
-//! its death, the parking of a state out of use.
+//! its death, the parking of a state out of use; and whether it is finished.
 
 mod closed;
 
@@ -57,7 +57,7 @@ pub(crate) struct Silence {
     /// Nothing more is taken, and no message that came in part is completed:
     /// the peer acknowledged our close, was removed, or is dead.
     pub finished: bool,
-    /// After the peer was removed: until when messages sent before may be acknowledged.
+    /// After the peer was removed: until when messages sent before may be acknowledged, ns.
     pub part_by: u64,
 }
 

@@ -342,6 +342,7 @@ impl Tables<'_> {
         assert_eq!(self.conns.len(), layout.conns);
         assert_eq!(self.paths.len(), layout.paths);
         assert_eq!(self.cargo.len(), layout.frames);
+        assert_eq!(self.flights.len(), layout.frames);
         assert_eq!(self.longs.len(), layout.longs);
         assert_eq!(self.frames.len(), layout.frame_bytes);
         config.assert_valid();

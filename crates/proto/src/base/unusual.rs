@@ -6,6 +6,8 @@ use core::ops::{BitOr, BitOrAssign};
 /// other than expected: a set of reasons. Queue, window, credit, clocks, and acknowledgements that
 /// may ride along are no reasons: they are compared.
 ///
+/// Where there is none, the next packet needs no look at the values for any of them.
+///
 /// A value says by a method `unusual` which reasons hold of it. The word of a connection has each
 /// reason that holds, and perhaps some that held before: those go once they have been looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,4 +1,5 @@
-//! Reading acknowledgements: what arrived, what is missing, what to resend.
+//! Acknowledgements: what arrived, what is missing, what to resend; those that we owe, and the
+//! room that they grant.
 
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{Ack, Priority, TAG_BYTES};
@@ -26,7 +27,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Takes an acknowledgement. One that reports no loss, and that nothing
     /// waits for, is read later: an answer goes first.
     #[inline]
-    pub(crate) fn take_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
+    pub(super) fn take_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         self.settle_deferred_ack(conn);
         let c = &mut self.conns[conn];
         if c.outbound.has_queue()
@@ -43,7 +44,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Reads an acknowledgement that was deferred.
     #[inline]
-    pub(crate) fn settle_deferred_ack(&mut self, conn: ConnIndex) {
+    pub(super) fn settle_deferred_ack(&mut self, conn: ConnIndex) {
         if let Some((at, ack)) = self.conns[conn].deferred_ack.take() {
             self.handle_ack(at, conn, &ack);
         }
@@ -216,7 +217,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Gives a packet up: its chunks will leave again under a new number.
     /// `late`: for no other reason than the time. Returns false if the link
     /// still reads the frame, and none is left for a copy (P6.1).
-    pub(crate) fn frame_lost(
+    pub(super) fn frame_lost(
         &mut self,
         now: u64,
         path: PathIndex,
@@ -318,7 +319,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The probe timer fired: resends the oldest packet, or sends a ping if
     /// nothing is in flight or resends were in vain (P6.15).
-    pub(crate) fn probe(&mut self, now: u64, path: PathIndex) {
+    pub(super) fn probe(&mut self, now: u64, path: PathIndex) {
         let p = &mut self.paths[path];
         let conn = p.conn;
         let c = &self.conns[conn];
@@ -356,7 +357,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Frees a slot for a new number; its packet is given up. Returns false if
     /// the link still reads that: then the number cannot be used.
-    pub(crate) fn clear_slot(&mut self, now: u64, path: PathIndex, number: u64) -> bool {
+    pub(super) fn clear_slot(&mut self, now: u64, path: PathIndex, number: u64) -> bool {
         let old = self.paths[path].sent.frame(number);
         old.is_none_or(|frame| self.frame_lost(now, path, frame, false))
     }
@@ -366,7 +367,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Notes that an acknowledgement must leave in this pass.
-    pub(crate) fn owe_now(&mut self, path: PathIndex) {
+    pub(super) fn owe_now(&mut self, path: PathIndex) {
         let p = self.path_mut(path);
         p.received.owe(Owed::Now);
         let conn = p.conn;
@@ -375,12 +376,12 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Notes that news of credit or room must leave in this pass: by the path
     /// that the peer uses, for others may lead nowhere.
-    pub(crate) fn owe_news(&mut self, conn: ConnIndex) {
+    pub(super) fn owe_news(&mut self, conn: ConnIndex) {
         self.owe_now(self.conns[conn].paths.heard_by());
     }
 
     /// Makes the acknowledgement that leaves now, and records what it grants.
-    pub(crate) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
+    pub(super) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
         let room = self.room(now, path);
         let is_starved = now < self.core.starved_until;
         let p = self.path_mut(path);
@@ -395,7 +396,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Notes that an acknowledgement with this credit has left with a packet.
-    pub(crate) fn ack_left(&mut self, path: PathIndex, credit: [u32; 2]) {
+    pub(super) fn ack_left(&mut self, path: PathIndex, credit: [u32; 2]) {
         let p = self.path_mut(path);
         p.received.acknowledged();
         let conn = p.conn;
@@ -405,7 +406,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The first part of a frame was acknowledged: the next one leaves, once
     /// the link has returned the frame.
     #[cold]
-    pub(crate) fn go_on_with_rest(&mut self, conn: ConnIndex, frame: FrameIndex) {
+    pub(super) fn go_on_with_rest(&mut self, conn: ConnIndex, frame: FrameIndex) {
         let outbound = &mut self.conns[conn].outbound;
         if outbound.go_on_with_rest(&mut self.memory, frame) {
             self.make_ready(conn);
@@ -424,13 +425,13 @@ const SHARE_MIN: u64 = 2;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Chunks of one priority that one peer may have undelivered here.
-    pub(crate) const fn hold_limit(&self) -> u32 {
+    pub(super) const fn hold_limit(&self) -> u32 {
         let (hold, quarter) = (self.core.config.hold_frames, self.core.config.frames / 4);
         if hold < quarter { hold } else { quarter }
     }
 
     /// Packets that each current sender may have in flight to us.
-    pub(crate) fn share(&mut self, now: u64) -> u64 {
+    pub(super) fn share(&mut self, now: u64) -> u64 {
         if now.saturating_sub(self.core.senders.counted_at) >= COUNT_EVERY_NS {
             let senders = self.conns[..self.core.places.conns_used as usize]
                 .iter()
@@ -449,7 +450,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Packets beyond the last received on a path that may be in flight. A lone
     /// sender whose packets come spread over time has twice its share.
-    pub(crate) fn room(&mut self, now: u64, path: PathIndex) -> u64 {
+    pub(super) fn room(&mut self, now: u64, path: PathIndex) -> u64 {
         let share = self.share(now);
         let alone = self.core.senders.count == 1;
         let received = &mut self.path_mut(path).received;
@@ -474,7 +475,7 @@ const ANNOUNCE_PARTS: u32 = 32;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Receiver: notes that a chunk was refused for want of room (P6.12).
-    pub(crate) fn note_full(&mut self, conn: ConnIndex, priority: Priority) {
+    pub(super) fn note_full(&mut self, conn: ConnIndex, priority: Priority) {
         if self.conns[conn].inbound.note_full(priority) {
             self.core.full = true;
             self.owe_news(conn);
@@ -483,7 +484,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Receiver: once there is room, reports it to peers whose chunks were refused (P6.13).
     #[inline]
-    pub(crate) fn tell_room(&mut self) {
+    pub(super) fn tell_room(&mut self) {
         if self.core.full {
             self.announce_room();
         }
@@ -517,7 +518,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Sender: takes over the priorities for which the peer's latest packet
     /// reports no room (P6.14).
     #[inline]
-    pub(crate) fn peer_full(&mut self, now: u64, conn: ConnIndex, full: [bool; 2]) {
+    pub(super) fn peer_full(&mut self, now: u64, conn: ConnIndex, full: [bool; 2]) {
         let c = &mut self.conns[conn];
         let freed = c.outbound.set_full(full);
         c.unusual |= Unusual::FULL.when(full != [false; 2]);
@@ -531,12 +532,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sender: whether packets to be sent again wait for room at the peer.
-    pub(crate) fn waits_for_room(&self, conn: ConnIndex) -> bool {
+    pub(super) fn waits_for_room(&self, conn: ConnIndex) -> bool {
         self.conns[conn].outbound.waits_for_room(&self.memory)
     }
 
     /// Sender: lets each packet that now waits for room leave once.
-    pub(crate) fn open_round(&mut self, conn: ConnIndex) {
+    pub(super) fn open_round(&mut self, conn: ConnIndex) {
         self.conns[conn].outbound.open_round(&self.memory);
         self.make_ready(conn);
     }

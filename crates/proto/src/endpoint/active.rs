@@ -1,4 +1,5 @@
-//! Active state of peers: making and parking it.
+//! Active state of peers: making and parking it, want of it, and the end of peers and of the
+//! endpoint.
 
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, Life};
@@ -7,7 +8,7 @@ use crate::base::{ConnIndex, DeathReason, FrameIndex, NetAddress, PeerEvent, Pee
 use crate::congestion::{Congestion, Mode};
 use crate::endpoint::Endpoint;
 use crate::handshake::Handshake;
-use crate::inbound::{Inbound, Stops};
+use crate::inbound::Inbound;
 use crate::memory::Use;
 use crate::outbound::Outbound;
 use crate::path::Path;
@@ -20,7 +21,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Returns the active state of a peer, made if it has none; `None` if all
     /// are in use by peers that are not idle.
     #[inline]
-    pub(crate) fn activate(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
+    pub(super) fn activate(&mut self, now: u64, peer: PeerId) -> Option<ConnIndex> {
         match self.peers[peer].conn {
             ConnIndex::NONE => self.make_active(now, peer),
             conn => Some(conn),
@@ -75,7 +76,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Whether a connection is free; parks the one that is idle longest if none is.
-    pub(crate) fn has_connection(&mut self) -> bool {
+    pub(super) fn has_connection(&mut self) -> bool {
         if !self.core.places.free_conns.is_empty() {
             return true;
         }
@@ -90,7 +91,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Whether nothing is under way in either direction.
-    pub(crate) fn is_quiet(&self, conn: ConnIndex) -> bool {
+    pub(super) fn is_quiet(&self, conn: ConnIndex) -> bool {
         let c = &self.conns[conn];
         c.listed == Listed::None
             && !c.busy
@@ -106,13 +107,13 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Parks the state of a quiet connection, and frees it.
-    pub(crate) fn deactivate(&mut self, conn: ConnIndex) {
+    pub(super) fn deactivate(&mut self, conn: ConnIndex) {
         self.park(conn);
         self.release_conn(conn);
     }
 
     /// Frees a connection whose peer has been detached from it.
-    pub(crate) fn release_conn(&mut self, conn: ConnIndex) {
+    pub(super) fn release_conn(&mut self, conn: ConnIndex) {
         self.remove_keys(conn);
         for path in self.conns[conn].paths.iter().skip(1) {
             self.release_path(path);
@@ -132,7 +133,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Returns a peer's parked state, to make it active; assigns a place for it
     /// if there was none.
-    pub(crate) fn restore(&mut self, peer: PeerId) -> Parked {
+    pub(super) fn restore(&mut self, peer: PeerId) -> Parked {
         let p = &mut self.peers[peer];
         if p.place != NO_PLACE {
             return Parked::from_words(&self.parked[p.place as usize]);
@@ -143,7 +144,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Parks the state of a connection's peer, and detaches the peer.
-    pub(crate) fn park(&mut self, conn: ConnIndex) {
+    pub(super) fn park(&mut self, conn: ConnIndex) {
         self.park_paths(conn);
         let c = &self.conns[conn];
         let p = &mut self.peers[c.peer];
@@ -158,7 +159,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Nonce that a peer offered last; 0: none yet.
-    pub(crate) fn nonce_theirs(&self, peer: PeerId) -> u64 {
+    pub(super) fn nonce_theirs(&self, peer: PeerId) -> u64 {
         let p = &self.peers[peer];
         match self.conns.get(p.conn.index()) {
             Some(c) => c.kept.nonce_theirs,
@@ -220,7 +221,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// As long as each peer can have one, none waits for what others hold. If they did, peers whose
     /// connections are all waiting for each other would wait for ever.
     #[cold]
-    pub(crate) fn lack_connection(&mut self) {
+    pub(super) fn lack_connection(&mut self) {
         self.core.places.lacks_conn = true;
         if self.wanted_connections().is_some() {
             // No need to wait for the next search.
@@ -234,7 +235,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// No connection, frame or long message was found: arranges for the removal of strangers that
     /// do not answer.
     #[cold]
-    pub(crate) fn fall_short(&mut self) {
+    pub(super) fn fall_short(&mut self) {
         if self.core.config.introduces && self.core.places.short_at == u64::MAX {
             self.core.places.short_at = 0;
             self.arm(0);
@@ -243,20 +244,20 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// As [`Self::fall_short`], if the pool has refused something.
     #[inline]
-    pub(crate) fn note_lack(&mut self) {
+    pub(super) fn note_lack(&mut self) {
         if core::mem::take(&mut self.memory.pool.lacked) {
             self.fall_short();
         }
     }
 
     /// Whether nothing more is queued for peers that are not up, as they may never answer.
-    pub(crate) fn saves_for_others(&self) -> bool {
+    pub(super) fn saves_for_others(&self) -> bool {
         self.core.config.introduces && !self.memory.pool.has_free(PLENTY_PARTS)
     }
 
     /// Uses new connections, and removes silent strangers until there is room, or tries again soon.
     #[cold]
-    pub(crate) fn make_room(&mut self, now: u64) {
+    pub(super) fn make_room(&mut self, now: u64) {
         self.use_new_connections();
         self.core.places.lacks_conn &= self.core.places.free_conns.is_empty();
         // Strangers, and removed peers.
@@ -284,7 +285,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Among the peers that `may_go`, the one that has been silent for longest, if that is long
     /// enough.
-    pub(crate) fn most_silent(&self, now: u64, may_go: impl Fn(&Peer) -> bool) -> Option<PeerId> {
+    pub(super) fn most_silent(&self, now: u64, may_go: impl Fn(&Peer) -> bool) -> Option<PeerId> {
         let silent_ns_min = self.unanswered_ns();
         let used = (0..self.core.places.conns_used as usize).map(ConnIndex::new);
         let silent = used.filter_map(|conn| {
@@ -388,7 +389,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Declares a peer dead, and drops its active state.
-    pub(crate) fn mark_dead(&mut self, peer: PeerId, why: DeathReason) {
+    pub(super) fn mark_dead(&mut self, peer: PeerId, why: DeathReason) {
         if matches!(self.peers[peer].state, PeerState::Dead(_)) {
             return;
         }
@@ -399,7 +400,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Detaches a peer from its connection: drops what is queued, in flight or
     /// held, and parks the rest.
-    pub(crate) fn detach(&mut self, peer: PeerId) {
+    pub(super) fn detach(&mut self, peer: PeerId) {
         let conn = self.peers[peer].conn;
         if conn.is_none() {
             return;
@@ -417,7 +418,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Drops everything queued for or in flight to a peer.
-    pub(crate) fn drop_sending(&mut self, conn: ConnIndex) {
+    pub(super) fn drop_sending(&mut self, conn: ConnIndex) {
         for path in self.conns[conn].paths.iter() {
             for slot in 0..WINDOW_SPAN {
                 if let Some(frame) = self.path_mut(path).sent.take_slot(slot) {
@@ -436,14 +437,13 @@ impl<S: Seal> Endpoint<'_, S> {
         c.silence.wait_no_more();
         c.deferred_ack = None;
         c.paths.networks_owed = false;
-        c.inbound.refusals.drop_all();
-        c.inbound.stops = Stops::default();
+        c.inbound.drop_news();
         c.handshake.stop();
         c.outbound.drop_all(&mut self.memory);
     }
 
     /// Drops what was received from a peer and not delivered.
-    pub(crate) fn drop_received(&mut self, conn: ConnIndex) {
+    pub(super) fn drop_received(&mut self, conn: ConnIndex) {
         self.conns[conn].inbound.drop_all(&mut self.memory);
     }
 
@@ -461,13 +461,13 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Notes that a close must be sent to a peer.
-    pub(crate) fn owe_close(&mut self, peer: PeerId) {
+    pub(super) fn owe_close(&mut self, peer: PeerId) {
         let was = self.peers[peer].bits.set_close_owed(true);
         self.core.closes_owed += u32::from(!was);
     }
 
     /// Notes that no close need be sent to a peer any more.
-    pub(crate) fn close_told(&mut self, peer: PeerId) {
+    pub(super) fn close_told(&mut self, peer: PeerId) {
         let was = self.peers[peer].bits.set_close_owed(false);
         self.core.closes_owed -= u32::from(was);
     }
@@ -475,7 +475,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Queues the closes that are owed. More peers may be connected than can be
     /// active: the rest have their turn when others are done (P10.1).
     #[cold]
-    pub(crate) fn tell_closing(&mut self, now: u64) {
+    pub(super) fn tell_closing(&mut self, now: u64) {
         for peer in (0..self.core.peer_count).map(PeerId) {
             if !self.peers[peer].bits.close_owed() {
                 continue;
@@ -503,7 +503,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues the close that is owed to a peer, once there is a frame for it.
-    pub(crate) fn queue_close(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn queue_close(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
         let peer = c.peer;
         // A removed peer first gets what was sent to it before.
@@ -521,7 +521,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The peer has acknowledged our close. Its incomplete messages here would
     /// wait for their rest for ever: the peer answers probes, and has dropped
     /// the rest (P10.3).
-    pub(crate) fn close_acked(&mut self, conn: ConnIndex) {
+    pub(super) fn close_acked(&mut self, conn: ConnIndex) {
         self.drop_received(conn);
         let c = &mut self.conns[conn];
         c.silence.finished = true;
@@ -538,7 +538,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Goes on after an acknowledgement, where nothing more is taken from the peer.
     #[cold]
-    pub(crate) fn go_on_finished(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn go_on_finished(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
         let gone = matches!(self.peers[c.peer].state, PeerState::Dead(_));
         if self.is_parting(conn) && !gone {

@@ -5,12 +5,12 @@ use core::hash::{Hash, Hasher};
 use portolan_seal::Seal;
 use portolan_wire::{Life, TAG_BYTES};
 
-use crate::base::{ConnIndex, Counters, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
+use crate::base::{ConnIndex, Counters, FrameIndex, List, LongIndex, PATHS_MAX, PeerId, Unusual};
 use crate::endpoint::Endpoint;
 use crate::inbound::RxFlow;
 use crate::memory::{CHUNKS_AT, MemoryOwner, Use};
 use crate::path::Path;
-use crate::tables::{Listed, Parked, PeerState, State};
+use crate::tables::{Conn, Listed, Parked, PeerState, State};
 
 /// Chunks between an endpoint and a peer, by priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,11 @@ pub(super) fn hash_state<S: Seal>(endpoint: &Endpoint<'_, S>, state: &mut impl H
             .get(more..more + PATHS_MAX - 1)
             .hash(state);
     }
-    endpoint.conns.hash(state);
+    for conn in &*endpoint.conns {
+        // Reasons that hold no more change nothing.
+        let unusual = Unusual::NOTHING;
+        Conn { unusual, ..*conn }.hash(state);
+    }
     endpoint.paths.hash(state);
     endpoint.memory.longs.hash(state);
     for (i, cargo) in endpoint.memory.cargo.iter().enumerate() {

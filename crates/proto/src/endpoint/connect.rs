@@ -1,4 +1,4 @@
-//! Making connections. Either side may begin, both may at once.
+//! Making connections, and their keys. Either side may begin, both may at once.
 //!
 //! A connect packet is sealed under a key of both lives and carries a nonce of
 //! its sender and, once known, the echo of the receiver's. A side that sees its
@@ -41,7 +41,7 @@ const FOUND_PARTS: u32 = 8;
 impl<S: Seal> Endpoint<'_, S> {
     /// Begins to connect, if that has not been done.
     #[cold]
-    pub(crate) fn begin_connect(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn begin_connect(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         let p = &mut self.peers[c.peer];
         if p.state == PeerState::New {
@@ -56,7 +56,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether one more peer may be sought. A peer without a free connection
     /// does not answer; if all peers used theirs to seek each other, none ever
     /// would. So some are left to peers that seek us.
-    pub(crate) fn may_connect(&self) -> bool {
+    pub(super) fn may_connect(&self) -> bool {
         let active = self.core.config.connections();
         let most = active.saturating_sub(1 + active / FOUND_PARTS).max(1);
         // Mostly all may be active at once.
@@ -71,7 +71,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sends a connect packet and arms the next one.
-    pub(crate) fn connect_due(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn connect_due(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         let peer = c.peer;
         let due = c.handshake.tried(now);
@@ -80,7 +80,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sends our offer to a peer in its known life.
-    pub(crate) fn send_connect(&mut self, peer: PeerId, settled: bool) {
+    pub(super) fn send_connect(&mut self, peer: PeerId, settled: bool) {
         let p = &self.peers[peer];
         self.queue_connect(&Ours {
             peer,
@@ -170,7 +170,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles a connect packet (P2.26, P4.12).
-    pub(crate) fn handle_connect(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
+    pub(super) fn handle_connect(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
         let length = packet.len();
         let ids = match ConnectIds::parse(packet) {
             Ok(ids) if length == CONNECT_BYTES + TAG_BYTES => ids,
@@ -220,7 +220,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Opens a connect packet, and counts it. Returns its offer, `None` if that
     /// makes no sense (P2.27, P2.28).
-    pub(crate) fn open_offer(
+    pub(super) fn open_offer(
         &mut self,
         peer: PeerId,
         ids: &ConnectIds,
@@ -296,7 +296,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles an offer of the known life (P4.2, P4.3, P4.4, P4.5, P4.6).
-    pub(crate) fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
+    pub(super) fn handle_offer(&mut self, now: u64, peer: PeerId, offer: &Connect) {
         let p = &self.peers[peer];
         match p.state {
             PeerState::Dead(_) | PeerState::Come | PeerState::Free => {}
@@ -406,12 +406,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// A new connection number for packets from a peer: its index, and random bits.
-    pub(crate) fn new_connection(&mut self, peer: PeerId) -> u32 {
+    pub(super) fn new_connection(&mut self, peer: PeerId) -> u32 {
         (self.core.random.draw() as u32) << PEER_BITS | peer.0
     }
 
     /// Takes over a peer's offer, once; returns its connection (P2.5, P7.4).
-    pub(crate) fn accept_offer(
+    pub(super) fn accept_offer(
         &mut self,
         now: u64,
         peer: PeerId,
@@ -434,8 +434,7 @@ impl<S: Seal> Endpoint<'_, S> {
         k.nonce_theirs = offer.nonce;
         k.connection_theirs = offer.connection;
         p.sent.grant(offer.window);
-        let out = &mut c.outbound.kept;
-        out.credit = [0, 1].map(|i| out.sent[i].wrapping_add(offer.credit[i]));
+        c.outbound.begin(offer.credit);
         c.inbound.begin(offer.first_message, hold);
         p.received.begin(offer.first_packet.0, window);
         p.phases.begin_receiving(Some(offer.first_packet.0));
@@ -449,7 +448,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Marks a peer as up: it has proven that it lives now.
-    pub(crate) fn become_up(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn become_up(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         c.handshake.stop();
         let waits = c.outbound.has_queue();
@@ -514,7 +513,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Installs the key of connect packets in a direction; returns its slot.
-    pub(crate) fn install_connect_key(&mut self, peer: PeerId, ends: Direction) -> usize {
+    pub(super) fn install_connect_key(&mut self, peer: PeerId, ends: Direction) -> usize {
         let mut info = [0; 96];
         let n = self.info(CONNECT_LABEL, ends, &[], &mut info);
         let secret = &self.core.secret.0;
@@ -543,19 +542,19 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Expands the key to seal with in a phase.
-    pub(crate) fn install_tx(&mut self, conn: ConnIndex, phase: u32) {
+    pub(super) fn install_tx(&mut self, conn: ConnIndex, phase: u32) {
         let key = self.data_key(conn, true, phase);
         self.seal.install(tx_slot(conn, phase), &key);
     }
 
     /// Expands the key to open with in a phase.
-    pub(crate) fn install_rx(&mut self, conn: ConnIndex, phase: u32) {
+    pub(super) fn install_rx(&mut self, conn: ConnIndex, phase: u32) {
         let key = self.data_key(conn, false, phase);
         self.seal.install(rx_slot(conn, phase), &key);
     }
 
     /// Expands every key that the connection's present phases need.
-    pub(crate) fn install_keys(&mut self, conn: ConnIndex) {
+    pub(super) fn install_keys(&mut self, conn: ConnIndex) {
         let keys = &self.conns[conn].kept.keys;
         let (tx, rx) = (keys.sending, keys.receiving);
         self.install_tx(conn, tx);
@@ -572,7 +571,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Forgets a connection's keys.
-    pub(crate) fn remove_keys(&mut self, conn: ConnIndex) {
+    pub(super) fn remove_keys(&mut self, conn: ConnIndex) {
         for slot in 0..SLOTS {
             self.seal.remove(key_slots(conn.index()) + slot);
         }
@@ -580,7 +579,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Begins the next phase to send in, when the old one's packets are all
     /// settled: then no sealed frame needs a key older than the last.
-    pub(crate) fn maybe_rekey(&mut self, conn: ConnIndex) {
+    pub(super) fn maybe_rekey(&mut self, conn: ConnIndex) {
         let limit = self.phase_limit();
         let Some(over) = self.conns[conn].kept.keys.over(limit) else {
             return;

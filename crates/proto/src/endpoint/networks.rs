@@ -45,13 +45,13 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Our network by which an address is reached.
-    pub(crate) fn network_to(&self, ip: [u8; 16]) -> u8 {
+    pub(super) fn network_to(&self, ip: [u8; 16]) -> u8 {
         let found = self.core.networks.iter().position(|n| n.has(ip));
         found.unwrap_or(0) as u8
     }
 
     /// Sets the destination of path 0 to a peer.
-    pub(crate) fn lead(&mut self, peer: PeerId, to: NetAddress) {
+    pub(super) fn lead(&mut self, peer: PeerId, to: NetAddress) {
         let network = self.network_to(to.ip);
         let p = &mut self.peers[peer];
         p.to = to;
@@ -60,7 +60,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Our network by which a path to a peer leaves.
     #[inline]
-    pub(crate) fn network_of(&self, peer: PeerId, path: u8) -> u8 {
+    pub(super) fn network_of(&self, peer: PeerId, path: u8) -> u8 {
         let lead = self.peers[peer].bits.network();
         match path {
             0 => lead,
@@ -71,7 +71,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Notes from which address a packet has come by a path (P2.29).
     #[inline]
-    pub(crate) fn note_source(&mut self, conn: ConnIndex, path: PathIndex, from: NetAddress) {
+    pub(super) fn note_source(&mut self, conn: ConnIndex, path: PathIndex, from: NetAddress) {
         if self.conns[conn].paths.has_more() {
             let peer = self.conns[conn].peer;
             // `network_of` swaps two numbers, so it is its own inverse.
@@ -81,7 +81,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues a chunk with our networks, once there is a frame for it.
-    pub(crate) fn tell_networks(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn tell_networks(&mut self, now: u64, conn: ConnIndex) {
         let mut entries = [[0; NETWORK_BYTES]; PATHS_MAX - 1];
         let further = &self.core.networks[1..];
         let known = further.iter().filter(|n| n.packet_max > 0);
@@ -103,7 +103,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles a peer's networks: those that we share with it become paths (P12.1).
-    pub(crate) fn handle_networks(
+    pub(super) fn handle_networks(
         &mut self,
         now: u64,
         conn: ConnIndex,
@@ -143,7 +143,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Returns the path of a number, made if there is none; `None` if all
     /// entries are in use.
-    pub(crate) fn open_path(&mut self, conn: ConnIndex, id: u8) -> Option<PathIndex> {
+    pub(super) fn open_path(&mut self, conn: ConnIndex, id: u8) -> Option<PathIndex> {
         if let Some(path) = self.conns[conn].paths.get(id) {
             return Some(path);
         }
@@ -183,13 +183,13 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Marks a path whose numbers are parked from now on.
-    pub(crate) fn keep_path(&mut self, conn: ConnIndex, id: u8) {
+    pub(super) fn keep_path(&mut self, conn: ConnIndex, id: u8) {
         self.conns[conn].kept.paths |= 1 << id;
     }
 
     /// Makes the further paths of a connection that was parked. All its packets
     /// of earlier key phases arrived or are no more.
-    pub(crate) fn resume_paths(&mut self, conn: ConnIndex) {
+    pub(super) fn resume_paths(&mut self, conn: ConnIndex) {
         let known = self.conns[conn].kept.paths;
         for id in (1..PATHS_MAX as u8).filter(|id| known >> id & 1 == 1) {
             if let Some(path) = self.open_path(conn, id) {
@@ -200,7 +200,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Parks the state of a connection's further paths (P12.4).
-    pub(crate) fn park_paths(&mut self, conn: ConnIndex) {
+    pub(super) fn park_paths(&mut self, conn: ConnIndex) {
         let c = &self.conns[conn];
         let (known, further) = (c.kept.paths, c.paths.iter().skip(1));
         let place = self.peers[c.peer].place;
@@ -223,7 +223,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Frees a further path. If its state was to be parked, it has been.
-    pub(crate) fn release_path(&mut self, path: PathIndex) {
+    pub(super) fn release_path(&mut self, path: PathIndex) {
         let Path { conn, way, .. } = self.paths[path];
         self.conns[conn].paths.set(way.id, PathIndex::NONE);
         self.paths[path] = Path::default();
@@ -231,7 +231,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Handles an acknowledgement of a path with a new largest number.
     #[cold]
-    pub(crate) fn path_answered(&mut self, now: u64, path: PathIndex, largest: u64) {
+    pub(super) fn path_answered(&mut self, now: u64, path: PathIndex, largest: u64) {
         let p = self.path_mut(path);
         p.sent.probes.answered();
         if p.way.answered(largest) {
@@ -247,7 +247,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Gives a path up if its probes have no answer and another path's have:
     /// everything that it carries will leave by others. Returns false if the
     /// path stays (P12.3).
-    pub(crate) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
+    pub(super) fn give_up_path(&mut self, now: u64, path: PathIndex) -> bool {
         let p = &self.paths[path];
         let conn = p.conn;
         if !self.conns[conn].paths.has_more()
@@ -298,7 +298,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Tries a path that is not in use, if it is time, and something is to be
     /// sent or messages come by it. A mere ping is no reason: two idle sides
     /// must not wake each other again and again.
-    pub(crate) fn try_path(&mut self, now: u64, path: PathIndex) {
+    pub(super) fn try_path(&mut self, now: u64, path: PathIndex) {
         let p = &self.paths[path];
         let c = &self.conns[p.conn];
         let owes = p.received.owed() != Owed::Nothing && c.inbound.last_data_at != 0;
@@ -312,7 +312,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// When a path is to be tried, if nothing changes until then; `u64::MAX`: never.
-    pub(crate) fn trial_at(&self, path: PathIndex) -> u64 {
+    pub(super) fn trial_at(&self, path: PathIndex) -> u64 {
         let p = &self.paths[path];
         let at = p.way.trial_at();
         let waits = || self.conns[p.conn].outbound.queued > 0 || self.is_stuck(p.conn);
@@ -332,7 +332,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Most urgent acknowledgement that is owed on any path.
     #[inline(always)]
-    pub(crate) fn owed(&self, conn: ConnIndex) -> Owed {
+    pub(super) fn owed(&self, conn: ConnIndex) -> Owed {
         let mine = self.paths[conn.first_path()].received.owed();
         if !self.conns[conn].paths.has_more() {
             return mine;
@@ -346,7 +346,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Packets in flight to a connection's peer, on all paths.
     #[inline(always)]
-    pub(crate) fn flying(&self, conn: ConnIndex) -> u32 {
+    pub(super) fn flying(&self, conn: ConnIndex) -> u32 {
         let mine = self.paths[conn.first_path()].sent.flying;
         if !self.conns[conn].paths.has_more() {
             return mine;
@@ -413,7 +413,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Size of packets that our interface on a network takes now.
-    pub(crate) fn own_packet_max(&self, network: u8) -> u16 {
+    pub(super) fn own_packet_max(&self, network: u8) -> u16 {
         match usize::from(network) {
             0 => self.core.packet_max,
             at => self.core.networks[at].packet_max,
@@ -421,7 +421,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Size of the probe to send now, if one is due.
-    pub(crate) fn mtu_probe_due(&mut self, now: u64, path: PathIndex) -> Option<u16> {
+    pub(super) fn mtu_probe_due(&mut self, now: u64, path: PathIndex) -> Option<u16> {
         let p = self.path_mut(path);
         if now < p.sent.mtu.due() {
             return None;
@@ -438,7 +438,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Path by which the next packet of chunks is to leave. If it has to wait
     /// for its window or its pacer, so do all others.
     #[inline]
-    pub(crate) fn way(&mut self, now: u64, conn: ConnIndex) -> PathIndex {
+    pub(super) fn way(&mut self, now: u64, conn: ConnIndex) -> PathIndex {
         if !self.conns[conn].paths.has_more() {
             return conn.first_path();
         }
@@ -467,7 +467,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Path by which an acknowledgement of a path's packets leaves.
-    pub(crate) fn ack_way(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
+    pub(super) fn ack_way(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
         let mate = self.paths[path].way.mate;
         self.conns[conn].paths.choose_for_ack(mate, |other| {
             let p = &self.paths[other];
@@ -481,7 +481,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Path whose packets are acknowledged by a packet that leaves by `path`.
     #[inline]
-    pub(crate) fn told_by(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
+    pub(super) fn told_by(&self, conn: ConnIndex, path: PathIndex) -> PathIndex {
         let tells = |other: PathIndex| self.paths[other].received.has_news();
         if !self.conns[conn].paths.has_more() {
             return path;
@@ -496,7 +496,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Nothing more may leave for now: sends pings on other paths whose packets
     /// were not asked about.
     #[inline]
-    pub(crate) fn ask_others(&mut self, conn: ConnIndex, path: PathIndex) {
+    pub(super) fn ask_others(&mut self, conn: ConnIndex, path: PathIndex) {
         if !self.conns[conn].paths.has_more() {
             return;
         }
@@ -510,7 +510,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Largest packet that every path in use takes.
     #[inline]
-    pub(crate) fn packet_size(&self, conn: ConnIndex) -> u16 {
+    pub(super) fn packet_size(&self, conn: ConnIndex) -> u16 {
         let first = &self.paths[conn.first_path()];
         if !self.conns[conn].paths.has_more() {
             return first.sent.mtu.current();

@@ -1,4 +1,4 @@
-//! Peers: adding them, finding them, and the lives that they begin.
+//! Peers: adding them, finding them, and the lives that they begin; introductions.
 
 use portolan_seal::{Seal, identity};
 use portolan_wire::{
@@ -45,7 +45,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes a number that no peer has: one that was freed, or the next.
-    pub(crate) fn take_number(&mut self) -> Option<PeerId> {
+    pub(super) fn take_number(&mut self) -> Option<PeerId> {
         let free = self.core.free_peers.pop_front(self.peers);
         if free.is_some() {
             self.core.free_peer_count -= 1;
@@ -59,7 +59,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Frees a peer's number.
-    pub(crate) fn give_number(&mut self, peer: PeerId) {
+    pub(super) fn give_number(&mut self, peer: PeerId) {
         let Peer {
             place, lot, events, ..
         } = self.peers[peer];
@@ -76,7 +76,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Records the peer that has a number from now on.
-    pub(crate) fn record(
+    pub(super) fn record(
         &mut self,
         peer: PeerId,
         id: EndpointId,
@@ -186,7 +186,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Records a peer's address. `mode` is used unless the configuration fixes one.
-    pub(crate) fn locate(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
+    pub(super) fn locate(&mut self, peer: PeerId, to: NetAddress, mode: Mode) {
         let mode = self.core.config.congestion.unwrap_or(mode);
         let p = &mut self.peers[peer];
         p.bits = p.bits.on_way(mode);
@@ -212,7 +212,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Starts a peer's record for a life: counters, a nonce, a connection number (P4.7).
-    pub(crate) fn begin_life(&mut self, peer: PeerId, life: Life) {
+    pub(super) fn begin_life(&mut self, peer: PeerId, life: Life) {
         let nonce_mine = self.core.random.draw();
         let was = self.peers[peer].lot;
         let mut lot = Peer::lot(self.new_connection(peer));
@@ -241,7 +241,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Peer with an id, if it has the place that launchers give it: they number ids in the order in
     /// which peers are added.
-    pub(crate) fn guess_peer(&self, id: EndpointId) -> Option<PeerId> {
+    pub(super) fn guess_peer(&self, id: EndpointId) -> Option<PeerId> {
         // Peers that come and go have no such place, and may have left an older entry.
         let numbered = !self.core.config.introduces;
         let known = &self.peers[..self.core.peer_count as usize];
@@ -252,7 +252,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Peer with an id, wherever it is. Called at connects and additions only.
-    pub(crate) fn find_peer(&self, id: EndpointId) -> Option<PeerId> {
+    pub(super) fn find_peer(&self, id: EndpointId) -> Option<PeerId> {
         let known = &self.peers[..self.core.peer_count as usize];
         let search = || known.iter().position(|p| p.id == id).map(PeerId::new);
         if self.core.config.introduces {
@@ -289,7 +289,7 @@ fn nonce_for<S: Seal>(
 impl<S: Seal> Endpoint<'_, S> {
     /// Wraps the connect packet in a frame into an introduction; returns the length. Without public
     /// keys the packet stays as it is.
-    pub(crate) fn wrap_connect(
+    pub(super) fn wrap_connect(
         &mut self,
         peer: PeerId,
         frame: FrameIndex,
@@ -314,7 +314,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles an introduction.
-    pub(crate) fn handle_introduction(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
+    pub(super) fn handle_introduction(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
         let ours = self.core.config.introduces
             && IntroductionParts::marked(packet)
                 .is_ok_and(|(bytes, mark)| self.seal.has_own_mark(bytes, mark));
@@ -446,7 +446,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sends a challenge to the address that stands behind it.
-    pub(crate) fn challenge_leaves(&mut self, frame: FrameIndex) -> Transmit {
+    pub(super) fn challenge_leaves(&mut self, frame: FrameIndex) -> Transmit {
         self.core.counters.packets_sent += 1;
         self.core.counters.bytes_sent += CHALLENGE_BYTES as u64;
         let start = self.memory.at(frame) + CHUNKS_AT;
@@ -470,7 +470,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Handles a challenge: the peer does not know us, or no longer does, and asks for an echo.
     /// (P4.18)
-    pub(crate) fn handle_challenge(&mut self, packet: &[u8]) {
+    pub(super) fn handle_challenge(&mut self, packet: &[u8]) {
         let Ok(challenge) = Challenge::parse(packet) else {
             self.core.counters.drops.malformed += 1;
             return;
@@ -604,7 +604,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Whether a connection's peer was removed, and may not know it yet. Nothing more is taken from
     /// it.
-    pub(crate) fn is_parting(&self, conn: ConnIndex) -> bool {
+    pub(super) fn is_parting(&self, conn: ConnIndex) -> bool {
         self.peers[self.conns[conn].peer].bits.parting()
     }
 
@@ -620,7 +620,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Goes on with a removal: the close is queued once all that was sent before is acknowledged,
     /// or its time is up.
     #[cold]
-    pub(crate) fn part(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn part(&mut self, now: u64, conn: ConnIndex) {
         let c = &self.conns[conn];
         if !c.outbound.is_settled() && now < c.silence.part_by {
             return;

@@ -1,4 +1,5 @@
-//! Packets from the network: finds connection and key, drops replays, opens the rest.
+//! Packets from the network: finds connection and key, drops replays, opens the rest. What
+//! their chunks say: parts of messages, refusals, stopped flows.
 
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{
@@ -42,11 +43,16 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         };
         match header.kind {
+            PacketType::Data => self.handle_data(now, from, header, ce, packet, spare),
+            // Keeps P2.30.
+            _ if header.path != 0 || header.flags != Flags::NONE => {
+                self.core.counters.drops.malformed += 1;
+                None
+            }
             PacketType::Connect => {
                 self.handle_connect(now, from, packet);
                 None
             }
-            PacketType::Data => self.handle_data(now, from, header, ce, packet, spare),
             PacketType::Introduction => {
                 self.handle_introduction(now, from, packet);
                 None
@@ -74,7 +80,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The peer that a connection number of ours was offered to.
     #[inline(always)]
-    pub(crate) fn peer_numbered(&self, connection: u32) -> Option<PeerId> {
+    pub(super) fn peer_numbered(&self, connection: u32) -> Option<PeerId> {
         let peer = PeerId(connection & ((1 << PEER_BITS) - 1));
         if peer.0 >= self.core.peer_count {
             return None;
@@ -236,7 +242,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles a chunk that is no part of a message, out of a packet of `bytes` (P7.8).
-    pub(crate) fn handle_control(
+    pub(super) fn handle_control(
         &mut self,
         now: u64,
         path: PathIndex,
@@ -327,12 +333,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 }
 
-// Hands parts of messages to [`Inbound`](crate::inbound::Inbound), and carries out what it decides.
+// Hands parts of messages to `Inbound`, and carries out what it decides.
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Examines the head of a message from the network.
     #[inline]
-    pub(crate) fn meet_head<'p>(&mut self, conn: ConnIndex, head: &Head<'p>) -> Meet<'p> {
+    pub(super) fn meet_head<'p>(&mut self, conn: ConnIndex, head: &Head<'p>) -> Meet<'p> {
         if head.flow >= self.core.config.flows || head.total > Body::UNIT << 32 {
             return Meet::Took(ChunkOutcome::Bad);
         }
@@ -350,7 +356,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Applies the answer to the first part of the next message of a flow;
     /// returns false for not now.
     #[inline]
-    pub(crate) fn answered(&mut self, conn: ConnIndex, head: &Head<'_>, verdict: Verdict) -> bool {
+    pub(super) fn answered(&mut self, conn: ConnIndex, head: &Head<'_>, verdict: Verdict) -> bool {
         if verdict == Verdict::Refuse {
             self.refuse(conn, head.priority, head.flow, head.message);
         }
@@ -366,7 +372,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Examines a further part of a message from the network.
     #[inline]
-    pub(crate) fn meet_body(
+    pub(super) fn meet_body(
         &mut self,
         conn: ConnIndex,
         body: &Body<'_>,
@@ -385,7 +391,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Ends the handing out of a part of the active message. Only new bytes
     /// return credit: a repeat used up none (P7.7).
     #[inline]
-    pub(crate) fn placed(&mut self, conn: ConnIndex, body: &Body<'_>, at: &Placing) {
+    pub(super) fn placed(&mut self, conn: ConnIndex, body: &Body<'_>, at: &Placing) {
         if !at.fresh {
             self.core.counters.duplicates += 1;
         } else if at.credit {
@@ -395,7 +401,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Holds a chunk that comes too early.
-    pub(crate) fn hold(&mut self, conn: ConnIndex, chunk: Chunk<'_>) -> ChunkOutcome {
+    pub(super) fn hold(&mut self, conn: ConnIndex, chunk: Chunk<'_>) -> ChunkOutcome {
         let limit = self.hold_limit();
         let inbound = &mut self.conns[conn].inbound;
         match inbound.hold(&mut self.memory, conn, limit, chunk) {
@@ -416,7 +422,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// that is at work on the connection takes them up, or else the next
     /// [`Endpoint::resume`].
     #[inline]
-    pub(crate) fn advance(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
+    pub(super) fn advance(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
         let c = &mut self.conns[conn];
         if c.inbound.advance(priority, flow) {
             self.core.resumable |= !c.busy;
@@ -426,7 +432,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Copies the held chunk of a flow whose turn has come to `spare`: the
     /// caller may use the frames meanwhile. Returns its frame, and for a
     /// further part how to place it.
-    pub(crate) fn next_held(
+    pub(super) fn next_held(
         &mut self,
         conn: ConnIndex,
         priority: Priority,
@@ -450,7 +456,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Makes a connection's flows resumable if one was answered "not now";
     /// returns the peer if any flow is resumable.
-    pub(crate) fn begin_resume(&mut self, now: u64, conn: ConnIndex) -> Option<PeerId> {
+    pub(super) fn begin_resume(&mut self, now: u64, conn: ConnIndex) -> Option<PeerId> {
         let c = &mut self.conns[conn];
         if c.inbound.advance_refused(self.core.config.flows) {
             c.silence.used(now);
@@ -491,7 +497,7 @@ const REPEATS_NS_MAX: u64 = 10_000_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// The caller refused a message for good: queues the report to its sender (P5.3).
-    pub(crate) fn refuse(
+    pub(super) fn refuse(
         &mut self,
         conn: ConnIndex,
         priority: Priority,
@@ -509,7 +515,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Whether a flow must wait for its refusal to leave; tries to queue that first (P5.4).
-    pub(crate) fn refusal_blocks(
+    pub(super) fn refusal_blocks(
         &mut self,
         conn: ConnIndex,
         priority: Priority,
@@ -559,7 +565,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Retries refusals that found no frame.
-    pub(crate) fn retry_refusals(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn retry_refusals(&mut self, now: u64, conn: ConnIndex) {
         let c = &mut self.conns[conn];
         c.silence.used(now);
         c.inbound.refusals.retry();
@@ -568,7 +574,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Lets flows go on whose refusal was acknowledged.
     #[inline]
-    pub(crate) fn go_on_after_refusals(&mut self, conn: ConnIndex) {
+    pub(super) fn go_on_after_refusals(&mut self, conn: ConnIndex) {
         if self.conns[conn].inbound.refusals.has_acked() {
             self.go_on_with_flows(conn);
         }
@@ -584,7 +590,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Handles the peer's refusal of a message of ours (P5.5).
-    pub(crate) fn handle_refuse(
+    pub(super) fn handle_refuse(
         &mut self,
         now: u64,
         conn: ConnIndex,
@@ -676,7 +682,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Queues a chunk with the present stops, if there is a frame for it.
     #[cold]
-    pub(crate) fn tell_stops(&mut self, now: u64, conn: ConnIndex) {
+    pub(super) fn tell_stops(&mut self, now: u64, conn: ConnIndex) {
         let (serial, flows) = self.conns[conn].inbound.stops.next_chunk();
         let Some(frame) = self.queue_control(now, conn, &Chunk::Stopped { serial, flows }) else {
             return;
@@ -688,7 +694,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The peer has acknowledged a stopped chunk: of flows that it names nothing more leaves, so
     /// what has arrived of them counts as taken (P7.13).
     #[cold]
-    pub(crate) fn stops_acked(&mut self, conn: ConnIndex) {
+    pub(super) fn stops_acked(&mut self, conn: ConnIndex) {
         let fresh = self.conns[conn].inbound.stops.acked();
         for (p, flows) in fresh.into_iter().enumerate() {
             self.give_withheld(conn, p, flows);
@@ -708,7 +714,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// A chunk of a flow was taken for good.
     #[inline]
-    pub(crate) fn note_taken(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
+    pub(super) fn note_taken(&mut self, conn: ConnIndex, priority: Priority, flow: u16) {
         let limit = self.hold_limit();
         let inbound = &mut self.conns[conn].inbound;
         if inbound.note_taken(limit, priority, flow, &mut self.core.counters) {
@@ -718,7 +724,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Takes over the set of flows that the peer has stopped (P7.14).
     #[cold]
-    pub(crate) fn handle_stopped(
+    pub(super) fn handle_stopped(
         &mut self,
         now: u64,
         conn: ConnIndex,

@@ -94,7 +94,7 @@ fn further_part<'a>(peer: PeerId, body: &Body<'a>, piece: &Piece) -> Delivery<'a
 impl<'p> Rx<'p> {
     /// Contents of an opened packet, with the chunks in it.
     #[inline]
-    pub(crate) fn of_packet(
+    pub(super) fn of_packet(
         now: u64,
         heard: Heard,
         (conn, path, number): (ConnIndex, PathIndex, u64),
@@ -120,7 +120,7 @@ impl<'p> Rx<'p> {
     }
 
     /// Chunks that are held.
-    pub(crate) const fn of_held(now: u64, spare: &'p mut Spare) -> Self {
+    pub(super) const fn of_held(now: u64, spare: &'p mut Spare) -> Self {
         Self {
             now,
             heard: None,

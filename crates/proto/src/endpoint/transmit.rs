@@ -265,7 +265,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// When the packet size of one of a connection's paths is to be probed.
     #[inline]
-    pub(crate) fn sizes_due(&self, conn: ConnIndex) -> u64 {
+    pub(super) fn sizes_due(&self, conn: ConnIndex) -> u64 {
         let first = self.paths[conn.first_path()].sent.mtu.due();
         if !self.conns[conn].paths.has_more() {
             return first;
@@ -281,7 +281,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Whether the window with `spare` more, the receive buffer and the bitmap
     /// allow one more packet.
-    pub(crate) fn window_open(&self, path: PathIndex, spare: u32) -> bool {
+    pub(super) fn window_open(&self, path: PathIndex, spare: u32) -> bool {
         self.paths[path].sent.is_open(spare)
     }
 
@@ -508,7 +508,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Queues a message that fits one packet; its bytes are copied. It leaves
     /// with the next [`Endpoint::poll_transmit`], together with others that
-    /// wait in its flow (P2.23).
+    /// wait in its flow.
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued.
@@ -623,7 +623,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues a chunk of the protocol's own towards a peer.
-    pub(crate) fn queue_control(
+    pub(super) fn queue_control(
         &mut self,
         now: u64,
         conn: ConnIndex,

@@ -3,6 +3,7 @@
 extern crate std;
 
 mod limits;
+mod many;
 mod parts;
 mod refusals;
 mod stops;

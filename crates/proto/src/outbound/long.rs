@@ -39,7 +39,7 @@ impl Outbound {
         }
     }
 
-    /// Cuts the next part of a flow's long message into a frame of its own.
+    /// Cuts the next part of a flow's long message into a frame of its own (P2.20).
     pub(super) fn cut_body(
         &mut self,
         memory: &mut Memory<'_>,

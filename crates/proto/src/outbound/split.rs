@@ -109,9 +109,9 @@ impl Outbound {
             ..cargo
         };
         // The frame may not have held this part yet.
-        let again = memory.flights[frame].again;
-        memory.flights[frame].begin();
-        memory.flights[frame].again = again;
+        let flight = &mut memory.flights[frame];
+        flight.given_up = Default::default();
+        flight.ack_len = 0;
         self.resend.push_front(memory.cargo, frame);
         true
     }

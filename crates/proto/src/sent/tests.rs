@@ -2,8 +2,6 @@
 
 extern crate std;
 
-mod many;
-
 use std::vec::Vec;
 
 use portolan_wire::Ack;
@@ -11,12 +9,12 @@ use portolan_wire::Ack;
 use super::*;
 use crate::received::DELAY_UNIT_NS;
 
-const MS: u64 = 1_000_000;
+pub const MS: u64 = 1_000_000;
 const BYTES: u32 = 1_000;
 
 /// A path with a window of 10 packets at first, of which 1,000 are granted;
 /// its first number is 50.
-fn path() -> Sent {
+pub fn path() -> Sent {
     let congestion = Congestion::new(Mode::Shared, 1_232, WINDOW_SPAN as u32);
     let mut sent = Sent::resume(50, 1_050, congestion);
     assert_eq!(sent.window(), 10);
@@ -25,7 +23,7 @@ fn path() -> Sent {
 }
 
 /// Sends packets with chunks at `now`: number n is frame n.
-fn send(sent: &mut Sent, now: u64, packets: u64) {
+pub fn send(sent: &mut Sent, now: u64, packets: u64) {
     for _ in 0..packets {
         let number = sent.next;
         sent.count(now);
@@ -53,7 +51,7 @@ fn ack(sent: &Sent, largest: u64, missing: &[u64]) -> Ack {
 
 /// Goes through an acknowledgement at `now` of packets that left at 0, as
 /// the endpoint does. Returns what arrived and what is to be given up.
-fn take(sent: &mut Sent, now: u64, ack: &impl Confirms) -> (Vec<usize>, Vec<usize>) {
+pub fn take(sent: &mut Sent, now: u64, ack: &impl Confirms) -> (Vec<usize>, Vec<usize>) {
     let (mut arrived, mut missing) = (Vec::new(), Vec::new());
     let covers = sent.read(ack).expect("it speaks of what was sent");
     let report = sent.begin_report(now, covers, false, 0);

@@ -32,7 +32,7 @@ pub enum PeerState {
 }
 
 /// A peer: the state that each has. Plain data. Peers that had a connection
-/// also have a `Kept`.
+/// also have a `Parked`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     pub(crate) id: EndpointId,

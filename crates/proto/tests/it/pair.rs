@@ -699,6 +699,28 @@ fn offers_that_do_not_fit_are_not_taken() {
     }
 }
 
+/// Checks P2.30.
+#[test]
+fn a_connect_packet_has_path_0_and_no_flag() {
+    for byte in [1, 2] {
+        let mut pair = Pair::new(&Config::default());
+        pair.send(0, b"x");
+        let mut connects = Vec::new();
+        pair.run(SECOND / 100, |p| {
+            connects.push(p.to_vec());
+            false
+        });
+        for mut packet in connects {
+            assert_eq!(packet[0] & 15, 1);
+            packet[byte] = 1;
+            pair.wire[1].push_back(packet);
+        }
+        pair.deliver(1);
+        let drops = pair.nodes[1].with(|e, _| e.counters().drops);
+        assert!(drops.malformed > 0 && drops.bad_tag == 0, "{drops:?}");
+    }
+}
+
 #[test]
 fn packets_that_do_not_verify_are_looked_at_at_a_rate() {
     let mut pair = Pair::new(&Config::default());

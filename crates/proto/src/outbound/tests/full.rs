@@ -117,3 +117,16 @@ fn a_round_is_not_used_up_where_only_replies_may_leave() {
     assert_eq!(sender.pick(ROOM, true), None);
     assert_eq!(sender.flows(), [0, 1, 2]);
 }
+
+#[test]
+fn a_round_ends_with_the_packets_that_it_was_for() {
+    let (mut sender, frames) = lost();
+    sender.out.set_full([true, true]);
+    open_round(&mut sender);
+    // The reply needs no turn in the round any more.
+    sender.out.set_full([true, false]);
+    while sender.leave().is_some() {}
+    sender.lose(frames[0], 9);
+    assert_eq!(sender.leave(), None);
+    assert!(waits(&mut sender));
+}

@@ -32,6 +32,20 @@ fn a_long_message_is_cut_into_parts_in_order() {
     sender.store.assert_free();
 }
 
+/// Checks P2.20.
+#[test]
+fn nothing_follows_a_part_in_its_frame() {
+    let mut sender = Sender::new();
+    sender.send_long(Request, 3, 3_000, Release::Acknowledged);
+    assert_eq!(sender.tail(Request, 3, 8), None);
+    sender.send(Request, 3, 8);
+    let mut frames = Vec::new();
+    while let Some(pick) = sender.pick(ROOM, false) {
+        frames.push(sender.cargo(pick.frame).chunks);
+    }
+    assert_eq!(frames, [1; 4]);
+}
+
 #[test]
 fn each_part_names_its_message() {
     let mut sender = Sender::new();

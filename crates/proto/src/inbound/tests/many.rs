@@ -1,18 +1,23 @@
 //! One sender and three receivers: a frame is done once all of them have confirmed it, and what any
 //! of them misses leaves again, to all.
 
+extern crate std;
+
 use std::collections::BTreeSet;
 use std::vec;
+use std::vec::Vec;
 
-use portolan_wire::{Chunks, Priority};
+use portolan_wire::{Ack, Chunks, Priority};
 
-use super::*;
-use crate::base::{PathIndex, Release, Verdict};
+use super::Receiver;
+use crate::base::{PathIndex, Release, Verdict, WINDOW_SPAN};
+use crate::congestion::AckSample;
 use crate::inbound::ChunkOutcome;
-use crate::inbound::tests::Receiver;
 use crate::memory::Use;
 use crate::outbound::tests::{ROOM, Sender};
 use crate::received::{Contents, Received};
+use crate::sent::tests::{MS, path, send, take};
+use crate::sent::{Confirms, Finding, Sent};
 use Priority::{Reply, Request};
 
 /// Number of the first packet.
