@@ -417,11 +417,7 @@ impl Inbound {
         if self.held[p] >= limit + CHUNKS_MAX {
             return Err(ChunkOutcome::NoRoom(priority));
         }
-        let need = match priority {
-            Priority::Request => Need::Hold,
-            Priority::Reply => Need::HoldReply,
-        };
-        let Some(frame) = memory.take(need, Use::Held, conn) else {
+        let Some(frame) = memory.take(Need::hold(priority), Use::Held, conn) else {
             return Err(ChunkOutcome::NoRoom(priority));
         };
         let len = chunk.write(&mut memory.frame(frame)[CHUNKS_AT..]);

@@ -209,9 +209,15 @@ impl Outbound {
         tx.queue.push_back(memory.cargo, frame);
         tx.frames += 1;
         self.pending[priority.index()] |= 1 << flow;
-        self.queued += 1;
-        self.queued_replies += u32::from(priority == Priority::Reply);
+        self.count_frame(priority == Priority::Reply);
         Some(frame)
+    }
+
+    /// Counts one more frame that is queued or in flight.
+    #[inline]
+    fn count_frame(&mut self, is_reply: bool) {
+        self.queued += 1;
+        self.queued_replies += u32::from(is_reply);
     }
 
     /// Returns the number of a flow's next message.

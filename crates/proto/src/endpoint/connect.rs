@@ -47,7 +47,6 @@ impl<S: Seal> Endpoint<'_, S> {
         if p.state == PeerState::New {
             p.state = PeerState::Connecting;
             c.handshake.begin();
-            c.unusual |= c.handshake.unusual();
             c.silence.wait_anew(now);
             self.connect_due(now, conn);
         }
@@ -323,7 +322,6 @@ impl<S: Seal> Endpoint<'_, S> {
                 };
                 if proven {
                     self.conns[conn].handshake.set_confirmed(offer.settled);
-                    self.note_unusual(conn);
                     self.become_up(now, conn);
                     if !offer.settled {
                         self.send_connect(peer, true);

@@ -590,7 +590,6 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let c = &mut self.conns[conn];
         c.silence.finished = true;
-        c.unusual |= c.silence.unusual();
         c.silence.part_by = now.saturating_add(self.core.config.silence_ns / PARTING_PARTS);
         if self.lends(conn) {
             self.drop_sending(conn);

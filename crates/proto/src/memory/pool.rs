@@ -26,6 +26,22 @@ pub(crate) enum Need {
 }
 
 impl Need {
+    /// Use of a frame that holds a received chunk.
+    pub const fn hold(priority: Priority) -> Self {
+        match priority {
+            Priority::Request => Self::Hold,
+            Priority::Reply => Self::HoldReply,
+        }
+    }
+
+    /// Use of a frame that carries a further part of a message.
+    pub const fn part(priority: Priority) -> Self {
+        match priority {
+            Priority::Request => Self::RequestPart,
+            Priority::Reply => Self::ReplyPart,
+        }
+    }
+
     /// Frames of a pool of `all` that received chunks may take together.
     const fn held_max(self, all: u32) -> u32 {
         match self {
@@ -121,10 +137,7 @@ impl Pool {
 
     /// Whether `frames` more received chunks of one priority could be held.
     pub const fn can_hold(&self, priority: Priority, frames: u32) -> bool {
-        let need = match priority {
-            Priority::Request => Need::Hold,
-            Priority::Reply => Need::HoldReply,
-        };
+        let need = Need::hold(priority);
         self.held_count + frames <= need.held_max(self.frames)
             && self.free_count >= need.keep(self.frames, Use::Held) + frames
     }

@@ -49,11 +49,7 @@ impl Outbound {
         room: usize,
         sources: &impl Sources,
     ) -> Option<FrameIndex> {
-        let need = match priority {
-            Priority::Request => Need::RequestPart,
-            Priority::Reply => Need::ReplyPart,
-        };
-        let frame = memory.take(need, Use::Queued, conn)?;
+        let frame = memory.take(Need::part(priority), Use::Queued, conn)?;
         let long = self.tx[priority.index()][flow].long;
         let Long {
             source,
@@ -83,8 +79,7 @@ impl Outbound {
         let l = &mut memory.longs[long];
         l.cut += bytes as u64;
         l.frames += 1;
-        self.queued += 1;
-        self.queued_replies += u32::from(priority == Priority::Reply);
+        self.count_frame(priority == Priority::Reply);
         if cut + bytes as u64 == total {
             self.tx[priority.index()][flow].long = LongIndex::NONE;
             cut_through(memory, long);

@@ -1,6 +1,6 @@
 //! Frames that have become too big for their path are cut in two.
 
-use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, Priority, TAG_BYTES};
+use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, TAG_BYTES};
 
 use super::Outbound;
 use crate::base::{ConnIndex, FRAME_BYTES_MAX, FrameIndex, PACKET_BASE};
@@ -37,10 +37,7 @@ impl Outbound {
         let mut twice = 0;
         while memory.cargo[frame].len as usize > room {
             let cargo = memory.cargo[frame];
-            let need = match cargo.priority {
-                Priority::Request => Need::RequestPart,
-                Priority::Reply => Need::ReplyPart,
-            };
+            let need = Need::part(cargo.priority);
             let other = match cargo.rest {
                 [0, 0] => memory.take(need, Use::Queued, conn),
                 _ => None,
@@ -81,8 +78,7 @@ impl Outbound {
             if cargo.long.is_some() {
                 memory.longs[cargo.long].frames += 1;
             }
-            self.queued += 1;
-            self.queued_replies += u32::from(cargo.is_reply());
+            self.count_frame(cargo.is_reply());
             self.resend.push_front(memory.cargo, other);
         }
         twice

@@ -461,7 +461,7 @@ fn what_is_malformed_counts_up_to_where_it_is() {
     let malformed = |s: &mut Script| s.pair.nodes[0].with(|e, _| e.counters().drops.malformed);
     let got = |s: &Script| s.pair.nodes[0].log.got.len();
     let before = got(&s);
-    // Of an acknowledgement that is cut short the packet was not received, and may come again.
+    // A packet whose acknowledgement is cut short was not received, and may come again.
     let number = s.number;
     let flag = Flags::NONE.with(Flags::HAS_ACK, true);
     s.hear_as(number, flag, None, &[Chunk::Ping]);
