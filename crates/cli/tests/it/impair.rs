@@ -1,7 +1,9 @@
 //! `portolan lab impair`. Needs root.
 
 use std::fs;
+use std::io::Write;
 use std::net::UdpSocket;
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -410,6 +412,24 @@ fn without_the_process_packets_go_their_straight_way() {
     say(&["lab", "down", lab.0]).expect(0);
     none_left(first);
     assert_eq!(traces(lab.0), Vec::<String>::new());
+}
+
+#[test]
+fn a_wire_whose_starter_has_gone_does_not_begin() {
+    let lab = TestLab::up(TestLab::own("t-imp-late"), "2");
+    impair(&lab, &["--delay", "1"]);
+    let file = format!("/run/portolan/lab/{}/impair.json", lab.0);
+    let with = fs::read(file).unwrap();
+    impair(&lab, &["--loss", "0"]);
+    // Killed before the process that it started could follow it.
+    let mut wire = portolan(&["internal-lab-wire", "--lab", lab.0]);
+    wire.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut wire = wire.stderr(Stdio::piped()).spawn().unwrap();
+    drop(wire.stdout.take());
+    let _ = wire.stdin.take().unwrap().write_all(&with);
+    let said = wire.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&said.stderr);
+    assert!(complaint.contains("has gone"), "{complaint}");
 }
 
 #[test]

@@ -161,12 +161,15 @@ fn lives(lab: &Lab, pid: Pid) -> Result<bool> {
 
 /// Holds packets back until its file is gone.
 pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
-    // Until its note is there nobody else could end it: then it goes with whoever started it, and
-    // one that had gone before is seen by "ready".
+    // Until its note is there nobody else could end it: then it goes with whoever started it.
     let tie = |signal| {
         set_parent_process_death_signal(signal).map_err(Failure::os("following the parent"))
     };
     tie(Some(Signal::KILL))?;
+    // Who had gone before sends no signal, but reads "ready" no more.
+    if is_read_by_nobody(&std::io::stdout()) {
+        return Err(Failure::new("who started this process has gone"));
+    }
     let lab = store::read(&arguments.lab)?
         .ok_or_else(|| Failure::new(format!("lab {} is gone", arguments.lab)))?;
     let mut text = Vec::new();
@@ -186,6 +189,14 @@ pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
     print("ready\n")?;
     wire.carry(&lab)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the other end of a pipe is closed.
+fn is_read_by_nobody(pipe: &impl AsFd) -> bool {
+    // An error is told without being asked for.
+    let mut polled = [PollFd::new(pipe, PollFlags::empty())];
+    let answer = poll(&mut polled, Some(&Timespec::default()));
+    answer.is_ok() && polled[0].revents().contains(PollFlags::ERR)
 }
 
 struct Wire {
