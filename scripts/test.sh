@@ -76,6 +76,11 @@ tests() {
     part $test "programs in documents" cargo test --locked --no-fail-fast --doc "$@"
 }
 
+instructions() {
+    cargo build --locked --release -p portolan-runtime --example instructions &&
+        scripts/instructions.sh "$target/release"
+}
+
 await_computing() {
     [ -n "$beside" ] || return 0
     wait "$beside"
@@ -99,6 +104,7 @@ else
     part $long "installed and removed: make install" scripts/test-install.sh make "$target"
     part $long "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
     await_computing
+    part $long "instructions of a message" instructions
     part $long "README and tutorial, in a fresh clone" scripts/readme.sh
     part $long "demo" scripts/demo.sh "$target/release"
     part 60 "nothing is left behind" nothing_is_left "$began"

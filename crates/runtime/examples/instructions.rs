@@ -1,8 +1,10 @@
 //! What `make instructions` counts: small messages from one endpoint to
-//! another in this process, each received before the next is sent.
+//! another in this process, each received before the next is sent, and one look
+//! in vain before each.
 //!
-//! `instructions udp|shm|crowd COUNT`; a crowd is UDP among 4,096 peers, of which
-//! the others are silent.
+//! `instructions udp|shm|crowd COUNT WARM_UP`; a crowd is UDP among 4,096 peers, of
+//! which the others are silent. Time goes on by 2.5 us a message, whatever the machine
+//! and whoever counts, so that each run meets the same timers.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,7 +21,10 @@ const PORT: u16 = 1;
 
 type Error = Box<dyn std::error::Error>;
 
-fn opening(rank: u32, network: bool) -> Result<Opening, Error> {
+/// Nanoseconds that a message takes.
+const STEP_NS: u64 = 2_500;
+
+fn opening(rank: u32, network: bool, clock: &Arc<AtomicU64>) -> Result<Opening, Error> {
     let mut config = Config {
         rank,
         id: EndpointId(u64::from(rank) + 1),
@@ -28,6 +33,7 @@ fn opening(rank: u32, network: bool) -> Result<Opening, Error> {
         host: 1,
         helper: false,
         network,
+        clock: Some(Arc::clone(clock)),
         ..Config::default()
     };
     config.udp.address = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -35,14 +41,11 @@ fn opening(rank: u32, network: bool) -> Result<Opening, Error> {
     Ok(Opening::new(config)?)
 }
 
-/// Messages before those that are counted.
-const WARM_UP: u64 = 2_000;
-
 /// Silent peers that a crowd has beside the two.
 const CROWD: u16 = 4_095;
 
-fn pair(shared: bool, crowd: u16) -> Result<[Space; 2], Error> {
-    let openings = [opening(0, !shared)?, opening(1, !shared)?];
+fn pair(shared: bool, crowd: u16, clock: &Arc<AtomicU64>) -> Result<[Space; 2], Error> {
+    let openings = [opening(0, !shared, clock)?, opening(1, !shared, clock)?];
     let mut peers: Vec<PeerConfig> = openings
         .iter()
         .zip(0..)
@@ -83,21 +86,31 @@ fn pair(shared: bool, crowd: u16) -> Result<[Space; 2], Error> {
     ])
 }
 
+struct PingPong {
+    ends: [Space; 2],
+    /// Bytes that each end has received.
+    seen: [Arc<AtomicU64>; 2],
+    clock: Arc<AtomicU64>,
+}
+
 fn main() -> Result<(), Error> {
-    let mut args = std::env::args().skip(1);
-    let (Some(link), Some(count)) = (args.next(), args.next()) else {
-        return Err("usage: instructions udp|shm|crowd COUNT".into());
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let [link, count, warm_up] = words.as_slice() else {
+        return Err("usage: instructions udp|shm|crowd COUNT WARM_UP".into());
     };
-    let count: u64 = count.parse()?;
     let (shared, crowd) = match link.as_str() {
         "shm" => (true, 0),
         "udp" => (false, 0),
         "crowd" => (false, CROWD),
         other => return Err(format!("udp, shm or crowd, not {other}").into()),
     };
-    let ends = pair(shared, crowd)?;
-    let seen: [Arc<AtomicU64>; 2] = [Arc::default(), Arc::default()];
-    for (end, seen) in ends.iter().zip(&seen) {
+    let clock = Arc::new(AtomicU64::new(portolan_sys::clock::now_ns()));
+    let turns = PingPong {
+        ends: pair(shared, crowd, &clock)?,
+        seen: Default::default(),
+        clock,
+    };
+    for (end, seen) in turns.ends.iter().zip(&turns.seen) {
         let seen = Arc::clone(seen);
         end.bind(
             PORT,
@@ -106,31 +119,46 @@ fn main() -> Result<(), Error> {
             }),
         )?;
     }
+    // For who follows each instruction.
+    let (from, to) = (measured as *const (), over as *const ());
+    println!("measured from {from:p} to {to:p}");
     // The handshake, and what is learnt in the beginning.
-    turns(&ends, &seen, WARM_UP)?;
-    measured(&ends, &seen, count)
+    turns.make(warm_up.parse()?)?;
+    measured(&turns, count.parse()?)?;
+    over();
+    Ok(())
 }
 
 /// What is counted: everything within.
 #[inline(never)]
-fn measured(ends: &[Space; 2], seen: &[Arc<AtomicU64>; 2], count: u64) -> Result<(), Error> {
-    turns(ends, seen, count)
+fn measured(turns: &PingPong, count: u64) -> Result<(), Error> {
+    turns.make(count)
 }
 
-/// Turns, as in a ping-pong: acknowledgements ride on the answers.
-fn turns(ends: &[Space; 2], seen: &[Arc<AtomicU64>; 2], count: u64) -> Result<(), Error> {
-    for i in 0..count {
-        let from = (i % 2) as usize;
-        let to = 1 - from;
-        let before = seen[to].load(Ordering::Relaxed);
-        ends[from].send(to as u32, PORT, &i.to_le_bytes())?;
-        while seen[to].load(Ordering::Relaxed) == before {
-            if before == 0 {
-                // The handshake needs both sides.
-                ends[from].progress()?;
+/// Where it has ended.
+#[inline(never)]
+fn over() {
+    std::hint::black_box(());
+}
+
+impl PingPong {
+    /// As in a ping-pong: acknowledgements ride on the answers.
+    fn make(&self, count: u64) -> Result<(), Error> {
+        for i in 0..count {
+            let from = (i % 2) as usize;
+            let to = 1 - from;
+            let before = self.seen[to].load(Ordering::Relaxed);
+            self.clock.fetch_add(STEP_NS, Ordering::Relaxed);
+            self.ends[to].progress()?;
+            self.ends[from].send(to as u32, PORT, &i.to_le_bytes())?;
+            while self.seen[to].load(Ordering::Relaxed) == before {
+                if before == 0 {
+                    // The handshake needs both sides.
+                    self.ends[from].progress()?;
+                }
+                self.ends[to].progress()?;
             }
-            ends[to].progress()?;
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use portolan_engine::{Death, Restarted, Secrets};
@@ -125,6 +126,10 @@ pub struct Config {
     /// another; packets of other lives are ignored. Default off: a new life replaces the one
     /// before.
     pub fixed_lives: bool,
+    /// Time that the engine takes in place of the host's, ns, for measurements that are to come out
+    /// the same each time. Default none. Sleeps go by the host's all the same.
+    #[doc(hidden)]
+    pub clock: Option<Arc<AtomicU64>>,
     /// Settings of the protocol. `peers`, `packet_max` and `receive_packets` are set when the
     /// endpoint opens, from the job and the socket.
     pub proto: portolan_proto::Config,
@@ -167,6 +172,7 @@ impl Default for Config {
             prefix: 0,
             further: Vec::new(),
             fixed_lives: false,
+            clock: None,
             proto: portolan_proto::Config::default(),
         }
     }

@@ -45,6 +45,7 @@
 //! | `open` | opening: the sockets, then the lanes to all ranks |
 
 mod calls;
+mod clock;
 mod config;
 mod neighbours;
 mod network;

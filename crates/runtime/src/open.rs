@@ -26,13 +26,14 @@ use portolan_sys::slice;
 use portolan_sys::tell::tell;
 use portolan_wire::{Address, KeyAddress};
 
+use crate::clock::HostClock;
 use crate::config::{Config, OpenError, PeerConfig, Watch};
 use crate::neighbours::Neighbours;
 use crate::network::{First, Further, Links};
 use crate::observe::{Trace, describe};
 use crate::sleep::{Backoff, WaitSet};
 use crate::space::Space;
-use crate::state::{HostClock, Near, OwnNetwork, State};
+use crate::state::{Near, OwnNetwork, State};
 
 /// An endpoint that has an address and knows no peers yet.
 #[derive(Debug)]
@@ -433,7 +434,8 @@ impl Opening {
             slice_ns,
             shortens,
         );
-        let engine = Engine::new(core, matched, net, shm, HostClock);
+        let clock = HostClock::new(config.clock.clone());
+        let engine = Engine::new(core, matched, net, shm, clock);
         let mut state = State::new(engine, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;
         state.cma = cma;

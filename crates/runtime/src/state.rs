@@ -11,16 +11,16 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::Waker;
 
-use portolan_engine::{Clock, Death, Engine, Finding};
+use portolan_engine::{Death, Engine, Finding};
 use portolan_link::shm::Slumbering;
 use portolan_proto::congestion::Mode;
 use portolan_sys::clock::now_ns;
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::net::{directly_connected, interfaces};
 use portolan_sys::process::Pidfd;
-use portolan_sys::ticks::ticks;
 
 pub(crate) use self::near::Near;
+use crate::clock::HostClock;
 use crate::config::Watch;
 use crate::neighbours::TOKEN_NEAR;
 use crate::network::Links;
@@ -44,26 +44,6 @@ const LOOK_EVERY_BUSY: u32 = 64 * LOOK_EVERY;
 const TIDY_EVERY_NS: u64 = 1_000_000_000;
 /// Longest sleep if waiting frames may not end it, ns.
 const BLOCKED_NAP_NS: u64 = 1_000_000;
-
-/// The clocks of this host.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostClock;
-
-impl Clock for HostClock {
-    #[inline(always)]
-    fn now(&self) -> u64 {
-        now_ns()
-    }
-
-    #[inline(always)]
-    fn ticks(&self) -> u64 {
-        ticks()
-    }
-
-    fn waited_for_core(&self) -> Option<(u64, u64)> {
-        portolan_sys::process::waited_for_core()
-    }
-}
 
 /// Default congestion control towards an address (IPv6, IPv4 mapped). If the kernel does not report
 /// how it is reached, it is [`Mode::Shared`].

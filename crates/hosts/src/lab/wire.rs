@@ -166,8 +166,8 @@ pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
         set_parent_process_death_signal(signal).map_err(Failure::os("following the parent"))
     };
     tie(Some(Signal::KILL))?;
-    // Who had gone before sends no signal, but reads "ready" no more.
-    if is_read_by_nobody(&std::io::stdout()) {
+    // A parent that had gone before sends no signal, but its end of the pipe is closed.
+    if has_no_reader(&std::io::stdout()) {
         return Err(Failure::new("who started this process has gone"));
     }
     let lab = store::read(&arguments.lab)?
@@ -192,7 +192,7 @@ pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
 }
 
 /// Whether the other end of a pipe is closed.
-fn is_read_by_nobody(pipe: &impl AsFd) -> bool {
+fn has_no_reader(pipe: &impl AsFd) -> bool {
     // An error is told without being asked for.
     let mut polled = [PollFd::new(pipe, PollFlags::empty())];
     let answer = poll(&mut polled, Some(&Timespec::default()));
