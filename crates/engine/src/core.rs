@@ -28,6 +28,7 @@ pub use self::collective::{BROADCAST, BarrierCall, DeadPeer, Progress};
 pub use self::context::Context;
 use self::ports::Ports;
 pub use self::ports::{Binding, ErrorHandler, Handler, Placement, Placing};
+pub(crate) use self::send::message;
 use self::space::{Others, Space};
 use crate::environment::Tracer;
 use crate::groups::Barriers;

@@ -12,7 +12,7 @@ use portolan_wire::{ARGS_MAX, MessageNo};
 
 pub use self::peers::LocalRefused;
 use self::poll_throttle::PollThrottle;
-use crate::core::{Core, Finding};
+use crate::core::{Core, Finding, message};
 use crate::environment::{Clock, Network};
 use crate::lanes::{Lane, Restarted};
 use crate::matched::{Matched, Onward};
@@ -296,9 +296,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.net.as_mut()?.heard_at(peer)
     }
 
-    /// Sends a message that fits a frame of shared memory, by the shortest path. `None`: take
-    /// the usual path, which also reports errors. `OWN`: the flow is known to be the program's
-    /// own.
+    /// Sends a message that fits a frame of shared memory or a packet, by the shortest path.
+    /// `None`: take the usual path, which also reports errors. `OWN`: the flow is known to be
+    /// the program's own.
     #[inline(always)]
     pub fn send_now<const OWN: bool>(
         &mut self,
@@ -309,15 +309,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
     ) -> Option<Result<MessageNo, SendError>> {
         let Self {
             core,
-            shm: Some(ShmLane { link, tx, .. }),
+            matched,
+            net,
+            shm,
+            clock,
             ..
-        } = self
-        else {
-            return None;
-        };
-        let Some(Lane::Shm(to)) = core.lanes.get(rank) else {
-            return None;
-        };
+        } = self;
         if port >= PORTS_RESERVED
             || if OWN {
                 core.own_is_over
@@ -325,24 +322,40 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 core.is_over(SpaceId::of_flow(o.flow))
             }
             || o.args.len() > ARGS_MAX
-            || payload.len() > tx.inline_max(o.args.len())
         {
             return None;
         }
-        match tx.send(&mut link.outlet(), to, port, o, payload) {
-            Ok(number) => {
-                let flow = if OWN { 0 } else { o.flow };
-                core.count_sent(flow, payload.len() as u64);
-                if let Some(trace) = &mut core.trace {
-                    trace.sent(rank, port, o, number, payload.len(), false);
+        let flow = if OWN { 0 } else { o.flow };
+        match (core.lanes.get(rank)?, shm, net) {
+            (Lane::Shm(to), Some(ShmLane { link, tx, .. }), _) => {
+                if payload.len() > tx.inline_max(o.args.len()) {
+                    return None;
                 }
+                match tx.send(&mut link.outlet(), to, port, o, payload) {
+                    Ok(number) => {
+                        core.count_sent(flow, payload.len() as u64);
+                        if let Some(trace) = &mut core.trace {
+                            trace.sent(rank, port, o, number, payload.len(), false);
+                        }
+                        Some(Ok(number))
+                    }
+                    Err(ShmFailure::Full) => {
+                        core.counters.no_credit += 1;
+                        Some(Err(SendError::NoCredit))
+                    }
+                    Err(_) => None,
+                }
+            }
+            (Lane::Net(peer), _, Some(net)) => {
+                if core.trace.is_some() || matched.own.exchange.has_unready() {
+                    return None;
+                }
+                let message = message(port, o, payload);
+                let number = net.send_one(clock.now(), peer, &message)?;
+                core.count_sent(flow, payload.len() as u64);
                 Some(Ok(number))
             }
-            Err(ShmFailure::Full) => {
-                core.counters.no_credit += 1;
-                Some(Err(SendError::NoCredit))
-            }
-            Err(_) => None,
+            _ => None,
         }
     }
 

@@ -8,7 +8,7 @@ mod starvation;
 use portolan_link::{LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
 use portolan_proto::{NetAddress, PeerId, Spare, Tables, Transmit};
-use portolan_wire::Address;
+use portolan_wire::{Address, MessageNo};
 
 use self::failing::Failing;
 use self::intake::{Intake, Peers};
@@ -366,6 +366,49 @@ impl<N: Network> NetLane<N> {
             }
         }
         sent
+    }
+
+    /// Sends one short message at once, past the queues. `None`: something waits, or is
+    /// unusual, and the message has to wait its turn.
+    #[inline]
+    pub fn send_one(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        m: &proto::Message<'_>,
+    ) -> Option<MessageNo> {
+        let Self {
+            link,
+            tx,
+            peers,
+            pending,
+            ..
+        } = self;
+        if tx.dirty
+            || !pending.is_empty()
+            || !peers.gone.is_empty()
+            || !tx.gathering.is_alone(now, peer)
+        {
+            return None;
+        }
+        let mut view = tx.tables.view();
+        let (number, t) = view.send_one(now, peer, m)?;
+        let frame = TxFrame {
+            to: link_address(t.to),
+            bytes: view.frame(&t),
+            ecn: t.ecn,
+        };
+        if link.tx_burst(t.network, &[frame]) == Ok(1) {
+            view.transmitted(t.frame);
+            peers.failing.sent(std::iter::once(peer));
+        } else {
+            // The usual way finds out why.
+            pending.push(t);
+            tx.dirty = true;
+        }
+        tx.now = now;
+        tx.gathering.add(now, peer, 0);
+        Some(number)
     }
 
     /// Asks the interfaces for their packet sizes, which may have changed.

@@ -8,6 +8,7 @@ mod check;
 mod connect;
 mod networks;
 mod peers;
+mod quick;
 mod receive;
 mod rx;
 mod transmit;

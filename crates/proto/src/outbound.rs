@@ -58,7 +58,7 @@ impl KeptOut {
 
     /// Whether credit allows a fresh chunk (P7.5).
     #[inline]
-    const fn has_credit(&self, priority: usize) -> bool {
+    pub const fn has_credit(&self, priority: usize) -> bool {
         self.credit[priority].wrapping_sub(self.sent[priority]) as i32 > 0
     }
 }
@@ -193,10 +193,7 @@ impl Outbound {
         priority: Priority,
         flow: u16,
     ) -> Option<FrameIndex> {
-        let need = match priority {
-            Priority::Request => Need::Request,
-            Priority::Reply => Need::Reply,
-        };
+        let need = Need::message(priority);
         let tx = &mut self.tx[priority.index()][flow as usize];
         // A flow takes no more frames than it leaves: should it be stopped,
         // others go on.
@@ -209,6 +206,28 @@ impl Outbound {
         tx.queue.push_back(memory.cargo, frame);
         tx.frames += 1;
         self.pending[priority.index()] |= 1 << flow;
+        self.count_frame(priority == Priority::Reply);
+        Some(frame)
+    }
+
+    /// Takes a frame for one message that leaves at once, as nothing waits before it: as if the
+    /// frame had been queued and picked. Its chunk is counted against the receiver's credit.
+    #[inline]
+    pub fn pass(
+        &mut self,
+        memory: &mut Memory<'_>,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: u16,
+    ) -> Option<FrameIndex> {
+        let frame = memory.take(Need::message(priority), Use::Queued, conn)?;
+        let cargo = &mut memory.cargo[frame];
+        cargo.priority = priority;
+        cargo.flow = flow;
+        cargo.counted = true;
+        let p = priority.index();
+        self.kept.sent[p] = self.kept.sent[p].wrapping_add(1);
+        self.turn[p] = ((flow as usize + 1) % FLOWS_MAX) as u8;
         self.count_frame(priority == Priority::Reply);
         Some(frame)
     }

@@ -211,7 +211,12 @@ impl Space {
     ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
         match s.send_now::<OWN>(rank, port, o, payload) {
-            Some(sent) if !WAITS || sent.is_ok() => return sent,
+            Some(sent) if !WAITS || sent.is_ok() => {
+                if s.net.is_some() {
+                    s.end();
+                }
+                return sent;
+            }
             _ => {}
         }
         let (core, mut out) = s.split();

@@ -267,6 +267,7 @@ impl Stage {
             supersteps,
             failed,
             phases,
+            quick: 0,
             net: self.net.lock().counters(),
             ended_at: self.now,
         }

@@ -526,7 +526,11 @@ fn copy_of(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(copy)
 }
 
-fn message<'a>(port: u16, o: &SendOptions<'a>, payload: &'a [u8]) -> proto::Message<'a> {
+pub(crate) const fn message<'a>(
+    port: u16,
+    o: &SendOptions<'a>,
+    payload: &'a [u8],
+) -> proto::Message<'a> {
     proto::Message {
         priority: o.priority,
         flow: o.flow,

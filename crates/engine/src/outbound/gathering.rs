@@ -32,7 +32,7 @@ impl Gathering {
     /// Notes a message that was passed to the protocol; `bytes`: length of its chunk.
     #[inline]
     pub fn add(&mut self, now: u64, to: PeerId, bytes: usize) {
-        if self.to != Some(to) || now.saturating_sub(self.last_at) > APART_NS {
+        if !self.is_in_row(now, to) {
             (self.to, self.in_a_row) = (Some(to), 0);
         }
         self.last_at = now;
@@ -41,6 +41,18 @@ impl Gathering {
         // If another one would find no room, nothing is waited for.
         let room = self.bytes + bytes <= BYTES_MAX;
         self.waits = self.on && self.in_a_row > AT_ONCE && room;
+    }
+
+    /// Whether a message would go on with the present row.
+    #[inline]
+    fn is_in_row(&self, now: u64, to: PeerId) -> bool {
+        self.to == Some(to) && now.saturating_sub(self.last_at) <= APART_NS
+    }
+
+    /// Whether the next message leaves alone: nobody gathers, or it is the first of a row.
+    #[inline]
+    pub fn is_alone(&self, now: u64, to: PeerId) -> bool {
+        !self.on || self.in_a_row < AT_ONCE || !self.is_in_row(now, to)
     }
 
     /// Makes what is there leave at the end of the call.

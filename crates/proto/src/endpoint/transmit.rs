@@ -108,23 +108,29 @@ impl<S: Seal> Endpoint<'_, S> {
                 // Credit that is waited for needs probes.
                 self.arm_probe(now, c.paths.current());
             }
-            let c = &self.conns[conn];
-            if self.owed(conn) == Owed::Delayed || c.deferred_ack.is_some() {
-                self.conns[conn].listed = Listed::Deferred;
-                self.core.queues.deferred.push_back(self.conns, conn);
-            } else if self.memory.pool.refused_above != u32::MAX {
-                self.conns[conn].listed = Listed::Starved;
-                self.core.queues.starved.push_back(self.conns, conn);
-                let above = &mut self.core.queues.starved_above;
-                *above = self.memory.pool.refused_above.min(*above);
-            } else {
-                self.conns[conn].listed = Listed::None;
-                let due = self.sizes_due(conn);
-                self.arm(due);
-            }
+            self.rest(conn);
             if found.is_some() {
                 return found;
             }
+        }
+    }
+
+    /// Notes why a connection that is in no list has nothing to send.
+    #[inline]
+    pub(super) fn rest(&mut self, conn: ConnIndex) {
+        let waits = self.conns[conn].deferred_ack.is_some();
+        if waits || self.owed(conn) == Owed::Delayed {
+            self.conns[conn].listed = Listed::Deferred;
+            self.core.queues.deferred.push_back(self.conns, conn);
+        } else if self.memory.pool.refused_above != u32::MAX {
+            self.conns[conn].listed = Listed::Starved;
+            self.core.queues.starved.push_back(self.conns, conn);
+            let above = &mut self.core.queues.starved_above;
+            *above = self.memory.pool.refused_above.min(*above);
+        } else {
+            self.conns[conn].listed = Listed::None;
+            let due = self.sizes_due(conn);
+            self.arm(due);
         }
     }
 
@@ -308,7 +314,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sends a frame of chunks.
-    fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
+    #[inline]
+    pub(super) fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
         let chunks = u32::from(self.memory.cargo[frame].chunks);
         let conn = self.paths[path].conn;
         let more = self.conns[conn].outbound.has_allowed(&self.memory);
@@ -520,7 +527,7 @@ impl<S: Seal> Endpoint<'_, S> {
         m: &Message<'_>,
     ) -> Result<MessageNo, SendError> {
         let conn = self.admit(now, peer, m)?;
-        let bytes = HEAD_BYTES + 8 * m.args.len() + m.payload.len();
+        let bytes = chunk_bytes(m);
         let room = self.memory.chunk_room(self.packet_size(conn));
         if bytes > room {
             return Err(SendError::TooLong);
@@ -530,7 +537,21 @@ impl<S: Seal> Endpoint<'_, S> {
             Some(frame) => frame,
             None => self.queue_frame(conn, m).ok_or(SendError::NoCredit)?,
         };
+        let message = self.add_message(conn, frame, m);
+        self.queued(now, conn);
+        Ok(message)
+    }
+
+    /// Writes a message behind what a frame of its flow has.
+    #[inline]
+    pub(super) fn add_message(
+        &mut self,
+        conn: ConnIndex,
+        frame: FrameIndex,
+        m: &Message<'_>,
+    ) -> MessageNo {
         let message = self.next_message(conn, m);
+        let bytes = chunk_bytes(m);
         let at = self.memory.at(frame) + CHUNKS_AT + self.memory.cargo[frame].len as usize;
         let out = &mut self.memory.bytes[at..at + bytes];
         write_head(out, m, message, m.payload.len() as u64);
@@ -538,8 +559,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let cargo = &mut self.memory.cargo[frame];
         cargo.len += bytes as u32;
         cargo.chunks += 1;
-        self.queued(now, conn);
-        Ok(message)
+        message
     }
 
     /// Queues a message of any length. Its bytes are read from `source` by
@@ -639,6 +659,12 @@ impl<S: Seal> Endpoint<'_, S> {
         self.make_ready(conn);
         Some(frame)
     }
+}
+
+/// Bytes of the chunk of a message that fits one packet.
+#[inline]
+pub(super) const fn chunk_bytes(m: &Message<'_>) -> usize {
+    HEAD_BYTES + 8 * m.args.len() + m.payload.len()
 }
 
 /// Writes a head chunk with its argument words; the payload is left to the caller.

@@ -34,6 +34,14 @@ impl Need {
         }
     }
 
+    /// Use of a frame that carries messages, or the first part of one.
+    pub const fn message(priority: Priority) -> Self {
+        match priority {
+            Priority::Request => Self::Request,
+            Priority::Reply => Self::Reply,
+        }
+    }
+
     /// Use of a frame that carries a further part of a message.
     pub const fn part(priority: Priority) -> Self {
         match priority {
@@ -111,6 +119,12 @@ impl Pool {
             refused_above: u32::MAX,
             lacked: false,
         }
+    }
+
+    /// Whether a frame for sending may be taken.
+    #[inline]
+    pub const fn may_take(&self, need: Need) -> bool {
+        self.free_count > need.keep(self.frames, Use::Queued)
     }
 
     /// Whether a frame may be taken, and notes if not.

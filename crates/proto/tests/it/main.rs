@@ -12,6 +12,7 @@ mod losses;
 mod pair;
 mod paths;
 mod peers;
+mod quick;
 mod receiver_not_ready;
 mod returned;
 mod script;
