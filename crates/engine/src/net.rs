@@ -154,6 +154,11 @@ impl<N: Network> NetLane<N> {
         let received = self.link.rx_burst(BURST, |f| {
             let (from, detour) = (net_address(f.from), f.detour);
             let mut view = tx.tables.view();
+            if !detour && let Some(it) = view.foresee(from, f.ce, f.bytes) {
+                let taken = view.take_foreseen(now, it, f.bytes, spare);
+                intake.take_quick(matched, tx, taken);
+                return;
+            }
             let Some(mut rx) = view.handle_packet(now, from, f.ce, f.bytes, spare) else {
                 intake.hear(&mut view);
                 return;

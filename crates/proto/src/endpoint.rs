@@ -31,6 +31,7 @@ use crate::tables::{
 
 pub use check::Credit;
 pub use peers::AddPeerError;
+pub use quick::{Foreseen, One, Taken};
 pub use rx::Rx;
 
 /// An endpoint, for the length of one call: a view over its tables.

@@ -223,6 +223,14 @@ impl Inbound {
         Meet::Hold
     }
 
+    /// Whether a head is of the next message of its flow, of which nothing has come before.
+    #[inline]
+    pub fn expects(&self, head: &Head<'_>) -> bool {
+        let (p, f) = (head.priority.index(), head.flow as usize);
+        let rx = &self.rx[p][f];
+        head.message == self.kept.next[p][f] && !rx.active && rx.held.is_empty()
+    }
+
     /// Handles the head of the active message when it comes again. As it may
     /// have been cut shorter the other time, all its bytes count as received.
     /// No credit is returned: the first copy did that (P2.22).

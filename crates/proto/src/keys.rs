@@ -158,6 +158,12 @@ impl PhaseStart {
         }
     }
 
+    /// Whether packets of the present phase of receiving have come.
+    #[inline]
+    pub const fn is_noted(&self) -> bool {
+        self.received != u64::MAX
+    }
+
     /// Whether the path lets the next phase of sending begin: what the phase
     /// before sealed is settled, so that no sealed frame needs a key older than
     /// the last; and the receiver has this phase's, as it has acknowledged

@@ -99,7 +99,7 @@ pub use base::{
     SourceId, Sources, Transmit, Verdict, WINDOW_SPAN,
 };
 pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
-pub use endpoint::{AddPeerError, Credit, Endpoint, Rx};
+pub use endpoint::{AddPeerError, Credit, Endpoint, Foreseen, One, Rx, Taken};
 pub use inbound::Spare;
 pub use keys::key_slots;
 pub use memory::{Cargo, Flight, Long};

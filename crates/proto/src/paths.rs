@@ -185,6 +185,12 @@ impl Paths {
         self.detours = if detour { count } else { 0 };
     }
 
+    /// Whether the last packet of the peer came by no detour.
+    #[inline]
+    pub const fn is_straight(&self) -> bool {
+        self.detours == 0
+    }
+
     /// Whether detours are to be reported to the peer.
     #[inline]
     pub const fn reports_detours(&self) -> bool {

@@ -140,6 +140,12 @@ impl Received {
         number >= self.unsure_to && self.is_replay(number)
     }
 
+    /// Whether nothing is missing.
+    #[inline]
+    pub const fn is_whole(&self) -> bool {
+        self.base == self.next
+    }
+
     /// Counts the congestion mark of a packet.
     #[inline]
     pub const fn mark(&mut self, marked: bool) {

@@ -10,7 +10,7 @@ pub(crate) mod tests;
 
 use core::ops::Range;
 
-use portolan_wire::PacketNo;
+use portolan_wire::{Ack, PacketNo};
 
 use crate::base::{FrameIndex, Unusual, WINDOW_SPAN};
 use crate::congestion::{AckSample, Congestion, Mode, Pacer, Rtt};
@@ -338,6 +338,43 @@ impl Sent {
         0
     }
 
+    /// Where an acknowledgement names nothing that is missing, and settles one
+    /// frame at most: its largest number, and the frame with its number.
+    /// `None`: [go through](Self::begin_report) its numbers.
+    #[inline]
+    pub fn settles_one(&self, ack: &Ack) -> Option<(u64, Option<(u64, FrameIndex)>)> {
+        let (largest, base) = ack.covers(self.next);
+        if largest >= self.next
+            || base != largest + 1
+            || ack.ce != self.marks_seen
+            || self.watch_from != u64::MAX
+            || self.lowest < self.acked_to
+        {
+            return None;
+        }
+        let mut found = None;
+        for number in self.lowest..=largest {
+            match self.slots[(number % WINDOW_SPAN as u64) as usize] {
+                SIZE_PROBE => return None,
+                frame if frame < FRAMES => match found {
+                    None => found = Some((number, frame)),
+                    Some(_) => return None,
+                },
+                _ => {}
+            }
+        }
+        Some((largest, found))
+    }
+
+    /// Takes the one frame that an acknowledgement [settles](Self::settles_one):
+    /// a packet of `bytes` that had left at `sent_at`.
+    #[inline]
+    pub fn settle_one(&mut self, now: u64, number: u64, bytes: usize, sent_at: u64) {
+        *self.slot(number) = ACKED;
+        self.reordering.took(now.saturating_sub(sent_at));
+        self.acked(now, bytes);
+    }
+
     /// Begins to go through the numbers that an acknowledgement speaks of.
     #[inline]
     pub fn begin_report(
@@ -482,11 +519,10 @@ impl Sent {
         }
     }
 
-    /// Ends the report of an acknowledgement; returns whether that has a new
-    /// largest number.
+    /// Ends the report of an acknowledgement up to `largest`; returns whether
+    /// that is new.
     #[inline]
-    pub fn end_report(&mut self, report: &Report, sample: &mut AckSample) -> bool {
-        let largest = report.largest;
+    pub fn end_report(&mut self, largest: u64, sample: &mut AckSample) -> bool {
         let new = largest >= self.acked_to;
         self.acked_to = self.acked_to.max(largest + 1);
         self.reordering.advance(largest);

@@ -65,6 +65,8 @@ pub struct Summary {
     pub phases: [u64; PHASES],
     /// Messages that were sent the quick way beside the usual one, over copied tables.
     pub quick: u64,
+    /// Packets that were taken the same two ways.
+    pub foreseen: u64,
     /// Packets, by what became of them.
     pub net: NetCounters,
     /// Virtual time at the end, ns.
@@ -88,6 +90,7 @@ impl Summary {
             *sum += more;
         }
         self.quick += other.quick;
+        self.foreseen += other.foreseen;
         self.net.sent += other.net.sent;
         self.net.arrived += other.net.arrived;
         self.net.by_kernel += other.net.by_kernel;
@@ -159,6 +162,7 @@ impl Cluster {
                 || (scenario.outages > 0 && scenario.outage_ns * 4 > silence),
             overheard: Vec::new(),
             quick: 0,
+            foreseen: 0,
         };
         let mut cluster = Self {
             nodes: (0..nodes).map(|_| None).collect(),
@@ -277,6 +281,7 @@ impl Cluster {
             refused: self.world.ledger.refused,
             kills: self.kills,
             quick: self.world.quick,
+            foreseen: self.world.foreseen,
             net: self.world.net.counters(),
             ended_at: self.world.now,
             ..Summary::default()

@@ -50,6 +50,8 @@ pub struct World {
     pub overheard: Vec<(usize, Vec<u8>)>,
     /// How often the quick way was free, of what was sent both ways.
     pub quick: u64,
+    /// The same of packets that were taken.
+    pub foreseen: u64,
 }
 
 /// A message that an application wants to send.
@@ -129,7 +131,7 @@ pub struct Node {
     idle_spins: u32,
 }
 
-/// Passes until a message is sent both ways: tables are copied for it.
+/// Passes until messages are sent and packets taken both ways: tables are copied for it.
 const COMPARED_PASSES: u32 = 4;
 
 /// The address of a node on the first of its networks.
@@ -523,6 +525,7 @@ impl Node {
                 .trace
                 .packet(now, "rx", packet.from, me, &packet.bytes, packet.ce);
             let admits = self.gate.admits(&packet.bytes);
+            self.compare_takes(world, &packet);
             let (heard, taken) = self.with(world, |e, hands| {
                 let from = address_on(packet.from / nodes, packet.from % nodes);
                 let before = e.counters().packets_received;
@@ -543,6 +546,23 @@ impl Node {
             }
         }
         taken
+    }
+
+    /// Takes a packet by the quick way and by the usual one, over copied tables.
+    fn compare_takes(&mut self, world: &mut World, packet: &Arrival) {
+        if !self.passes.is_multiple_of(COMPARED_PASSES) {
+            return;
+        }
+        let now = world.now;
+        let it = quick::Packet {
+            from: address_on(packet.from / self.nodes, packet.from % self.nodes),
+            ce: packet.ce,
+            bytes: &packet.bytes,
+        };
+        let app = &mut self.app;
+        let hands = Hands { world, app };
+        let foreseen = quick::take_both_ways(&self.memory, &self.seal, now, &it, &hands);
+        world.foreseen += u64::from(foreseen);
     }
 
     /// Sends the next message by the quick way and by the usual one, over copied tables.

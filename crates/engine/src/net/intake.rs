@@ -2,7 +2,7 @@
 
 use portolan_proto::{
     DeathReason, Delivery, Endpoint as View, Event as Happened, PeerEvent, PeerId, Rx, Spare,
-    Verdict,
+    Taken, Verdict,
 };
 
 use super::failing::Failing;
@@ -70,6 +70,24 @@ impl Intake<'_> {
             let verdict = self.deliver(matched, tx, &delivery);
             view = tx.tables.view();
             rx.answer(&mut view, verdict);
+        }
+    }
+
+    /// Takes what came of a packet that was foreseen: as [`Intake::take`].
+    #[inline]
+    pub fn take_quick(&mut self, matched: &mut Matched, tx: &mut NetTx, taken: Taken<'_>) {
+        self.hear(&mut tx.tables.view());
+        match taken {
+            Taken::Nothing => {}
+            Taken::One(one) => {
+                let verdict = self.deliver(matched, tx, &one.delivery());
+                let mut view = tx.tables.view();
+                match view.answer_one(one, verdict) {
+                    None => self.hear(&mut view),
+                    Some(mut rx) => self.take(matched, tx, &mut rx),
+                }
+            }
+            Taken::Rest(mut rx) => self.take(matched, tx, &mut rx),
         }
     }
 

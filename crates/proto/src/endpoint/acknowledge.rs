@@ -37,9 +37,15 @@ impl<S: Seal> Endpoint<'_, S> {
         {
             self.handle_ack(now, conn, ack);
         } else {
-            c.deferred_ack = Some((now, *ack));
-            self.make_deferred(conn);
+            self.defer_ack(now, conn, ack);
         }
+    }
+
+    /// Keeps an acknowledgement that arrived at `now` until nothing else is to do.
+    #[inline]
+    pub(super) fn defer_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
+        self.conns[conn].deferred_ack = Some((now, *ack));
+        self.make_deferred(conn);
     }
 
     /// Reads an acknowledgement that was deferred.
@@ -53,6 +59,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Reads an acknowledgement of our packets, which may let others leave.
     fn handle_ack(&mut self, now: u64, conn: ConnIndex, ack: &Ack) {
         self.read_ack(now, conn, ack);
+        self.after_read(now, conn);
+    }
+
+    /// Lists a connection of which an acknowledgement was read.
+    #[inline]
+    pub(super) fn after_read(&mut self, now: u64, conn: ConnIndex) {
         match self.conns[conn].listed {
             Listed::Deferred if !self.conns[conn].outbound.has_queue() => {}
             Listed::None if self.has_nothing(now, conn, true) => {
@@ -147,12 +159,28 @@ impl<S: Seal> Endpoint<'_, S> {
         if waits && again {
             self.open_round(conn);
         }
-        let new = self.paths[path].sent.end_report(report, sample);
+        let new = self.paths[path].sent.end_report(report.largest(), sample);
         if new && self.conns[conn].paths.has_more() {
             self.path_answered(now, path, report.largest());
         }
+        self.adapt(now, path, ack, sample, waits, again);
+    }
+
+    /// Takes what an acknowledgement has shown into congestion control, clocks and silence.
+    /// `waits`: for room at the peer.
+    #[inline]
+    pub(super) fn adapt(
+        &mut self,
+        now: u64,
+        path: PathIndex,
+        ack: &Ack,
+        sample: &mut AckSample,
+        waits: bool,
+        again: bool,
+    ) {
         let is_starved = now < self.core.starved_until;
         let p = &mut self.paths[path];
+        let conn = p.conn;
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
             p.sent.put_back_marks(sample.ce_packets);
             return;

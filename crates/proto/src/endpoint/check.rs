@@ -72,7 +72,10 @@ pub(super) fn hash_state<S: Seal>(endpoint: &Endpoint<'_, S>, state: &mut impl H
         ..*endpoint.core
     };
     own.hash(state);
-    endpoint.memory.pool.hash(state);
+    // What a turn was refused is set anew before the next.
+    let mut pool = *endpoint.memory.pool;
+    pool.refused_above = u32::MAX;
+    pool.hash(state);
     endpoint.parked[endpoint.core.config.peers as usize..].hash(state);
     endpoint.peers[..endpoint.core.peer_count as usize].hash(state);
     // Parked state of an active peer is out of date, and not read.

@@ -57,7 +57,7 @@ enum Found<'p> {
     Held(Piece),
 }
 
-fn first_part<'a>(peer: PeerId, head: &Head<'a>) -> Delivery<'a> {
+pub(super) fn first_part<'a>(peer: PeerId, head: &Head<'a>) -> Delivery<'a> {
     Delivery {
         peer,
         priority: head.priority,
@@ -116,6 +116,36 @@ impl<'p> Rx<'p> {
             next: u32::MAX,
             part: Part::Nothing,
             spare,
+        }
+    }
+
+    /// A packet of which only a first part is left, which was handed out; it awaits its answer.
+    pub(super) fn of_head(
+        now: u64,
+        heard: Heard,
+        place: (ConnIndex, PathIndex, u64),
+        ack_wanted: bool,
+        head: Head<'p>,
+        spare: &'p mut Spare,
+    ) -> Self {
+        Self {
+            eliciting: true,
+            part: Part::Head(head),
+            ..Self::of_packet(now, heard, place, ack_wanted, &[], spare)
+        }
+    }
+
+    /// A packet whose message was taken, behind which held chunks have their turn.
+    pub(super) fn of_rest(
+        now: u64,
+        heard: Heard,
+        place: (ConnIndex, PathIndex, u64),
+        ack_wanted: bool,
+        spare: &'p mut Spare,
+    ) -> Self {
+        Self {
+            eliciting: true,
+            ..Self::of_packet(now, heard, place, ack_wanted, &[], spare)
         }
     }
 
@@ -285,21 +315,13 @@ impl<'p> Rx<'p> {
     /// Ends the reading of a packet: counts it, and schedules its acknowledgement.
     #[inline]
     fn settle<S: Seal>(&mut self, proto: &mut Endpoint<'_, S>, taken: bool) {
-        let Self { now, path, .. } = *self;
         let contents = match (taken, self.eliciting) {
             (false, _) => Contents::Refused,
             (true, false) => Contents::Empty,
             (true, true) => Contents::Taken,
         };
-        let received = &mut proto.path_mut(path).received;
-        match received.note(now, self.number, contents, self.ack_wanted) {
-            Owed::Nothing => {}
-            Owed::Delayed => proto.make_deferred(self.conn),
-            Owed::Now => {
-                proto.conns[self.conn].unusual |= Unusual::ACK_NOW;
-                proto.list_ready(self.conn);
-            }
-        }
+        let place = (self.conn, self.path, self.number);
+        proto.count_packet(self.now, place, contents, self.ack_wanted);
         self.leave(proto);
     }
 
@@ -417,6 +439,28 @@ impl<'p> Rx<'p> {
             (proto.conns[conn].inbound).pause(head.priority, head.flow);
         } else if drop_held(proto, conn, head.priority, head.flow, frame) {
             proto.note_taken(conn, head.priority, head.flow);
+        }
+    }
+}
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Counts a packet that was read, and schedules its acknowledgement.
+    #[inline]
+    pub(super) fn count_packet(
+        &mut self,
+        now: u64,
+        (conn, path, number): (ConnIndex, PathIndex, u64),
+        contents: Contents,
+        ack_wanted: bool,
+    ) {
+        let received = &mut self.path_mut(path).received;
+        match received.note(now, number, contents, ack_wanted) {
+            Owed::Nothing => {}
+            Owed::Delayed => self.make_deferred(conn),
+            Owed::Now => {
+                self.conns[conn].unusual |= Unusual::ACK_NOW;
+                self.list_ready(conn);
+            }
         }
     }
 }

@@ -86,6 +86,12 @@ impl Cargo {
         self.refusal && (self.priority, self.flow) == (priority, flow)
     }
 
+    /// Whether nothing but messages is in it, all of them in the one packet that has left.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        !self.refusal && !self.stops && !self.close && self.rest[0] == 0
+    }
+
     /// Sets the peer of a connect packet, which belongs to no connection.
     pub(crate) fn set_peer(&mut self, peer: PeerId) {
         self.conn = ConnIndex::new(peer.index());

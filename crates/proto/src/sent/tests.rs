@@ -73,7 +73,7 @@ pub fn take(sent: &mut Sent, now: u64, ack: &impl Confirms) -> (Vec<usize>, Vec<
         }
     }
     sent.advance();
-    sent.end_report(&report, &mut sample);
+    sent.end_report(report.largest(), &mut sample);
     sent.adapt(now, &mut sample, Some(0), false);
     (arrived, missing)
 }
@@ -187,7 +187,7 @@ fn an_older_acknowledgement_moves_nothing_back() {
     assert_eq!((sent.acked_to, sent.numbers()), (55, 55..56));
     let covers = sent.read(&old).unwrap();
     let report = sent.begin_report(MS, covers, false, 0);
-    assert!(!sent.end_report(&report, &mut AckSample::default()));
+    assert!(!sent.end_report(report.largest(), &mut AckSample::default()));
 }
 
 #[test]

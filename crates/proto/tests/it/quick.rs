@@ -91,7 +91,10 @@ fn what_is_in_the_way_is_seen() {
             });
             begun.unwrap();
         }),
-        ("credit or window", |pair| while send(pair, 0, &plain(b"x")) {}),
+        (
+            "credit or window",
+            |pair| while send(pair, 0, &plain(b"x")) {},
+        ),
         ("our close", |pair| {
             let now = pair.now;
             pair.nodes[0].with(|e, _| e.close(now));
@@ -120,7 +123,10 @@ fn what_cannot_be_is_left_to_the_usual_way() {
     let mut pair = pair();
     let flow = Config::default().flows;
     let cases = [
-        Message { flow, ..plain(b"x") },
+        Message {
+            flow,
+            ..plain(b"x")
+        },
         Message {
             args: &[0; ARGS_MAX + 1],
             ..plain(b"x")

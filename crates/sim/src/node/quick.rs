@@ -1,11 +1,16 @@
 //! The quick ways beside the usual ones, over copied tables: both must do the same.
 
-use portolan_proto::{Endpoint, Message, PeerId, Sources};
-use portolan_seal::Null;
+use std::hash::{DefaultHasher, Hasher};
+
+use portolan_proto::{
+    Delivery, Endpoint, Event, Message, NetAddress, PeerId, Rx, Sources, Spare, Taken, Verdict,
+};
+use portolan_seal::{Null, Seal};
 use portolan_wire::ARGS_MAX;
 
 use super::Want;
 use crate::memory::EndpointMemory;
+use crate::suite::{Opener, SimSeal};
 
 /// Sends a message that an application wants to send by both ways, each over a copy of `memory`.
 /// Returns whether the quick way was free.
@@ -43,5 +48,107 @@ pub fn send_both_ways(
     assert_eq!(e.poll_transmit(now, false, sources), Some(t));
     assert_eq!(e.frame(&t), packet);
     assert!(quick == usual, "the quick way ends in another state");
+    true
+}
+
+/// A packet that has arrived.
+pub struct Packet<'a> {
+    pub from: NetAddress,
+    pub ce: bool,
+    pub bytes: &'a [u8],
+}
+
+/// What a packet has brought about.
+#[derive(Debug, Default, PartialEq)]
+struct Brought {
+    deliveries: Vec<String>,
+    events: Vec<Event>,
+    packets: Vec<Vec<u8>>,
+    /// Digest of the state at the end.
+    state: u64,
+}
+
+impl Brought {
+    fn deliver(&mut self, d: &Delivery<'_>) -> Verdict {
+        self.deliveries.push(format!("{d:?}"));
+        match d.message.0.wrapping_mul(0x9e37_79b9) >> 29 {
+            0 => Verdict::Refuse,
+            1 => Verdict::NotNow,
+            _ => Verdict::Take(9),
+        }
+    }
+
+    fn read<S: Seal>(&mut self, e: &mut Endpoint<'_, S>, mut rx: Rx<'_>) {
+        while let Some(delivery) = rx.next(e) {
+            let verdict = self.deliver(&delivery);
+            rx.answer(e, verdict);
+        }
+    }
+
+    /// Lets leave whatever may.
+    fn flush<S: Seal>(&mut self, e: &mut Endpoint<'_, S>, now: u64, sources: &impl Sources) {
+        while let Some(t) = e.poll_transmit(now, true, sources) {
+            self.packets.push(e.frame(&t).to_vec());
+            e.transmitted(t.frame);
+        }
+        self.events.extend(std::iter::from_fn(|| e.poll_event()));
+        let mut hasher = DefaultHasher::new();
+        e.hash_state(&mut hasher);
+        self.state = hasher.finish();
+    }
+}
+
+/// Lines in which the tables of the quick and the usual way differ.
+fn differences(quick: &EndpointMemory, usual: &EndpointMemory) -> String {
+    let [quick, usual] = [quick, usual].map(|memory| format!("{memory:#?}"));
+    let lines = quick.lines().zip(usual.lines()).filter(|(a, b)| a != b);
+    lines
+        .map(|(a, b)| format!("{} | {}\n", a.trim(), b.trim()))
+        .collect()
+}
+
+/// Takes a packet by both ways, each over a copy of `memory`, and lets leave what then may.
+/// Returns whether the packet was foreseen.
+///
+/// # Panics
+/// If what is handed out, events, packets or state differ.
+pub fn take_both_ways(
+    memory: &EndpointMemory,
+    seal: &SimSeal,
+    now: u64,
+    packet: &Packet<'_>,
+    sources: &impl Sources,
+) -> bool {
+    let seal = &mut Opener(seal);
+    let spare = &mut Spare::default();
+    let mut quick = memory.clone();
+    let mut e = Endpoint::new(quick.tables(), seal);
+    let Some(foreseen) = e.foresee(packet.from, packet.ce, packet.bytes) else {
+        return false;
+    };
+    let mut by_quick = Brought::default();
+    let mut bytes = packet.bytes.to_vec();
+    match e.take_foreseen(now, foreseen, &mut bytes, spare) {
+        Taken::Nothing => {}
+        Taken::One(one) => {
+            let verdict = by_quick.deliver(&one.delivery());
+            if let Some(rx) = e.answer_one(one, verdict) {
+                by_quick.read(&mut e, rx);
+            }
+        }
+        Taken::Rest(rx) => by_quick.read(&mut e, rx),
+    }
+    by_quick.flush(&mut e, now, sources);
+
+    let mut usual = memory.clone();
+    let mut e = Endpoint::new(usual.tables(), seal);
+    let mut by_usual = Brought::default();
+    let mut bytes = packet.bytes.to_vec();
+    if let Some(rx) = e.handle_packet(now, packet.from, packet.ce, &mut bytes, spare) {
+        by_usual.read(&mut e, rx);
+    }
+    by_usual.flush(&mut e, now, sources);
+    let differ = || differences(&quick, &usual);
+    assert_eq!(by_quick, by_usual, "{}", differ());
     true
 }

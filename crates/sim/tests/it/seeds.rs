@@ -125,7 +125,10 @@ fn drawn_seeds_by_two_ways_pass() {
 #[test]
 fn drawn_seeds_pass() {
     let sum = pass(*DRAWN, SEEDS);
-    assert!(sum.quick > SEEDS, "the quick way is hardly ever free");
+    assert!(
+        sum.quick.min(sum.foreseen) > SEEDS,
+        "quick ways are hardly ever free"
+    );
 }
 
 /// Runs `count` clusters, from a seed on; returns the sum of their figures.
