@@ -156,6 +156,7 @@ impl<N: Network> NetLane<N> {
             let mut view = tx.tables.view();
             if !detour && let Some(it) = view.foresee(from, f.ce, f.bytes) {
                 let taken = view.take_foreseen(now, it, f.bytes, spare);
+                intake.hear(&mut view);
                 intake.take_quick(matched, tx, taken);
                 return;
             }

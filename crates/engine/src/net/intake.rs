@@ -73,10 +73,10 @@ impl Intake<'_> {
         }
     }
 
-    /// Takes what came of a packet that was foreseen: as [`Intake::take`].
+    /// Takes what came of a packet that was foreseen: as [`Intake::take`], once the events before
+    /// it are handled.
     #[inline]
     pub fn take_quick(&mut self, matched: &mut Matched, tx: &mut NetTx, taken: Taken<'_>) {
-        self.hear(&mut tx.tables.view());
         match taken {
             Taken::Nothing => {}
             Taken::One(one) => {

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use portolan_sys::net::{Received, UdpSocket};
 use portolan_sys::raw::Errno;
 
+use super::direct::Direct;
 use super::unreachable::may_be_earlier;
 use super::{Udp, UdpCounters, broken};
 use crate::{LinkAddress, LinkError, RxFrame};
@@ -149,6 +150,54 @@ impl Reader {
             return Ok(0);
         }
         Ok(self.hand_out(port, counters, wanted, count, sink))
+    }
+
+    /// Makes one look at a connected socket where small messages come one by one:
+    /// no name, no batch, no control messages. `None`: look as ever.
+    #[inline]
+    fn look(
+        &mut self,
+        direct: &mut Direct,
+        counters: &mut UdpCounters,
+        sink: &mut impl FnMut(RxFrame<'_>),
+    ) -> Option<usize> {
+        let Direct { port, to } = direct;
+        if self.reading != Reading::Plain || port.dense_calls >= DENSE_CALLS {
+            return None;
+        }
+        let buffer = &mut self.memory[..BUFFER_BYTES];
+        let bytes = match port.socket.receive_connected(buffer) {
+            Ok(len) => buffer.get_mut(..len)?,
+            Err(Errno::AGAIN) => {
+                counters.rx_calls += 1;
+                counters.rx_empty += 1;
+                port.dense_calls = 0;
+                self.note_thin();
+                return Some(0);
+            }
+            // What the kernel had to tell is told.
+            Err(_) => {
+                port.failed.set(true);
+                return None;
+            }
+        };
+        counters.rx_calls += 1;
+        counters.rx_frames += 1;
+        port.dense_calls += 1;
+        self.segments_last = 1;
+        let large = bytes.len() > SMALL_BYTES;
+        sink(RxFrame {
+            from: *to,
+            bytes,
+            ce: false,
+            detour: false,
+        });
+        if large {
+            self.note_bulk();
+        } else {
+            self.note_thin();
+        }
+        Some(1)
     }
 
     /// Hands out the frames of `count` messages, of `wanted`; gives how many.
@@ -313,9 +362,30 @@ impl Reader {
 }
 
 impl Udp {
+    #[inline]
     pub(super) fn receive_burst(
         &mut self,
         max: usize,
+        mut sink: impl FnMut(RxFrame<'_>),
+    ) -> Result<usize, LinkError> {
+        let is_main_due = self.choice.main_is_due(self.now);
+        if let Some(direct) = &mut self.direct
+            && !is_main_due
+            && let Some(frames) = self.reader.look(direct, &mut self.counters, &mut sink)
+        {
+            if self.reader.reading != Reading::Plain {
+                self.grant_wishes();
+            }
+            return Ok(frames);
+        }
+        self.receive_any(max, is_main_due, sink)
+    }
+
+    #[inline(never)]
+    fn receive_any(
+        &mut self,
+        max: usize,
+        is_main_due: bool,
         mut sink: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
         let before = self.reader.wishes();
@@ -325,7 +395,7 @@ impl Udp {
             frames = self.reader.read(port, counters, max, &mut sink)?;
         }
         let direct_empty = frames == 0;
-        if self.direct.is_none() || self.choice.main_is_due(self.now) {
+        if self.direct.is_none() || is_main_due {
             let (port, counters) = (&mut self.main, &mut self.counters);
             let found = self.reader.read(port, counters, max, &mut sink)?;
             self.choice.looked_at_main(self.now, found > 0);

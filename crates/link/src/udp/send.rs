@@ -8,6 +8,7 @@ use portolan_sys::net::{RawAddress, SEGMENTS_MAX, SendUnit, UNITS_MAX};
 use portolan_sys::raw::Errno;
 
 use super::Udp;
+use super::direct::Direct;
 use super::receive::Port;
 use super::unreachable::may_be_earlier;
 use crate::{LinkAddress, LinkError, TxFrame};
@@ -99,7 +100,29 @@ impl Udp {
     }
 
     /// The first frame alone, by the shortest way.
+    #[inline]
     fn send_first(&mut self, frame: &TxFrame<'_>) -> Result<(), LinkError> {
+        let bytes = frame.bytes;
+        let mark = self.mark(frame);
+        if let Some(Direct { port, to }) = &self.direct
+            && *to == frame.to
+            && mark == port.socket.marks_ecn()
+            && bytes.len() <= self.frame_max
+        {
+            self.counters.tx_calls += 1;
+            self.counters.tx_direct += 1;
+            self.choice.note_direct();
+            let Port { socket, failed, .. } = port;
+            let sent = past_queued_error(failed, || socket.send_connected(bytes));
+            sent.map_err(refusal)?;
+            self.count_sent(std::slice::from_ref(frame));
+            return Ok(());
+        }
+        self.send_alone(frame)
+    }
+
+    #[inline(never)]
+    fn send_alone(&mut self, frame: &TxFrame<'_>) -> Result<(), LinkError> {
         let to = self.check(frame)?;
         let bytes = frame.bytes;
         self.counters.tx_calls += 1;

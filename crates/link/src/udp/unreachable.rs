@@ -36,11 +36,14 @@ impl Udp {
     /// has to take them: until then a wait on the link's descriptor ends at once.
     #[inline]
     pub fn take_unreachable(&mut self, mut sink: impl FnMut(&[u8])) {
-        let direct = self.direct.as_ref().map(|direct| &direct.port);
-        for port in std::iter::once(&self.main).chain(direct) {
-            if port.failed.get() {
-                take(port, self.options.icmp_errors, &mut sink);
-            }
+        let wanted = self.options.icmp_errors;
+        if self.main.failed.get() {
+            take(&self.main, wanted, &mut sink);
+        }
+        if let Some(direct) = &self.direct
+            && direct.port.failed.get()
+        {
+            take(&direct.port, wanted, &mut sink);
         }
     }
 }

@@ -163,6 +163,22 @@ impl UdpSocket {
         Ok(Received::plain(&name, len, whole > len))
     }
 
+    /// As [`UdpSocket::receive_plain`], of a connected socket, whose messages all
+    /// come from its peer. Gives the message's length; what exceeds `buffer` is
+    /// lost.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::receive_plain`].
+    #[inline(always)]
+    pub fn receive_connected(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let flags = (MSG_DONTWAIT | MSG_TRUNC) as usize;
+        let (fd, at) = (self.fd.as_raw_fd() as usize, buffer.as_mut_ptr() as usize);
+        let args = [fd, at, buffer.len(), flags, 0, 0];
+        // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`, which
+        // lives until after the call.
+        unsafe { syscall(number::RECVFROM, args) }
+    }
+
     /// Receives one message into `buffer`. Never blocks.
     ///
     /// # Errors

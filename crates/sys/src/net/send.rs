@@ -119,6 +119,19 @@ impl UdpSocket {
         unsafe { syscall(number::SENDTO, args) }.map(drop)
     }
 
+    /// As [`UdpSocket::send_to`], to the peer of a connected socket.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::send_to`].
+    #[inline(always)]
+    pub fn send_connected(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let flags = (MSG_DONTWAIT | MSG_NOSIGNAL) as usize;
+        let (fd, at) = (self.fd.as_raw_fd() as usize, bytes.as_ptr() as usize);
+        let args = [fd, at, bytes.len(), flags, 0, 0];
+        // SAFETY: the kernel reads `bytes`, which live until after the call.
+        unsafe { syscall(number::SENDTO, args) }.map(drop)
+    }
+
     /// Sends one unit. Never blocks.
     ///
     /// # Errors
