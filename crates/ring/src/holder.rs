@@ -2,7 +2,6 @@
 //! that the thread that it interrupted is the holder, at whatever instruction that was.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, spin_loop};
-use std::sync::atomic::compiler_fence;
 
 const NOBODY: u64 = 0;
 
@@ -38,20 +37,6 @@ impl Holder {
     #[must_use]
     pub fn is(&self, me: u64) -> bool {
         self.thread.load(Ordering::Relaxed) == me
-    }
-
-    /// Takes it where all others keep away by other means.
-    #[inline(always)]
-    pub fn take_alone(&self, me: u64) {
-        self.thread.store(me, Ordering::Relaxed);
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
-    }
-
-    /// Gives back what [`Holder::take_alone`] took.
-    #[inline(always)]
-    pub fn leave_alone(&self) {
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
-        self.thread.store(NOBODY, Ordering::Relaxed);
     }
 
     /// Takes it if nobody holds it.

@@ -40,13 +40,14 @@ pub enum Refused {
 pub struct Owned<T> {
     word: Ownership,
     mark: ForkMark,
-    /// The thread that is in a call. Named before it takes the word, and until it has given
-    /// that back: a signal handler may call in between.
+    /// The thread that is in a call, unless the callers are [`Callers::First`]. Named before it
+    /// takes the word, and until it has given that back: a signal handler may call in between.
     inside: Holder,
     /// Marker of the helper thread from before it takes the value until after it has given it
     /// back, else 0.
     helping: AtomicU64,
-    /// Marker of the first thread that came, for [`Callers::First`].
+    /// For [`Callers::First`]: marker of the first thread that came, and [`INSIDE`] while it is
+    /// in a call.
     caller: AtomicU64,
     callers: Callers,
     value: UnsafeCell<T>,
@@ -57,10 +58,13 @@ pub struct Owned<T> {
 // keep each other out by `inside`, or there is one, which `caller` names).
 unsafe impl<T: Send> Sync for Owned<T> {}
 
-/// A number that differs between threads that live at the same time; never 0.
+/// In a thread's marker: it is in a call.
+const INSIDE: u64 = 1;
+
+/// An even number that differs between threads that live at the same time; never 0.
 #[inline(always)]
 fn thread_marker() -> u64 {
-    thread_local!(static MARKER: u8 = const { 0 });
+    thread_local!(static MARKER: u64 = const { 0 });
     MARKER.with(|m| std::ptr::from_ref(m) as u64)
 }
 
@@ -89,10 +93,8 @@ impl<T> Owned<T> {
             if me != self.caller.load(Relaxed) {
                 self.claim(me)?;
             }
-            if self.inside.is(me) {
-                return Err(Refused::Inside);
-            }
-            self.inside.take_alone(me);
+            self.caller.store(me | INSIDE, Relaxed);
+            compiler_fence(SeqCst);
         } else {
             self.take_among(me)?;
         }
@@ -109,7 +111,11 @@ impl<T> Owned<T> {
     /// No other thread has an [`OwnerGuard`] of it, or enters it from now on. The
     /// helper may help: the word keeps it out.
     pub unsafe fn adopt(&self) {
-        self.caller.store(thread_marker(), Relaxed);
+        let me = thread_marker();
+        // In a handler this thread stays inside.
+        if self.caller.load(Relaxed) != me | INSIDE {
+            self.caller.store(me, Relaxed);
+        }
     }
 
     /// Keeps other owner threads out.
@@ -134,6 +140,7 @@ impl<T> Owned<T> {
         }
         match self.caller.compare_exchange(0, me, Relaxed, Relaxed) {
             Ok(_) => Ok(()),
+            Err(caller) if caller == me | INSIDE => Err(Refused::Inside),
             Err(_) => Err(Refused::WrongThread),
         }
     }
@@ -198,7 +205,9 @@ impl<T> Drop for OwnerGuard<'_, T> {
     fn drop(&mut self) {
         self.owned.word.release();
         if self.owned.callers == Callers::First {
-            self.owned.inside.leave_alone();
+            compiler_fence(SeqCst);
+            let caller = self.owned.caller.load(Relaxed);
+            self.owned.caller.store(caller & !INSIDE, Relaxed);
         } else {
             self.owned.inside.leave();
         }
@@ -291,6 +300,17 @@ mod tests {
             assert!(o.try_help().is_some());
             drop(o.enter().unwrap());
         }
+    }
+
+    #[test]
+    fn who_takes_the_place_of_the_first_inside_stays_inside() {
+        let o = owned(Callers::First);
+        let guard = o.enter().unwrap();
+        // SAFETY: no other thread knows it.
+        unsafe { o.adopt() };
+        assert_eq!(o.enter().err(), Some(Refused::Inside));
+        drop(guard);
+        drop(o.enter().unwrap());
     }
 
     #[test]
