@@ -123,9 +123,11 @@ pub struct Core {
     /// Number of ranks.
     pub size: u32,
     /// Handlers bound to the program's thread may run now.
-    pub run: bool,
-    /// The slow half of a pass has work.
-    pub(crate) attention: bool,
+    pub(crate) run: bool,
+    /// Reasons for which a pass, or an arrival, is more than usual: [`WORK`] and [`CARE`]. It
+    /// has each reason that holds, and perhaps some that held before: those go once they have
+    /// been looked at.
+    pub(crate) unusual: u8,
     /// A message was left with its lane.
     pub starved: bool,
     pub(crate) resume: bool,
@@ -189,6 +191,11 @@ const fn is_matched(cookie: u64) -> bool {
     cookie >> 32 != 0
 }
 
+/// The slow half of a pass has work.
+const WORK: u8 = 1;
+/// Messages are not handed over by the shortest path, or a call has to look at more when it ends.
+const CARE: u8 = 2;
+
 /// Maximum length of [`Core::spare`].
 const SPARE_MAX: usize = 4;
 
@@ -200,7 +207,7 @@ impl Core {
             rank: settings.rank,
             size: settings.size,
             run: true,
-            attention: false,
+            unusual: WORK,
             starved: false,
             resume: false,
             reply_waits: false,
@@ -234,6 +241,40 @@ impl Core {
         }
     }
 
+    /// Whether there is a reason to look further after a look at shared memory.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_unusual(&self) -> bool {
+        self.unusual != 0
+    }
+
+    /// Whether the slow half of a pass has work.
+    pub(crate) const fn has_work(&self) -> bool {
+        self.unusual & WORK != 0
+    }
+
+    /// Notes that the slow half of a pass has work.
+    pub const fn note_work(&mut self) {
+        self.unusual |= WORK;
+    }
+
+    /// Notes which reasons still hold, after the slow half of a pass. `work`: it has more of it.
+    pub(crate) fn note_reasons(&mut self, work: bool) {
+        let care = !self.run
+            || self.outbox.is_any_full()
+            || self.aside.is_any()
+            || self.trace.is_some()
+            || !self.findings.is_empty()
+            || self.panic.is_some();
+        self.unusual = (u8::from(work) * WORK) | (u8::from(care) * CARE);
+    }
+
+    /// Says whether handlers bound to the program's thread may run.
+    pub const fn set_run(&mut self, run: bool) {
+        self.run = run;
+        self.note_work();
+    }
+
     /// Whether the endpoint is outside of a job: peers come and go.
     #[inline]
     pub const fn standalone(&self) -> bool {
@@ -260,6 +301,7 @@ impl Core {
     /// Ends the operation of a message that its receiver has copied.
     pub(crate) fn finish_op(&mut self, id: SourceId) {
         self.ops.finish(id, Outcome::Done);
+        self.note_news();
     }
 
     /// Ends the operation of a long message whose memory the protocol no longer reads.
@@ -269,6 +311,7 @@ impl Core {
         // Else the protocol reports the death next, with its reason: that ends the operation.
         if outcome == Outcome::Done || why.is_some() {
             self.ops.finish(id, outcome);
+            self.note_news();
         }
     }
 
@@ -278,8 +321,14 @@ impl Core {
         if self.suspected(rank).is_none() {
             // Calls to the peer fail before its death is reported.
             log::info!("{} seems gone: {why}", self.named(rank));
-            self.findings.push(Finding::Suspect(rank, why));
+            self.find(Finding::Suspect(rank, why));
         }
+    }
+
+    /// Keeps a finding for the driver to settle.
+    pub fn find(&mut self, it: Finding) {
+        self.findings.push(it);
+        self.note_work();
     }
 
     /// Returns how a peer seems to be gone.
@@ -312,7 +361,7 @@ impl Core {
         log::info!("{} {state}: {why}", self.named(rank));
         let left = self.lanes.set_dead(rank, why);
         if why.is_own_finding() && !self.standalone() {
-            self.findings.push(Finding::GivenUp(rank, why));
+            self.find(Finding::GivenUp(rank, why));
         }
         self.ops.peer_died(rank);
         self.outbox.drop_for(rank);
@@ -336,6 +385,7 @@ impl Core {
         let incoming = &mut self.incoming;
         (self.aside).died(rank, |cookie| incoming.get(cookie).map(|it| it.bytes()));
         self.ops.news.push(News::Died(rank));
+        self.note_work();
         self.counters.deaths += 1;
         Some(left)
     }

@@ -77,9 +77,35 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Makes one pass. Returns how much was moved: 0 when nothing waited.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self) -> usize {
-        let mut moved = 0;
+        let Self {
+            core,
+            matched,
+            net,
+            shm,
+            clock,
+            ..
+        } = self;
+        let moved = shm.as_mut().map_or(0, |shm| {
+            shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock)
+        });
+        if self.is_unusual() {
+            self.pass_rest(moved)
+        } else {
+            moved
+        }
+    }
+
+    /// Whether a pass has more to do than a look at shared memory.
+    #[inline(always)]
+    pub const fn is_unusual(&self) -> bool {
+        self.net.is_some() || self.core.is_unusual()
+    }
+
+    /// Makes the rest of a pass that has moved so much.
+    #[inline(never)]
+    fn pass_rest(&mut self, mut moved: usize) -> usize {
         let Self {
             core,
             matched,
@@ -89,9 +115,6 @@ impl<N: Network, C: Clock> Engine<N, C> {
             clock,
             ..
         } = self;
-        if let Some(shm) = shm {
-            moved += shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock);
-        }
         if let Some(net) = net
             && (!throttle.can_wait(moved > 0, clock) || net.is_owed())
         {
@@ -99,7 +122,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             throttle.looked(net.now(), found > 0, clock);
             moved += found;
         }
-        if self.core.attention || self.core.has_news() {
+        if self.core.has_work() || self.core.has_news() {
             moved += self.slow();
         }
         if self.matched.own.exchange.has_unready() {
@@ -112,7 +135,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
     #[cold]
     fn slow(&mut self) -> usize {
         let mut moved = 0;
-        self.core.attention = false;
+        // What the following leaves undone adds to it.
+        self.core.note_reasons(false);
         let (core, mut on) = self.parts();
         if !core.outbox.is_empty() {
             moved += core.run_outbox(&mut on.out);
@@ -140,20 +164,23 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 &self.clock,
             );
         }
-        let core = &mut self.core;
-        core.attention |= !core.outbox.is_empty()
-            || self.matched.has_backlog()
-            || !core.events.is_empty()
-            || !core.ready.is_empty()
-            || core.unasked
-            || ((core.starved || core.aside.is_any()) && core.resume);
         // What the handlers have sent leaves now.
         if let Some(net) = &mut self.net
             && net.is_dirty()
         {
             moved += net.transmit(&mut self.core, false, &self.clock);
         }
-        self.core.attention |= self.matched.make_others_ready();
+        let unready = self.matched.make_others_ready() || self.matched.own.exchange.has_unready();
+        let core = &mut self.core;
+        let work = core.has_work()
+            || unready
+            || !core.outbox.is_empty()
+            || self.matched.has_backlog()
+            || !core.events.is_empty()
+            || !core.ready.is_empty()
+            || core.unasked
+            || ((core.starved || core.aside.is_any()) && core.resume);
+        core.note_reasons(work);
         moved
     }
 

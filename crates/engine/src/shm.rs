@@ -31,6 +31,9 @@ use crate::values::{Death, FLOWS_ALL};
 
 /// Maximum number of frames that one pass takes.
 const BURST: usize = 64;
+/// Short messages in a row, without an empty pass in between, after which a pass looks for more:
+/// one that waits for a single answer finds none.
+const LOOK_AFTER: u32 = 8;
 const FLOWS: usize = FLOWS_ALL as usize;
 
 /// The shared memory lane.
@@ -78,13 +81,13 @@ impl ShmLane {
     }
 
     /// Makes one pass: takes what has arrived, sends what waits for room. Returns how much
-    /// moved.
-    #[inline]
+    /// moved. Where one short message waits, or nothing, that is all that is looked at.
+    #[inline(always)]
     pub fn pass(
         &mut self,
         core: &mut Core,
         matched: &mut Matched,
-        net: Option<&mut NetTx>,
+        mut net: Option<&mut NetTx>,
         clock: &dyn Clock,
     ) -> usize {
         let Self {
@@ -94,57 +97,78 @@ impl ShmLane {
             blocked,
             ..
         } = self;
+        if tx.has_work() {
+            return self.pass_all(core, matched, net, clock, 0);
+        }
+        let Some(frame) = link.peek_short() else {
+            if link.is_quiet() {
+                link.end_streak();
+                *blocked = false;
+                return 0;
+            }
+            return self.pass_all(core, matched, net, clock, 0);
+        };
+        let out = Outbound {
+            net: net.as_deref_mut(),
+            shm: Some(ShmOut {
+                outlet: link.outlet(),
+                tx,
+            }),
+            clock,
+        };
+        let taken = rx.take_short(core, &mut Onward { matched, out }, &frame);
+        if !taken || link.advance_short().is_multiple_of(LOOK_AFTER) {
+            return self.pass_all(core, matched, net, clock, taken.into());
+        }
+        1
+    }
+
+    /// Makes a pass in which `moved` frames were taken before.
+    #[inline(never)]
+    fn pass_all(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
+        mut net: Option<&mut NetTx>,
+        clock: &dyn Clock,
+        mut moved: usize,
+    ) -> usize {
+        let Self {
+            link,
+            tx,
+            rx,
+            blocked,
+            ..
+        } = self;
         *blocked = false;
-        let mut net = net;
-        let mut moved = 0;
-        while moved < BURST
-            && let Some(frame) = link.peek_short()
-        {
+        let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
             let out = Outbound {
                 net: net.as_deref_mut(),
                 shm: Some(ShmOut {
-                    outlet: link.outlet(),
+                    outlet: outlet.again(),
                     tx,
                 }),
                 clock,
             };
-            if !rx.take_short(core, &mut Onward { matched, out }, &frame) {
-                break;
-            }
-            link.advance_short();
-            moved += 1;
-        }
-        if moved > 0 {
-            link.end_short();
-        } else if !link.is_quiet() {
-            let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
-                let out = Outbound {
-                    net: net.as_deref_mut(),
-                    shm: Some(ShmOut {
-                        outlet: outlet.again(),
-                        tx,
-                    }),
-                    clock,
-                };
-                let taken = rx.take(core, &mut Onward { matched, out }, from, priority, frame);
-                *blocked |= !taken;
-                taken
-            });
-            moved = match polled {
-                Ok(n) => n,
-                Err(e) => {
-                    // The sender of a message in an inbox is not known.
-                    for index in 0..rx.ranks().len() as u16 {
-                        if e.from.is_none_or(|from| from == index) {
-                            rx.distrust(core, index);
-                        }
+            let taken = rx.take(core, &mut Onward { matched, out }, from, priority, frame);
+            *blocked |= !taken;
+            taken
+        });
+        moved += match polled {
+            Ok(n) => n,
+            Err(e) => {
+                // The sender of a message in an inbox is not known.
+                for index in 0..rx.ranks().len() as u16 {
+                    if e.from.is_none_or(|from| from == index) {
+                        rx.distrust(core, index);
                     }
-                    1
                 }
-            };
-        }
+                1
+            }
+        };
         if tx.has_work() {
             moved += tx.run(&mut link.outlet(), &mut core.ops);
+            core.note_news();
         }
         if let Some(to) = link.take_corrupt() {
             rx.distrust(core, to);

@@ -239,18 +239,15 @@ impl<'a> RingMessage<'a> {
 pub struct Short {
     words: [u64; INLINE_BYTES / 8],
     bytes: usize,
-    tag: u16,
 }
 
 impl Short {
-    /// The payload of `line`; `None` if it does not lie there.
+    /// The payload of `line`, `bytes` long; `None` if it does not lie there.
     #[inline(always)]
-    pub(crate) fn of(line: &CacheLine, header: Header) -> Option<Self> {
-        let bytes = header.bytes as usize;
+    pub(crate) fn of(line: &CacheLine, bytes: usize) -> Option<Self> {
         (bytes <= INLINE_BYTES).then(|| Self {
             words: line.payload(),
             bytes,
-            tag: header.tag,
         })
     }
 
@@ -261,13 +258,6 @@ impl Short {
         // SAFETY: any 56 initialised bytes are bytes; `of` has checked the
         // length. The array is private to this value.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.bytes) }
-    }
-
-    /// What the producer wrote beside the length.
-    #[inline(always)]
-    #[must_use]
-    pub fn tag(&self) -> u16 {
-        self.tag
     }
 }
 

@@ -423,16 +423,17 @@ impl<'m> Consumer<'m> {
         ))
     }
 
-    /// The next message, if one waits that fits a line: the shortest look. It
-    /// stays there until [`Consumer::advance_short`].
+    /// The next message, if one waits that fits a line and has tag 0: the
+    /// shortest look. It stays there until [`Consumer::advance_short`].
     #[inline(always)]
     #[must_use]
     pub fn peek_short(&self) -> Option<Short> {
-        let header = Header::unpack(self.next.header().load(Ordering::Acquire));
-        if header.sequence != self.expected {
+        let header = self.next.header().load(Ordering::Acquire);
+        if header as u32 != self.expected {
             return None;
         }
-        Short::of(self.next, header)
+        // The tag stands above the length: one look at both.
+        Short::of(self.next, (header >> 32) as usize)
     }
 
     /// Goes on behind what [`Consumer::peek_short`] gave last. True when the

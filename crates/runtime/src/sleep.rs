@@ -20,6 +20,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::epoll::{Epoll, Timer, wait_either};
@@ -235,6 +236,8 @@ const LEADER: u8 = 8;
 const FOLLOWERS: u8 = 16;
 /// A wait has slept and goes on.
 const DOZES: u8 = 32;
+/// Futures wait for what a pass moves.
+const WAKERS: u8 = 64;
 
 /// Which threads sleep; changed only by the holder of the endpoint.
 pub(crate) struct SleepState {
@@ -248,6 +251,7 @@ pub(crate) struct SleepState {
     armed_due: u64,
     /// Bells of these waiters: each rings once, and only its own listener clears it.
     armed: Vec<Arc<Doorbell>>,
+    wakers: Vec<Waker>,
     /// Whether these bells were rung and not cleared since.
     leader_rung: bool,
     helper_rung: bool,
@@ -265,10 +269,17 @@ impl SleepState {
             helper_due: u64::MAX,
             armed_due: u64::MAX,
             armed: Vec::new(),
+            wakers: Vec::new(),
             leader_rung: false,
             helper_rung: false,
             asked: false,
         }
+    }
+
+    /// Whether anybody sleeps or waits.
+    #[inline(always)]
+    pub const fn is_any(&self) -> bool {
+        self.who != 0
     }
 
     /// Whether a call that makes progress may have to undo a declared sleep first.
@@ -288,10 +299,18 @@ impl SleepState {
         self.who & ARMED != 0
     }
 
-    /// Whether a sleeper waits for what a pass moves.
+    /// Whether a sleeper or a future waits for what a pass moves.
     #[inline(always)]
     pub const fn waits_for_events(&self) -> bool {
-        self.who & (LEADER | FOLLOWERS | ARMED) != 0
+        self.who & (LEADER | FOLLOWERS | ARMED | WAKERS) != 0
+    }
+
+    /// Wakes `waker` after the next pass that moves something.
+    pub fn register(&mut self, waker: &Waker) {
+        self.who |= WAKERS;
+        if !self.wakers.iter().any(|w| w.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
     }
 
     /// Whether a thread of the program sleeps on the descriptors.
@@ -418,7 +437,7 @@ impl SleepState {
         }
     }
 
-    /// Wakes the sleepers that wait for what a pass has moved.
+    /// Wakes the sleepers and futures that wait for what a pass has moved.
     #[cold]
     pub fn notify(&mut self) {
         if self.who & LEADER != 0 {
@@ -426,6 +445,8 @@ impl SleepState {
         }
         self.tell_followers();
         self.ring_armed();
+        self.who &= !WAKERS;
+        self.wakers.drain(..).for_each(Waker::wake);
     }
 
     /// Rings the bells of all that wait on the descriptor for other event loops.

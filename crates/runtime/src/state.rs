@@ -9,7 +9,6 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::task::Waker;
 
 use portolan_engine::{Death, Engine, Finding};
 use portolan_link::shm::Slumbering;
@@ -107,7 +106,6 @@ pub(crate) struct State {
     pub own_network: OwnNetwork,
     pub sleep: SleepState,
     pub backoff: Backoff,
-    wakers: Vec<Waker>,
     empty_passes: u32,
     busy_passes: u32,
     /// Number of ended operations that sleepers know of.
@@ -172,7 +170,6 @@ impl State {
             sleep: SleepState::new(wait_set),
             backoff,
             tidied_at: now_ns(),
-            wakers: Vec::new(),
             empty_passes: 0,
             busy_passes: 0,
             told_ends: 0,
@@ -182,28 +179,45 @@ impl State {
     }
 
     /// Makes one pass. Returns how much was moved: 0 if nothing waited.
-    #[inline]
+    #[inline(always)]
     pub fn pass(&mut self) -> usize {
-        let mut moved = self.engine.pass();
+        let moved = self.engine.pass();
+        let is_due = if moved == 0 {
+            self.empty_passes += 1;
+            self.empty_passes >= LOOK_EVERY
+        } else {
+            self.empty_passes = 0;
+            self.busy_passes += 1;
+            self.busy_passes >= LOOK_EVERY_BUSY
+        };
+        if is_due || self.is_unusual() {
+            self.pass_rest(moved, is_due)
+        } else {
+            moved
+        }
+    }
+
+    /// Whether a call that makes progress has more to do than a look at shared memory.
+    #[inline(always)]
+    pub const fn is_unusual(&self) -> bool {
+        self.sleep.is_any() || self.engine.is_unusual()
+    }
+
+    /// Makes the rest of a pass that has moved so much. `is_due`: what rarely has news is polled.
+    #[inline(never)]
+    fn pass_rest(&mut self, mut moved: usize, is_due: bool) -> usize {
         self.sleep.ask_no_more();
         if !self.engine.core.findings.is_empty() {
             moved += self.settle();
         }
-        if moved == 0 {
-            self.empty_passes += 1;
-            if self.empty_passes >= LOOK_EVERY || self.is_look_due() {
-                self.empty_passes = 0;
-                moved += self.look();
-            }
-        } else {
+        if moved > 0 {
             self.notify_progress();
             if self.engine.net.as_ref().is_some_and(|net| net.is_armed()) {
                 self.disarm_link();
             }
-            self.busy_passes += 1;
-            if self.busy_passes >= LOOK_EVERY_BUSY || self.is_look_due() {
-                self.look();
-            }
+        }
+        if is_due || self.is_look_due() {
+            moved += self.look();
         }
         moved
     }
@@ -255,18 +269,6 @@ impl State {
             self.told_ends = self.engine.ends();
             self.sleep.notify();
         }
-        if !self.wakers.is_empty() {
-            for waker in self.wakers.drain(..) {
-                waker.wake();
-            }
-        }
-    }
-
-    /// Wakes `waker` after the next pass that moves something.
-    pub fn register(&mut self, waker: &Waker) {
-        if !self.wakers.iter().any(|w| w.will_wake(waker)) {
-            self.wakers.push(waker.clone());
-        }
     }
 
     /// Makes a pass, and polls what rarely has news.
@@ -282,7 +284,7 @@ impl State {
     /// Polls what rarely has news: the launcher, processes that end. Returns the number of events.
     #[cold]
     fn look(&mut self) -> usize {
-        self.busy_passes = 0;
+        (self.empty_passes, self.busy_passes) = (0, 0);
         if let (Some(near), Some(net)) = (&mut self.near, &self.engine.net) {
             near.looked_at = net.now();
         }
@@ -347,7 +349,7 @@ impl State {
                 self.end_sleep();
                 let gone = gone.into_iter();
                 let suspects = gone.map(|(rank, why)| Finding::Suspect(rank, why));
-                self.core.findings.extend(suspects);
+                suspects.for_each(|it| self.core.find(it));
                 return None;
             }
         }

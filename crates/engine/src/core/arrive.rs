@@ -5,7 +5,7 @@ use portolan_wire::Priority;
 
 use super::placing::place_cut;
 use super::ports::{HeldMessage, PortState, Slot};
-use super::{Arrival, ArrivalOutcome, Core, SPARE_MAX, is_matched};
+use super::{Arrival, ArrivalOutcome, Core, SPARE_MAX, WORK, is_matched};
 use crate::matched::{MATCHED, Matched, Onward};
 use crate::values::{Charge, Event, FIRST_FLOW, Meta, PORTS_RESERVED, PortId};
 use crate::waiting::{Dest, Incoming, Offer};
@@ -13,7 +13,24 @@ use crate::waiting::{Dest, Incoming, Offer};
 impl Core {
     /// Handles a first part, which is set aside if it cannot be taken.
     #[inline(always)]
-    pub(crate) fn arrive(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
+    pub(crate) fn arrive(&mut self, on: &mut Onward<'_>, a: Arrival<'_>) -> ArrivalOutcome {
+        if !self.is_unusual()
+            && a.is_whole()
+            && a.meta.flow < FIRST_FLOW
+            && let Some(slot) = self.ports.own(a.meta.port)
+            && slot.fast
+            && let Some(handler) = slot.handler.take()
+        {
+            let generation = slot.note_arrival();
+            self.call::<true>(on, handler, generation, a);
+            return ArrivalOutcome::Whole;
+        }
+        self.arrive_any(on, &{ a })
+    }
+
+    /// As [`Core::arrive`], whatever is unusual.
+    #[inline(never)]
+    fn arrive_any(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
         if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
             return self.set_aside(a, None);
         }
@@ -41,7 +58,6 @@ impl Core {
     }
 
     /// Offers a first part to its exchange or its port.
-    #[inline(always)]
     pub(crate) fn arrive_now(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
         if a.meta.port >= MATCHED {
             return self.arrive_matched(on, a);
@@ -50,23 +66,23 @@ impl Core {
     }
 
     /// Offers a first part to its port: a message of no exchange.
-    #[inline(always)]
     pub(crate) fn arrive_at_port(
         &mut self,
         on: &mut Onward<'_>,
         a: &Arrival<'_>,
     ) -> ArrivalOutcome {
-        if a.meta.flow < FIRST_FLOW {
-            self.arrive_in::<true>(on, a)
-        } else {
-            self.arrive_in_other(on, a)
+        if a.is_whole()
+            && self.run
+            && !self.outbox.is_any_full()
+            && let Some(slot) = self.ports.get(a.meta.port_id())
+            && slot.fast
+            && let Some(handler) = slot.handler.take()
+        {
+            let generation = slot.note_arrival();
+            self.call::<false>(on, handler, generation, *a);
+            return ArrivalOutcome::Whole;
         }
-    }
-
-    /// For other spaces than the program's: out of line, so as not to slow the latter.
-    #[inline(never)]
-    fn arrive_in_other(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
-        self.arrive_in::<false>(on, a)
+        self.arrive_slow(on, a)
     }
 
     /// Returns the port that a message is for; `OWN`: it is known to be the program's own.
@@ -77,26 +93,6 @@ impl Core {
         } else {
             self.ports.get(meta.port_id())
         }
-    }
-
-    #[inline(always)]
-    fn arrive_in<const OWN: bool>(
-        &mut self,
-        on: &mut Onward<'_>,
-        a: &Arrival<'_>,
-    ) -> ArrivalOutcome {
-        if a.is_whole()
-            && self.run
-            && !self.outbox.is_any_full()
-            && let Some(slot) = self.slot::<OWN>(&a.meta)
-            && slot.fast
-            && let Some(handler) = slot.handler.take()
-        {
-            let generation = slot.note_arrival();
-            self.call::<OWN>(on, handler, generation, a);
-            return ArrivalOutcome::Whole;
-        }
-        self.arrive_slow(on, a)
     }
 
     fn arrive_slow(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
@@ -158,7 +154,9 @@ impl Core {
     /// Notes that memory has become free, or a port was bound: what was not taken may be now.
     pub(crate) const fn note_freed(&mut self) {
         self.resume = true;
-        self.attention |= self.starved || self.aside.is_any();
+        if self.starved || self.aside.is_any() {
+            self.note_work();
+        }
     }
 
     /// Reports a message that is longer than its room.
@@ -237,7 +235,7 @@ impl Core {
         if !slot.listed && slot.state != PortState::Unbound && slot.may_hand_over() {
             slot.listed = true;
             self.ready.push_back(port);
-            self.attention = true;
+            self.unusual |= WORK;
         }
     }
 

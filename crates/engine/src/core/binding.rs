@@ -1,7 +1,7 @@
 //! Binding and closing ports.
 
-use super::Core;
 use super::ports::{Binding, PortState};
+use super::{Core, WORK};
 use crate::outbound::Outbound;
 use crate::values::{Buffer, Misuse, PortId};
 use crate::waiting::News;
@@ -17,6 +17,7 @@ impl Core {
         slot.generation = slot.generation.wrapping_add(1);
         if slot.state == PortState::Closed {
             self.ops.news.push(News::Port(port, true));
+            self.unusual |= WORK;
         }
         slot.state = PortState::Bound;
         slot.placing = binding.placing;
@@ -43,6 +44,7 @@ impl Core {
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = PortState::Closed;
         self.ops.news.push(News::Port(port, false));
+        self.unusual |= WORK;
         slot.placing = None;
         slot.handler = None;
         slot.error_handler = None;

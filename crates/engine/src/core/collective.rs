@@ -537,7 +537,7 @@ impl Core {
                 args: args.to_vec(),
                 payload,
             });
-            self.attention = true;
+            self.note_work();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use portolan_exchange::{self as exchange, Did, Incoming, IncomingOutcome, Kind, Stream};
 
-use super::{Arrival, ArrivalOutcome, Core};
+use super::{Arrival, ArrivalOutcome, Core, WORK};
 use crate::matched::{Matched, Onward, Part, SPACE_SHIFT, arrives};
 use crate::values::{SPACES, SpaceId};
 use crate::waiting::News;
@@ -42,8 +42,9 @@ impl Core {
             if exchange.take_freed() {
                 self.note_freed();
             }
-            let unready = space != SpaceId::PROGRAM && exchange.has_unready();
-            self.attention |= unready || exchange.has_backlog();
+            if exchange.has_unready() || exchange.has_backlog() {
+                self.note_work();
+            }
             let Some(next) = exchange.next_turn() else {
                 return done;
             };
@@ -120,6 +121,13 @@ impl Core {
         !self.ops.news.is_empty()
     }
 
+    /// Notes that there may be news for the exchanges.
+    pub(crate) const fn note_news(&mut self) {
+        if self.has_news() {
+            self.note_work();
+        }
+    }
+
     /// Passes news to the exchanges; returns how much. Resulting tasks of spaces other than the
     /// program's are executed by [`Core::run_matched`].
     pub(crate) fn tell_news(&mut self, matched: &mut Matched) -> usize {
@@ -127,7 +135,9 @@ impl Core {
         for news in self.ops.news.drain(..) {
             match news {
                 News::Released(space, op) => {
-                    self.attention |= space != SpaceId::PROGRAM;
+                    if space != SpaceId::PROGRAM {
+                        self.unusual |= WORK;
+                    }
                     if let Some(part) = matched.at(space) {
                         part.exchange.released(op);
                     }
@@ -138,13 +148,15 @@ impl Core {
                     }
                 }
                 News::Port(port, open) => {
-                    self.attention |= port.space != SpaceId::PROGRAM;
+                    if port.space != SpaceId::PROGRAM {
+                        self.unusual |= WORK;
+                    }
                     if let Some(part) = matched.at(port.space) {
                         part.exchange.set_port(port.number.into(), open);
                     }
                 }
                 News::Died(rank) => {
-                    self.attention = true;
+                    self.unusual |= WORK;
                     for space in (0..SPACES).map(SpaceId::at) {
                         if let Some(part) = matched.at(space) {
                             part.exchange.peer_died(rank);

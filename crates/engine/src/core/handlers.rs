@@ -102,7 +102,7 @@ impl Core {
             }
             return false;
         };
-        self.call::<false>(on, handler, generation, a);
+        self.call::<false>(on, handler, generation, *a);
         true
     }
 
@@ -124,9 +124,9 @@ impl Core {
         on: &mut Onward<'_>,
         mut handler: Handler,
         generation: u32,
-        a: &Arrival<'_>,
+        a: Arrival<'_>,
     ) {
-        let Arrival { meta, payload, .. } = a;
+        let Arrival { meta, payload, .. } = &a;
         let flow = if OWN {
             self.counters.received += 1;
             self.counters.bytes_received += payload.len() as u64;
@@ -159,6 +159,7 @@ impl Core {
     #[inline(always)]
     fn keep_panic(&mut self, ended: std::thread::Result<()>) {
         if let Err(panic) = ended {
+            self.note_work();
             self.panic.get_or_insert(panic);
         }
     }

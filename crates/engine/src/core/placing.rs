@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use portolan_wire::Priority;
 
 use super::ports::Placement;
-use super::{Arrival, ArrivalOutcome, Core};
+use super::{Arrival, ArrivalOutcome, Core, WORK};
 use crate::matched::Onward;
 use crate::values::{Buffer, Charge};
 use crate::waiting::{Dest, Filled};
@@ -25,7 +25,7 @@ impl Core {
         }
         if !run && !slot.any_thread {
             self.unasked = true;
-            self.attention = true;
+            self.note_work();
             return self.not_now();
         }
         match self.ask_where(a) {
@@ -48,6 +48,7 @@ impl Core {
         let to = match catch_unwind(AssertUnwindSafe(|| placing(&a.message()))) {
             Ok(to) => to,
             Err(panic) => {
+                self.unusual |= WORK;
                 self.panic.get_or_insert(panic);
                 Placement::Later
             }

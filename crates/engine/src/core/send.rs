@@ -130,7 +130,7 @@ impl Core {
     #[cold]
     fn must_meet(&mut self, rank: u32) -> SendError {
         if self.lanes.wants_to_meet(rank) {
-            self.findings.push(super::Finding::Wanted(rank));
+            self.find(super::Finding::Wanted(rank));
         }
         SendError::NoCredit
     }
@@ -430,7 +430,7 @@ impl Core {
             args: o.args.to_vec(),
             payload: copy_of(payload).ok_or(SendError::NoCredit)?,
         };
-        self.attention = true;
+        self.note_work();
         self.outbox.push(unsent).map_err(|_| SendError::NoCredit)
     }
 

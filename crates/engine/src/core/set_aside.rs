@@ -22,7 +22,7 @@ impl Core {
     pub(crate) fn set_aside(&mut self, a: &Arrival<'_>, offer: Option<Offer>) -> ArrivalOutcome {
         let of = a.meta.flow_of();
         let full = (self.aside.of(of)).is_some_and(|queue| queue.bytes >= BEGIN_BYTES_MAX);
-        self.attention = true;
+        self.note_work();
         if a.meta.flow >= FLOWS_ALL {
             self.suspect(of.rank, Death::Corrupt);
             return ArrivalOutcome::Refused;
@@ -70,7 +70,7 @@ impl Core {
                 let mut bytes = vec![0; len];
                 let filled = fill(&mut bytes);
                 parts.rest.push((at, bytes));
-                self.attention = true;
+                self.note_work();
                 if self.aside.grow(of, len) > BYTES_MAX {
                     self.suspect(of.rank, Death::Corrupt);
                 }

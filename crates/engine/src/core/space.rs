@@ -271,7 +271,7 @@ impl Core {
     /// Queues an event for a space's error handlers, which run at the end of this pass.
     pub fn emit(&mut self, space: SpaceId, event: Event) {
         self.events.push_back((space, event));
-        self.attention = true;
+        self.note_work();
     }
 
     /// Queues an event for the error handlers of all open spaces but those in `except`: a bit

@@ -242,7 +242,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.core.lanes.change(rank, Lane::Shm(index), "same host");
         let (core, mut on) = self.parts();
         Core::meet_matched(&mut on, rank);
-        core.attention = true;
+        core.note_work();
     }
 
     /// Switches a rank of this host to the network. `why`: why no memory is shared with it.
@@ -250,7 +250,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(Lane::Unmet(peer) | Lane::Meeting(peer)) = self.core.lanes.get(rank) {
             log::info!("{} by the network: {why}", self.core.named(rank));
             self.core.lanes.change(rank, Lane::Net(peer), why);
-            self.core.attention = true;
+            self.core.note_work();
         }
     }
 

@@ -113,12 +113,9 @@ impl ShmRx {
     /// Takes a whole message that fits a cache line; false leaves the frame where it is, of
     /// whatever kind.
     #[inline(always)]
-    pub fn take_short(&mut self, core: &mut Core, on: &mut Onward<'_>, frame: &ShortFrame) -> bool {
+    pub fn take_short(&self, core: &mut Core, on: &mut Onward<'_>, frame: &ShortFrame) -> bool {
         let head = frame.bytes();
-        let Some(rank) = self.rank(frame.from) else {
-            return false;
-        };
-        let Some(payload_at) = payload_at(head) else {
+        let (Some(rank), Some(payload_at)) = (self.rank(frame.from), payload_at(head)) else {
             return false;
         };
         let a = Arrival {
@@ -127,12 +124,12 @@ impl ShmRx {
             total: total(head),
             payload: &head[payload_at..],
         };
-        a.is_whole() && Self::hand_over(core, on, &a)
+        a.is_whole() && Self::hand_over(core, on, a)
     }
 
     /// Hands over a whole message; false if it is to stay.
     #[inline(always)]
-    fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
+    fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: Arrival<'_>) -> bool {
         match core.arrive(on, a) {
             // A whole message has no further parts.
             ArrivalOutcome::Whole | ArrivalOutcome::Part(_) => true,
@@ -190,7 +187,7 @@ impl ShmRx {
                 payload,
             };
             if a.is_whole() {
-                return Self::hand_over(core, on, &a);
+                return Self::hand_over(core, on, a);
             }
             let flow = a.meta.flow;
             let (total, sent) = (a.total, a.payload.len() as u64);
@@ -199,7 +196,7 @@ impl ShmRx {
             if !free || total < sent {
                 return self.distrust(core, from);
             }
-            let cookie = match core.arrive(on, &a) {
+            let cookie = match core.arrive(on, a) {
                 ArrivalOutcome::NotNow => return false,
                 ArrivalOutcome::Part(cookie) => cookie,
                 ArrivalOutcome::Refused => {

@@ -17,7 +17,7 @@ use super::onesided::OneSided;
 use super::outlet::Outlet;
 use super::segment::{Map, PeerState, SegmentConfig, SegmentError, control};
 use super::send::Outgoing;
-use inlet::{Incoming, Inlet, STREAK_MAX};
+use inlet::{Incoming, Inlet};
 
 /// Message kinds within ring and inbox.
 pub(super) mod kind {
@@ -209,7 +209,6 @@ impl ShmPort {
             inlet: Inlet {
                 index,
                 rings: Vec::new(),
-                hot: 0,
                 streak: 0,
                 cursor: 0,
                 inboxes: [inbox(0), inbox(1)],
@@ -404,43 +403,34 @@ impl ShmPort {
     }
 
     /// The next frame of the ring that had something last, if it fits a
-    /// line: the shortest look there is. Then [`ShmPort::advance_short`]; in
-    /// the end, or where there is none, [`ShmPort::end_short`]. `None` says
-    /// only that [`ShmPort::poll_with`] is to look, unless the port
+    /// line: the shortest look there is. Then [`ShmPort::advance_short`].
+    /// `None` says only that [`ShmPort::poll_with`] is to look, unless the port
     /// [is quiet](ShmPort::is_quiet).
     #[inline(always)]
     #[must_use]
     pub fn peek_short(&self) -> Option<ShortFrame> {
-        let inlet = &self.inlet;
-        if inlet.streak >= STREAK_MAX {
-            return None;
-        }
-        let ring = inlet.rings.get(inlet.hot)?;
+        const { assert!(kind::FRAME == 0, "the tag of what is found here") };
+        let ring = self.inlet.rings.first()?;
         let short = ring.consumer.peek_short()?;
-        if short.tag() != kind::FRAME || ring.corrupt {
-            return None;
-        }
-        Some(ShortFrame {
+        (!ring.corrupt).then_some(ShortFrame {
             short,
             from: ring.from,
             priority: ring.priority,
         })
     }
 
-    /// Goes on behind the frame that [`ShmPort::peek_short`] gave last.
+    /// Goes on behind the frame that [`ShmPort::peek_short`] gave last. Returns how many came
+    /// from its ring in a row; the others get a look by [`ShmPort::poll_with`].
     #[inline(always)]
-    pub fn advance_short(&mut self) {
+    pub fn advance_short(&mut self) -> u32 {
         let inlet = &mut self.inlet;
-        inlet.streak += 1;
-        inlet.freed |= inlet.rings[inlet.hot].consumer.advance_short();
-    }
-
-    /// Lets those who wait for room know.
-    #[inline(always)]
-    pub fn end_short(&mut self) {
-        if self.inlet.freed {
-            self.inlet.tell_of_room(&self.out, &self.map);
+        if let Some(ring) = inlet.rings.first_mut()
+            && ring.consumer.advance_short()
+        {
+            inlet.tell_of_room(&self.out, &self.map);
         }
+        inlet.streak += 1;
+        inlet.streak
     }
 
     /// Whether nothing waits, as far as one look tells: the usual case while
@@ -454,7 +444,13 @@ impl ShmPort {
             [ring] if !ring.is_ready() => {}
             _ => return false,
         }
-        !inlet.inboxes.iter().any(InboxConsumer::is_ready)
+        !inlet.inboxes.iter().any(InboxConsumer::is_ready) && self.out.corrupt.is_empty()
+    }
+
+    /// Ends a row of frames from one ring: it has nothing.
+    #[inline(always)]
+    pub fn end_streak(&mut self) {
+        self.inlet.streak = 0;
     }
 
     /// The sending half alone.

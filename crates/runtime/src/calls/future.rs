@@ -50,7 +50,7 @@ impl Future for Arrival<'_> {
                 return Poll::Ready(Ok(()));
             }
             if moved == 0 {
-                s.register(cx.waker());
+                s.sleep.register(cx.waker());
                 s.end();
                 return Poll::Pending;
             }
@@ -96,7 +96,7 @@ impl Future for Operation<'_> {
             let moved = s.pass();
             s.rethrow();
             if moved == 0 {
-                s.register(cx.waker());
+                s.sleep.register(cx.waker());
                 s.end();
                 return Poll::Pending;
             }

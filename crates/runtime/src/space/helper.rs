@@ -213,7 +213,7 @@ enum Moved<'e> {
 fn move_all<'e>(inner: &'e Inner, mut s: Hold<'e>, pauses: &mut Pauses) -> Moved<'e> {
     let calls = inner.state.calls();
     let away = || !inner.wait_set.is_stopped() && inner.state.calls() == calls;
-    s.core.run = false;
+    s.core.set_run(false);
     loop {
         let long_parts = s.core.long_parts;
         let moved = s.pass();
@@ -222,7 +222,7 @@ fn move_all<'e>(inner: &'e Inner, mut s: Hold<'e>, pauses: &mut Pauses) -> Moved
         }
         s.core.counters.helped += 1;
         if s.is_wanted() {
-            s.core.run = true;
+            s.core.set_run(true);
             return Moved::Wanted;
         }
         if s.core.long_parts == long_parts {
@@ -232,14 +232,14 @@ fn move_all<'e>(inner: &'e Inner, mut s: Hold<'e>, pauses: &mut Pauses) -> Moved
         if pause == 0 {
             continue;
         }
-        s.core.run = true;
+        s.core.set_run(true);
         drop(s);
         inner.wait_set.pause(pause);
         s = match take(inner) {
             Some(s) if away() => s,
             _ => return Moved::Back,
         };
-        s.core.run = false;
+        s.core.set_run(false);
     }
 }
 
@@ -258,7 +258,7 @@ enum Slept<'e> {
 /// Sleeps until there is something to do.
 fn sleep<'e>(inner: &'e Inner, mut s: Hold<'e>) -> Slept<'e> {
     let idle = s.prepare(None);
-    s.core.run = true;
+    s.core.set_run(true);
     let Some(idle) = idle else {
         return Slept::Due;
     };

@@ -48,8 +48,10 @@ impl Space {
         let mut s = self.enter()?;
         s.begin();
         let moved = s.pass();
-        s.end();
-        s.rethrow();
+        if s.is_unusual() {
+            s.end();
+            s.rethrow();
+        }
         Ok(moved)
     }
 

@@ -237,9 +237,9 @@ impl Rank {
     /// One pass of progress; whether anything has moved.
     pub fn pass(&mut self, now: u64) -> bool {
         let helped = self.helped > 0 && self.rng.one_in(self.helped);
-        self.engine.core.run = !helped;
+        self.engine.core.set_run(!helped);
         let mut moved = self.engine.pass();
-        self.engine.core.run = true;
+        self.engine.core.set_run(true);
         self.fail_if_a_handler_did();
         while let Some(finding) = self.engine.next_finding() {
             moved += 1;

@@ -13,7 +13,7 @@ use super::{Frame, HEAD_BYTES_MAX, PollError, extend, kind};
 const RINGS_A_POLL: usize = 8;
 
 /// Messages from one ring in a row before the others get a look.
-pub(super) const STREAK_MAX: u32 = 64;
+const STREAK_MAX: u32 = 64;
 
 /// A pair ring that somebody fills for us.
 #[derive(Debug)]
@@ -37,9 +37,9 @@ impl Incoming {
 #[derive(Debug)]
 pub(super) struct Inlet {
     pub index: u16,
+    /// The first is the one that had something last.
     pub rings: Vec<Incoming>,
-    /// The ring that had something last.
-    pub hot: usize,
+    /// Messages from it in a row.
     pub streak: u32,
     /// Where the next look at quiet rings begins.
     pub cursor: usize,
@@ -60,8 +60,8 @@ impl Inlet {
         take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
     ) -> Result<usize, PollError> {
         if self.streak < STREAK_MAX {
-            if self.hot < self.rings.len() && self.rings[self.hot].is_ready() {
-                let took = self.drain(self.hot, max, map, take);
+            if self.rings.first().is_some_and(Incoming::is_ready) {
+                let took = self.drain(0, max, map, take);
                 if took != Ok(0) {
                     return took;
                 }
@@ -114,10 +114,13 @@ impl Inlet {
             if ring.is_ready() {
                 let of_ring = self.drain(self.cursor, max - took, map, take)?;
                 took += of_ring;
+                let Some(last) = self.rings.len().checked_sub(1) else {
+                    break;
+                };
                 if of_ring > 0 {
-                    self.hot = self.cursor.min(self.rings.len().saturating_sub(1));
+                    self.rings.swap(0, self.cursor.min(last));
                 }
-                if took >= max || self.rings.is_empty() {
+                if took >= max {
                     break;
                 }
             }
@@ -221,7 +224,6 @@ impl Inlet {
     /// Gives ring `at` back to the pool.
     pub fn close_ring(&mut self, at: usize, map: &Map) {
         let mut ring = self.rings.swap_remove(at);
-        self.hot = 0;
         ring.consumer.publish();
         let held = ring_owner_word(ring.from, self.index, ring.priority);
         // Whatever else stands there, somebody has scribbled: leave it.
