@@ -20,14 +20,15 @@ mod untaken;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use portolan_proto::{Outcome, SourceId};
 use portolan_wire::MessageNo;
 
 pub use self::collective::{BROADCAST, BarrierCall, DeadPeer, Progress};
 pub use self::context::Context;
-use self::ports::Ports;
 pub use self::ports::{Binding, ErrorHandler, Handler, Placement, Placing};
+use self::ports::{HandlerChanges, Handlers, Ports};
 pub(crate) use self::send::message;
 use self::space::{Others, Space};
 use crate::environment::Tracer;
@@ -116,8 +117,33 @@ impl fmt::Display for Named {
     }
 }
 
-/// The state of an endpoint without its links.
+/// The state of an endpoint without its links, and the handlers of its ports. A handler reaches
+/// all but these while it runs: so it stays where it is, and what binds or closes its port takes
+/// effect when it returns.
 pub struct Core {
+    handlers: Handlers,
+    /// What handlers reach too.
+    pub state: CoreState,
+}
+
+impl Deref for Core {
+    type Target = CoreState;
+
+    #[inline(always)]
+    fn deref(&self) -> &CoreState {
+        &self.state
+    }
+}
+
+impl DerefMut for Core {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut CoreState {
+        &mut self.state
+    }
+}
+
+/// The state of an endpoint without its links and its handlers.
+pub struct CoreState {
     /// This process's rank.
     pub rank: u32,
     /// Number of ranks.
@@ -144,6 +170,7 @@ pub struct Core {
     pub leaving: bool,
     /// Bindings of ports, and the messages that they hold.
     pub ports: Ports,
+    handler_changes: HandlerChanges,
     /// Lane to each rank.
     pub lanes: Lanes,
     /// Counters since the endpoint was opened.
@@ -204,6 +231,15 @@ impl Core {
     #[must_use]
     pub fn new(settings: &Settings, lanes: Lanes) -> Self {
         Self {
+            handlers: Handlers::default(),
+            state: CoreState::new(settings, lanes),
+        }
+    }
+}
+
+impl CoreState {
+    fn new(settings: &Settings, lanes: Lanes) -> Self {
+        Self {
             rank: settings.rank,
             size: settings.size,
             run: true,
@@ -216,6 +252,7 @@ impl Core {
             own_is_over: false,
             leaving: false,
             ports: Ports::new(),
+            handler_changes: HandlerChanges::default(),
             lanes,
             counters: Counters::default(),
             accesses: 0,

@@ -12,7 +12,7 @@ use portolan_wire::{ARGS_MAX, MessageNo};
 
 pub use self::peers::LocalRefused;
 use self::poll_throttle::PollThrottle;
-use crate::core::{Core, Finding, message};
+use crate::core::{Core, CoreState, Finding, message};
 use crate::environment::{Clock, Network};
 use crate::lanes::{Lane, Restarted};
 use crate::matched::{Matched, Onward};
@@ -99,7 +99,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Whether a pass has more to do than a look at shared memory.
     #[inline(always)]
-    pub const fn is_unusual(&self) -> bool {
+    pub fn is_unusual(&self) -> bool {
         self.net.is_some() || self.core.is_unusual()
     }
 
@@ -153,6 +153,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             moved += core.take_aside(&mut on);
         }
         core.tell_stops(&mut on.out);
+        core.update_handlers();
         if resume
             && std::mem::take(&mut core.starved)
             && let Some(net) = &mut self.net
@@ -196,9 +197,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
         // Deaths are reported to spaces that are open. In this one they are reported below,
         // behind all that the dead had sent.
         self.core.tell_news(&mut self.matched);
-        let Core {
+        let CoreState {
             settings, lanes, ..
-        } = &self.core;
+        } = &*self.core;
         self.matched.open(settings, lanes, space);
         let (core, mut on) = self.parts();
         if core.aside.is_any() {
@@ -206,9 +207,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
             core.take_aside(&mut on);
             core.run = run;
         }
-        let Core {
+        let CoreState {
             settings, lanes, ..
-        } = &self.core;
+        } = &*self.core;
         if let Some(part) = self.matched.part(space) {
             part.mark_dead(lanes, settings.size);
         }
@@ -220,6 +221,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.touch_any();
         let (core, mut on) = self.parts();
         core.close_space(&mut on, space);
+        core.update_handlers();
         self.flush();
     }
 

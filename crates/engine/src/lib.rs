@@ -74,8 +74,8 @@ mod values;
 mod waiting;
 
 pub use core::{
-    BROADCAST, BarrierCall, Binding, Context, Core, DeadPeer, ErrorHandler, Finding, Handler,
-    Placement, Placing, Progress,
+    BROADCAST, BarrierCall, Binding, Context, Core, CoreState, DeadPeer, ErrorHandler, Finding,
+    Handler, Placement, Placing, Progress,
 };
 pub use engine::{Engine, LocalRefused};
 pub use environment::{Clock, Network, Tracer};

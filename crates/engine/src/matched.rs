@@ -63,10 +63,14 @@ pub struct Onward<'a> {
     pub(crate) out: Outbound<'a>,
 }
 
-impl Onward<'_> {
-    /// Reborrows for a shorter time.
-    #[inline(always)]
-    pub(crate) fn again(&mut self) -> Onward<'_> {
+/// Whoever lends these to a handler, when it needs them.
+pub(crate) trait Lend {
+    fn lend(&mut self) -> Onward<'_>;
+}
+
+impl Lend for Onward<'_> {
+    #[inline]
+    fn lend(&mut self) -> Onward<'_> {
         Onward {
             matched: self.matched,
             out: self.out.again(),

@@ -24,7 +24,7 @@ use portolan_wire::Priority;
 use self::receive::ShmRx;
 use crate::core::Core;
 use crate::environment::Clock;
-use crate::matched::{Matched, Onward};
+use crate::matched::{Lend, Matched, Onward};
 use crate::outbound::frame::{PART, control};
 use crate::outbound::{NetTx, Outbound, ShmOut, ShmTx, why};
 use crate::values::{Death, FLOWS_ALL};
@@ -52,6 +52,32 @@ pub struct ShmLane {
     next: u16,
     /// The last pass left a frame where it was.
     pub blocked: bool,
+}
+
+/// What a handler may need: to borrow all of it takes longer than to hand over a message.
+struct Lanes<'a> {
+    matched: &'a mut Matched,
+    net: Option<&'a mut NetTx>,
+    link: &'a mut ShmPort,
+    tx: &'a mut ShmTx,
+    clock: &'a dyn Clock,
+}
+
+impl Lend for Lanes<'_> {
+    fn lend(&mut self) -> Onward<'_> {
+        let out = Outbound {
+            net: self.net.as_deref_mut(),
+            shm: Some(ShmOut {
+                outlet: self.link.outlet(),
+                tx: self.tx,
+            }),
+            clock: self.clock,
+        };
+        Onward {
+            matched: self.matched,
+            out,
+        }
+    }
 }
 
 /// No rank.
@@ -87,40 +113,41 @@ impl ShmLane {
         &mut self,
         core: &mut Core,
         matched: &mut Matched,
+        net: Option<&mut NetTx>,
+        clock: &dyn Clock,
+    ) -> usize {
+        if self.tx.has_work() || !self.link.is_quiet() {
+            return self.pass_short(core, matched, net, clock);
+        }
+        self.link.end_streak();
+        self.blocked = false;
+        0
+    }
+
+    /// Makes a pass that takes a short message, if there is one, and nothing else.
+    #[inline(never)]
+    fn pass_short(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
         mut net: Option<&mut NetTx>,
         clock: &dyn Clock,
     ) -> usize {
-        let Self {
-            link,
-            tx,
-            rx,
-            blocked,
-            ..
-        } = self;
-        if tx.has_work() {
-            return self.pass_all(core, matched, net, clock, 0);
-        }
-        let Some(frame) = link.peek_short() else {
-            if link.is_quiet() {
-                link.end_streak();
-                *blocked = false;
-                return 0;
-            }
-            return self.pass_all(core, matched, net, clock, 0);
-        };
-        let out = Outbound {
-            net: net.as_deref_mut(),
-            shm: Some(ShmOut {
-                outlet: link.outlet(),
+        let Self { link, tx, rx, .. } = self;
+        let taken = link.peek_short().is_some_and(|frame| {
+            let mut lanes = Lanes {
+                matched,
+                net: net.as_deref_mut(),
+                link,
                 tx,
-            }),
-            clock,
-        };
-        let taken = rx.take_short(core, &mut Onward { matched, out }, &frame);
-        if !taken || link.advance_short().is_multiple_of(LOOK_AFTER) {
-            return self.pass_all(core, matched, net, clock, taken.into());
+                clock,
+            };
+            rx.take_short(core, &mut lanes, &frame)
+        });
+        if taken && !link.advance_short().is_multiple_of(LOOK_AFTER) {
+            return 1;
         }
-        1
+        self.pass_all(core, matched, net, clock, taken.into())
     }
 
     /// Makes a pass in which `moved` frames were taken before.

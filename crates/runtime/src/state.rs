@@ -199,7 +199,7 @@ impl State {
 
     /// Whether a call that makes progress has more to do than a look at shared memory.
     #[inline(always)]
-    pub const fn is_unusual(&self) -> bool {
+    pub fn is_unusual(&self) -> bool {
         self.sleep.is_any() || self.engine.is_unusual()
     }
 

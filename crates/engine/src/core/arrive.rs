@@ -4,33 +4,32 @@
 use portolan_wire::Priority;
 
 use super::placing::place_cut;
-use super::ports::{HeldMessage, PortState, Slot};
-use super::{Arrival, ArrivalOutcome, Core, SPARE_MAX, WORK, is_matched};
-use crate::matched::{MATCHED, Matched, Onward};
-use crate::values::{Charge, Event, FIRST_FLOW, Meta, PORTS_RESERVED, PortId};
+use super::ports::{HeldMessage, PortState};
+use super::{Arrival, ArrivalOutcome, Core, CoreState, SPARE_MAX, WORK, is_matched};
+use crate::matched::{Lend, MATCHED, Matched, Onward};
+use crate::values::{Charge, Event, FIRST_FLOW, Message, Meta, PORTS_RESERVED, PortId};
 use crate::waiting::{Dest, Incoming, Offer};
 
 impl Core {
-    /// Handles a first part, which is set aside if it cannot be taken.
+    /// Runs the handler of a whole message of the program's own space, if nothing is unusual and
+    /// the handler can run at once; false leaves the message.
     #[inline(always)]
-    pub(crate) fn arrive(&mut self, on: &mut Onward<'_>, a: Arrival<'_>) -> ArrivalOutcome {
-        if !self.is_unusual()
-            && a.is_whole()
-            && a.meta.flow < FIRST_FLOW
-            && let Some(slot) = self.ports.own(a.meta.port)
-            && slot.fast
-            && let Some(handler) = slot.handler.take()
+    pub(crate) fn arrive_usual(&mut self, on: &mut impl Lend, message: &Message<'_>) -> bool {
+        let Self { handlers, state } = self;
+        if !state.is_unusual()
+            && message.flow < FIRST_FLOW
+            && let Some(slot) = state.ports.own(message.port)
+            && let Some(handler) = slot.fast.and_then(|id| handlers.get(id))
         {
-            let generation = slot.note_arrival();
-            self.call::<true>(on, handler, generation, a);
-            return ArrivalOutcome::Whole;
+            slot.arrived += 1;
+            state.run(handler, on, message.flow, message);
+            return true;
         }
-        self.arrive_any(on, &{ a })
+        false
     }
 
-    /// As [`Core::arrive`], whatever is unusual.
-    #[inline(never)]
-    fn arrive_any(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
+    /// Handles a first part, which is set aside if it cannot be taken.
+    pub(crate) fn arrive(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
         if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
             return self.set_aside(a, None);
         }
@@ -75,24 +74,13 @@ impl Core {
             && self.run
             && !self.outbox.is_any_full()
             && let Some(slot) = self.ports.get(a.meta.port_id())
-            && slot.fast
-            && let Some(handler) = slot.handler.take()
+            && let Some(handler) = slot.fast
         {
-            let generation = slot.note_arrival();
-            self.call::<false>(on, handler, generation, *a);
+            slot.arrived += 1;
+            self.call(on, handler, a);
             return ArrivalOutcome::Whole;
         }
         self.arrive_slow(on, a)
-    }
-
-    /// Returns the port that a message is for; `OWN`: it is known to be the program's own.
-    #[inline(always)]
-    pub(super) fn slot<const OWN: bool>(&mut self, meta: &Meta) -> Option<&mut Slot> {
-        if OWN {
-            self.ports.own(meta.port)
-        } else {
-            self.ports.get(meta.port_id())
-        }
     }
 
     fn arrive_slow(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> ArrivalOutcome {
@@ -146,6 +134,76 @@ impl Core {
         self.keep(a, Charge::Queued)
     }
 
+    /// Completes a message: all its bytes are in place.
+    pub(crate) fn finish(&mut self, on: &mut Onward<'_>, cookie: u64) {
+        if is_matched(cookie) {
+            return self.part_arrived(on, cookie);
+        }
+        if self.finish_aside(on, cookie) {
+            return;
+        }
+        let Some(Incoming {
+            meta,
+            args,
+            total,
+            dest,
+        }) = self.incoming.remove(cookie)
+        else {
+            return;
+        };
+        match dest {
+            Dest::Bound(mut filled) => {
+                let placed = filled.placed;
+                filled.bytes = filled.buffer.len().min(total as usize);
+                let held = HeldMessage {
+                    meta,
+                    args,
+                    body: Vec::new(),
+                    in_buffer: Some(filled),
+                    placed,
+                    charge: Charge::Queued,
+                    charged: 0,
+                };
+                if self.may_run(meta.port_id()) {
+                    self.deliver(on, held);
+                } else {
+                    self.hold(held, !placed);
+                }
+            }
+            Dest::Own {
+                body,
+                charge,
+                charged,
+            } => {
+                let held = HeldMessage {
+                    meta,
+                    args,
+                    body,
+                    in_buffer: None,
+                    placed: charge == Charge::Queued,
+                    charge,
+                    charged,
+                };
+                if meta.port >= PORTS_RESERVED {
+                    self.internal_whole(on, held);
+                    return;
+                }
+                let slot = self.ports.get_or_make(meta.port_id());
+                let free = !slot.busy && !slot.paused && slot.held.is_empty();
+                let free = free && slot.state == PortState::Bound;
+                if free && self.may_run(meta.port_id()) {
+                    self.deliver(on, held);
+                } else {
+                    self.hold(held, false);
+                }
+            }
+            // Handled by `finish_aside`.
+            Dest::Aside(_) | Dest::Passed(_) => {}
+        }
+    }
+}
+
+impl CoreState {
     pub(crate) const fn not_now(&mut self) -> ArrivalOutcome {
         self.counters.not_now += 1;
         ArrivalOutcome::NotNow
@@ -246,7 +304,7 @@ impl Core {
             return ArrivalOutcome::Refused;
         };
         slot.busy = true;
-        slot.fast = false;
+        slot.fast = None;
         self.begin_in(a, buffer, false)
     }
 
@@ -296,74 +354,6 @@ impl Core {
     /// Returns a count of what the program may answer: acknowledgements wait for its answers.
     pub(crate) const fn answerable(&self) -> u64 {
         self.counters.received + self.accesses
-    }
-
-    /// Completes a message: all its bytes are in place.
-    pub(crate) fn finish(&mut self, on: &mut Onward<'_>, cookie: u64) {
-        if is_matched(cookie) {
-            return self.part_arrived(on, cookie);
-        }
-        if self.finish_aside(on, cookie) {
-            return;
-        }
-        let Some(Incoming {
-            meta,
-            args,
-            total,
-            dest,
-        }) = self.incoming.remove(cookie)
-        else {
-            return;
-        };
-        match dest {
-            Dest::Bound(mut filled) => {
-                let placed = filled.placed;
-                filled.bytes = filled.buffer.len().min(total as usize);
-                let held = HeldMessage {
-                    meta,
-                    args,
-                    body: Vec::new(),
-                    in_buffer: Some(filled),
-                    placed,
-                    charge: Charge::Queued,
-                    charged: 0,
-                };
-                if self.may_run(meta.port_id()) {
-                    self.deliver(on, held);
-                } else {
-                    self.hold(held, !placed);
-                }
-            }
-            Dest::Own {
-                body,
-                charge,
-                charged,
-            } => {
-                let held = HeldMessage {
-                    meta,
-                    args,
-                    body,
-                    in_buffer: None,
-                    placed: charge == Charge::Queued,
-                    charge,
-                    charged,
-                };
-                if meta.port >= PORTS_RESERVED {
-                    self.internal_whole(on, held);
-                    return;
-                }
-                let slot = self.ports.get_or_make(meta.port_id());
-                let free = !slot.busy && !slot.paused && slot.held.is_empty();
-                let free = free && slot.state == PortState::Bound;
-                if free && self.may_run(meta.port_id()) {
-                    self.deliver(on, held);
-                } else {
-                    self.hold(held, false);
-                }
-            }
-            // Handled by `finish_aside`.
-            Dest::Aside(_) | Dest::Passed(_) => {}
-        }
     }
 
     /// Releases a kept message's memory.

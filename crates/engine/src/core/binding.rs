@@ -1,7 +1,7 @@
 //! Binding and closing ports.
 
 use super::ports::{Binding, PortState};
-use super::{Core, WORK};
+use super::{Core, CoreState, WORK};
 use crate::outbound::Outbound;
 use crate::values::{Buffer, Misuse, PortId};
 use crate::waiting::News;
@@ -9,6 +9,29 @@ use crate::waiting::News;
 impl Core {
     /// Binds a port, anew if it is bound or closed.
     pub fn bind(&mut self, port: PortId, binding: Binding) -> Result<(), Misuse> {
+        let bound = self.state.bind(port, binding);
+        self.update_handlers();
+        bound
+    }
+
+    /// Closes a port: messages that wait there, and further ones, are refused.
+    pub fn close_port(&mut self, out: &mut Outbound<'_>, port: PortId) -> Result<(), Misuse> {
+        let closed = self.state.close_port(out, port);
+        self.update_handlers();
+        closed
+    }
+
+    /// Lets what was bound and closed meanwhile take effect: no handler runs.
+    pub(crate) fn update_handlers(&mut self) {
+        if self.state.handler_changes.is_any() {
+            self.handlers.update(&mut self.state.handler_changes);
+        }
+    }
+}
+
+impl CoreState {
+    /// Binds a port: see [`Core::bind`].
+    pub(super) fn bind(&mut self, port: PortId, binding: Binding) -> Result<(), Misuse> {
         if !port.is_programs() {
             return Err(Misuse::ReservedPort);
         }
@@ -17,11 +40,11 @@ impl Core {
         slot.generation = slot.generation.wrapping_add(1);
         if slot.state == PortState::Closed {
             self.ops.news.push(News::Port(port, true));
-            self.unusual |= WORK;
         }
+        self.unusual |= WORK;
         slot.state = PortState::Bound;
         slot.placing = binding.placing;
-        slot.handler = binding.handler;
+        slot.handler = self.handler_changes.replace(slot.handler, binding.handler);
         slot.error_handler = binding.error_handler;
         slot.buffer = binding.buffer;
         slot.any_thread = binding.any_thread;
@@ -34,8 +57,12 @@ impl Core {
         Ok(())
     }
 
-    /// Closes a port: messages that wait there, and further ones, are refused.
-    pub fn close_port(&mut self, out: &mut Outbound<'_>, port: PortId) -> Result<(), Misuse> {
+    /// Closes a port: see [`Core::close_port`].
+    pub(super) fn close_port(
+        &mut self,
+        out: &mut Outbound<'_>,
+        port: PortId,
+    ) -> Result<(), Misuse> {
         if !port.is_programs() {
             return Err(Misuse::ReservedPort);
         }
@@ -46,7 +73,7 @@ impl Core {
         self.ops.news.push(News::Port(port, false));
         self.unusual |= WORK;
         slot.placing = None;
-        slot.handler = None;
+        slot.handler = self.handler_changes.replace(slot.handler, None);
         slot.error_handler = None;
         slot.buffer = None;
         slot.replacement = None;

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use portolan_proto::PeerId;
 use portolan_wire::Priority;
 
-use super::Core;
+use super::CoreState;
 use super::collective::CLOSING;
 use crate::matched::{FLOW_REPLIES, Onward};
 use crate::values::{SPACES, SpaceId};
 
-impl Core {
+impl CoreState {
     /// Announces that this endpoint, or a space of it, closes: to ranks for which it holds
     /// messages, and to those in `stopped`, which have stopped flows of ours. What others offer
     /// is refused.

@@ -6,7 +6,7 @@ use portolan_proto::PeerId;
 use portolan_wire::{MessageNo, Priority};
 
 use super::ports::{HeldMessage, PortState};
-use super::{Arrival, ArrivalOutcome, Core, Finding};
+use super::{Arrival, ArrivalOutcome, Core, CoreState, Finding};
 use crate::groups::{Absence, Broadcast, Epoch, Group, ROUNDS, broadcast_meta};
 use crate::lanes::Restarted;
 use crate::matched::{FLOW_REQUESTS, Onward, request_flow};
@@ -170,7 +170,7 @@ impl BarrierCall {
     }
 }
 
-impl Core {
+impl CoreState {
     /// Enters a group's next barrier.
     ///
     /// # Errors
@@ -273,6 +273,85 @@ impl Core {
         ArrivalOutcome::Whole
     }
 
+    /// Handles the return of a dead rank. Messages of its earlier life that no handler has
+    /// taken are dropped: they would be taken for the new one's.
+    pub(crate) fn rejoin(&mut self, on: &mut Onward<'_>, it: &Restarted, peer: PeerId) {
+        let rank = it.rank;
+        log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
+        self.forget_life(on, rank);
+        self.lanes.set_back(it, peer);
+        self.emit_to_all(Event::PeerBack { rank }, 0);
+        for space in (0..SPACES).map(SpaceId::at) {
+            let number = BROADCAST;
+            let slot = self.ports.get(PortId { space, number });
+            for held in slot
+                .map(|slot| std::mem::take(&mut slot.held))
+                .unwrap_or_default()
+            {
+                self.internal_whole(on, held);
+            }
+        }
+    }
+
+    /// Handles a long message on a reserved port that is complete.
+    pub(crate) fn internal_whole(&mut self, on: &mut Onward<'_>, held: HeldMessage) {
+        if self.is_ahead(&held.body) {
+            self.hold(held, false);
+            return;
+        }
+        let took = self.broadcast(on, held.meta.space(), &held.body);
+        if took == ArrivalOutcome::NotNow
+            && let Some(b) = Broadcast::parse(&held.body)
+        {
+            // Already in our memory and charged: it waits at its port.
+            let meta = broadcast_meta(&b);
+            let local = HeldMessage {
+                meta,
+                args: b.args.to_vec(),
+                body: b.payload.to_vec(),
+                in_buffer: None,
+                placed: false,
+                charge: held.charge,
+                charged: 0,
+            };
+            self.forward(&mut on.out, &b);
+            self.hold(local, false);
+        }
+        self.release(held);
+    }
+
+    /// Hands a broadcast to its port here and passes it on. On
+    /// [`ArrivalOutcome::NotNow`] neither was done.
+    fn broadcast(&mut self, on: &mut Onward<'_>, space: SpaceId, bytes: &[u8]) -> ArrivalOutcome {
+        let Some(b) = Broadcast::parse(bytes) else {
+            return ArrivalOutcome::Refused;
+        };
+        if b.port >= PORTS_RESERVED || b.root >= self.size || SpaceId::of_flow(b.flow) != space {
+            return ArrivalOutcome::Refused;
+        }
+        let returns = &self.lanes.returns;
+        if b.turn < returns.since(self.rank).max(returns.since(b.root)) {
+            // Meant for our earlier life, or sent by an earlier life of its root.
+            self.forward(&mut on.out, &b);
+            return ArrivalOutcome::Whole;
+        }
+        let local = Arrival {
+            meta: broadcast_meta(&b),
+            args: b.args,
+            total: b.payload.len() as u64,
+            payload: b.payload,
+        };
+        match self.arrive_at_port(on, &local) {
+            ArrivalOutcome::NotNow => return ArrivalOutcome::NotNow,
+            ArrivalOutcome::Refused => self.refuse_kept(&mut on.out, &local.meta),
+            ArrivalOutcome::Whole | ArrivalOutcome::Part(_) => {}
+        }
+        self.forward(&mut on.out, &b);
+        ArrivalOutcome::Whole
+    }
+}
+
+impl CoreState {
     /// Returns whether `from`'s message of a barrier round has come, or why it never will;
     /// `None`: not yet. A member that closes after it was here does no harm: what it sent
     /// before is read before its end is noticed.
@@ -379,26 +458,6 @@ impl Core {
         Ok(self.lanes.returns.restarts(rank))
     }
 
-    /// Handles the return of a dead rank. Messages of its earlier life that no handler has
-    /// taken are dropped: they would be taken for the new one's.
-    pub(crate) fn rejoin(&mut self, on: &mut Onward<'_>, it: &Restarted, peer: PeerId) {
-        let rank = it.rank;
-        log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
-        self.forget_life(on, rank);
-        self.lanes.set_back(it, peer);
-        self.emit_to_all(Event::PeerBack { rank }, 0);
-        for space in (0..SPACES).map(SpaceId::at) {
-            let number = BROADCAST;
-            let slot = self.ports.get(PortId { space, number });
-            for held in slot
-                .map(|slot| std::mem::take(&mut slot.held))
-                .unwrap_or_default()
-            {
-                self.internal_whole(on, held);
-            }
-        }
-    }
-
     /// Drops what a rank has sent until now and was not handed over.
     pub(crate) fn forget_life(&mut self, on: &mut Onward<'_>, rank: u32) {
         let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
@@ -425,63 +484,6 @@ impl Core {
             self.list(port);
         }
         self.welcome_matched(on, rank);
-    }
-
-    /// Handles a long message on a reserved port that is complete.
-    pub(crate) fn internal_whole(&mut self, on: &mut Onward<'_>, held: HeldMessage) {
-        if self.is_ahead(&held.body) {
-            self.hold(held, false);
-            return;
-        }
-        let took = self.broadcast(on, held.meta.space(), &held.body);
-        if took == ArrivalOutcome::NotNow
-            && let Some(b) = Broadcast::parse(&held.body)
-        {
-            // Already in our memory and charged: it waits at its port.
-            let meta = broadcast_meta(&b);
-            let local = HeldMessage {
-                meta,
-                args: b.args.to_vec(),
-                body: b.payload.to_vec(),
-                in_buffer: None,
-                placed: false,
-                charge: held.charge,
-                charged: 0,
-            };
-            self.forward(&mut on.out, &b);
-            self.hold(local, false);
-        }
-        self.release(held);
-    }
-
-    /// Hands a broadcast to its port here and passes it on. On
-    /// [`ArrivalOutcome::NotNow`] neither was done.
-    fn broadcast(&mut self, on: &mut Onward<'_>, space: SpaceId, bytes: &[u8]) -> ArrivalOutcome {
-        let Some(b) = Broadcast::parse(bytes) else {
-            return ArrivalOutcome::Refused;
-        };
-        if b.port >= PORTS_RESERVED || b.root >= self.size || SpaceId::of_flow(b.flow) != space {
-            return ArrivalOutcome::Refused;
-        }
-        let returns = &self.lanes.returns;
-        if b.turn < returns.since(self.rank).max(returns.since(b.root)) {
-            // Meant for our earlier life, or sent by an earlier life of its root.
-            self.forward(&mut on.out, &b);
-            return ArrivalOutcome::Whole;
-        }
-        let local = Arrival {
-            meta: broadcast_meta(&b),
-            args: b.args,
-            total: b.payload.len() as u64,
-            payload: b.payload,
-        };
-        match self.arrive_at_port(on, &local) {
-            ArrivalOutcome::NotNow => return ArrivalOutcome::NotNow,
-            ArrivalOutcome::Refused => self.refuse_kept(&mut on.out, &local.meta),
-            ArrivalOutcome::Whole | ArrivalOutcome::Part(_) => {}
-        }
-        self.forward(&mut on.out, &b);
-        ArrivalOutcome::Whole
     }
 
     fn forward(&mut self, out: &mut Outbound<'_>, b: &Broadcast<'_>) {

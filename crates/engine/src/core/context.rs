@@ -4,15 +4,15 @@ use portolan_exchange::{Notify, OpId};
 use portolan_proto::Release;
 use portolan_wire::{MessageNo, Priority};
 
-use super::Core;
+use super::CoreState;
 use super::ports::Binding;
-use crate::matched::{Gather, Onward};
-use crate::values::{Buffer, Meta, Misuse, PortId, SendError, SendOptions, SpaceId};
+use crate::matched::{Gather, Lend};
+use crate::values::{Buffer, Misuse, PortId, SendError, SendOptions, SpaceId};
 
 /// The endpoint as its handlers see it. Nothing here blocks.
 pub struct Context<'a> {
-    core: &'a mut Core,
-    on: Onward<'a>,
+    core: &'a mut CoreState,
+    on: &'a mut (dyn Lend + 'a),
     from: u32,
     port: u16,
     flow: u16,
@@ -20,14 +20,29 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     #[inline(always)]
-    pub(crate) fn new(core: &'a mut Core, on: &'a mut Onward<'_>, meta: &Meta) -> Self {
+    pub(super) fn new(
+        core: &'a mut CoreState,
+        on: &'a mut (impl Lend + 'a),
+        from: u32,
+        (port, flow): (u16, u16),
+    ) -> Self {
         Self {
             core,
-            on: on.again(),
-            from: meta.from,
-            port: meta.port,
-            flow: meta.flow,
+            on,
+            from,
+            port,
+            flow,
         }
+    }
+
+    /// Makes one for a handler that runs without a message.
+    pub(super) fn of_port(
+        core: &'a mut CoreState,
+        on: &'a mut (impl Lend + 'a),
+        port: PortId,
+    ) -> Self {
+        let (rank, flow) = (core.rank, port.space.first_flow());
+        Self::new(core, on, rank, (port.number, flow))
     }
 
     /// This process's rank.
@@ -82,7 +97,7 @@ impl<'a> Context<'a> {
             notify: Notify::NONE,
         };
         self.core
-            .send_or_keep(&mut self.on.out, self.from, port, &options, payload)
+            .send_or_keep(&mut self.on.lend().out, self.from, port, &options, payload)
     }
 
     /// Returns the space that the handler is in.
@@ -118,7 +133,7 @@ impl<'a> Context<'a> {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         let options = options.within(self.space())?;
-        (self.core).send(&mut self.on.out, rank, port, &options, payload)
+        (self.core).send(&mut self.on.lend().out, rank, port, &options, payload)
     }
 
     /// Sends without a copy if there is credit; the memory comes back with the
@@ -137,7 +152,7 @@ impl<'a> Context<'a> {
         let Ok(options) = options.within(self.space()) else {
             return Err((Misuse::BadFlow.into(), payload));
         };
-        let (on, release) = (&mut self.on, Release::Acknowledged);
+        let (on, release) = (&mut self.on.lend(), Release::Acknowledged);
         let posted = (self.core).post_message(on, to, &options, payload, release)?;
         Ok(posted.0)
     }
@@ -168,7 +183,7 @@ impl<'a> Context<'a> {
     /// [`Misuse::ReservedPort`].
     pub fn close_port(&mut self, port: u16) -> Result<(), Misuse> {
         let port = self.port(port);
-        self.core.close_port(&mut self.on.out, port)
+        self.core.close_port(&mut self.on.lend().out, port)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use portolan_exchange::{self as exchange, Did, Incoming, IncomingOutcome, Kind, Stream};
 
-use super::{Arrival, ArrivalOutcome, Core, WORK};
+use super::{Arrival, ArrivalOutcome, CoreState, WORK};
 use crate::matched::{Matched, Onward, Part, SPACE_SHIFT, arrives};
 use crate::values::{SPACES, SpaceId};
 use crate::waiting::News;
 
-impl Core {
+impl CoreState {
     /// Executes the tasks of a space's exchange; returns the number that found room.
     #[inline]
     pub(crate) fn work(&mut self, on: &mut Onward<'_>, space: SpaceId) -> usize {

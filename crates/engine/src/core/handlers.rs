@@ -1,24 +1,18 @@
 //! Running the program's handlers: for messages that arrive, for kept messages, and for errors.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use portolan_wire::{MessageNo, Priority};
 
 use super::context::Context;
-use super::ports::{Handler, HeldMessage, Placement, PortState};
-use super::{Arrival, Core};
-use crate::matched::Onward;
+use super::ports::{Handler, HandlerId, HeldMessage, Placement, PortState};
+use super::{Arrival, Core, CoreState};
+use crate::matched::{Lend, Onward};
 use crate::outbound::Outbound;
 use crate::values::{Event, Failure, Message, Meta, PortId, SpaceId};
 
 impl Core {
-    /// Whether a kept message may be handed to its handler.
-    pub(super) fn may_run(&mut self, port: PortId) -> bool {
-        let run = self.run && (!self.outbox.is_full(port.space) || self.reply_waits);
-        let slot = self.ports.get_or_make(port);
-        run || slot.any_thread || (slot.handler.is_none() && slot.placing.is_none())
-    }
-
     /// Runs the handler of a message that has been kept.
     pub(crate) fn deliver(&mut self, on: &mut Onward<'_>, mut held: HeldMessage) {
         let meta = held.meta;
@@ -67,16 +61,6 @@ impl Core {
         self.list(port);
     }
 
-    /// Refuses a message that has been kept: its port is closed.
-    pub(super) fn refuse_held(&mut self, out: &mut Outbound<'_>, mut held: HeldMessage) {
-        if let Some(filled) = held.in_buffer.take() {
-            let slot = self.ports.get_or_make(held.meta.port_id());
-            slot.put_back(filled, false);
-        }
-        self.refuse_kept(out, &held.meta);
-        self.release(held);
-    }
-
     /// Copies a whole message to the port's free buffer and runs the handler.
     pub(super) fn copy_and_run(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) {
         let port = a.meta.port_id();
@@ -93,74 +77,32 @@ impl Core {
     /// Runs a port's handler; false if it has none.
     pub(crate) fn run_handler(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
         let slot = self.ports.get_or_make(a.meta.port_id());
-        let generation = slot.note_arrival();
-        let Some(handler) = slot.handler.take() else {
-            self.count_arrival(a.meta.flow, a.payload.len());
-            if let Some(trace) = &mut self.trace {
+        slot.arrived += 1;
+        let Some(handler) = slot.handler else {
+            let state = &mut self.state;
+            state.count_arrival(a.meta.flow, a.payload.len());
+            if let Some(trace) = &mut state.trace {
                 let now = trace.time();
-                trace.handled(&a.meta, a.payload.len(), now, !self.run);
+                trace.handled(&a.meta, a.payload.len(), now, !state.run);
             }
             return false;
         };
-        self.call::<false>(on, handler, generation, *a);
+        self.call(on, handler, a);
         true
     }
 
-    #[inline(always)]
-    pub(crate) fn count_arrival(&mut self, flow: u16, bytes: usize) {
-        self.counters.received += 1;
-        self.counters.bytes_received += bytes as u64;
-        self.count_other(flow, |traffic| {
-            traffic.received += 1;
-            traffic.bytes_received += bytes as u64;
-        });
-    }
-
-    /// Calls a handler that was taken out of its port, and puts it back; `OWN`: the port is
-    /// known to be the program's own.
-    #[inline(always)]
-    pub(super) fn call<const OWN: bool>(
-        &mut self,
-        on: &mut Onward<'_>,
-        mut handler: Handler,
-        generation: u32,
-        a: Arrival<'_>,
-    ) {
-        let Arrival { meta, payload, .. } = &a;
-        let flow = if OWN {
-            self.counters.received += 1;
-            self.counters.bytes_received += payload.len() as u64;
-            meta.flow
-        } else {
-            self.count_arrival(meta.flow, payload.len());
-            SpaceId::number_of(meta.flow)
+    /// Calls a port's handler, and notes that in the timeline.
+    pub(super) fn call(&mut self, on: &mut Onward<'_>, handler: HandlerId, a: &Arrival<'_>) {
+        self.update_handlers();
+        let Self { handlers, state } = self;
+        let Some(handler) = handlers.get(handler) else {
+            return;
         };
-        let began = self.trace.as_ref().map_or(0, |trace| trace.time());
-        let message = Message {
-            flow,
-            ..a.message()
-        };
-        // A panic must not leave the tables half changed: it is resumed at the end of the call.
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            handler(&mut Context::new(self, on, meta), &message);
-        }));
-        if let Some(slot) = self.slot::<OWN>(meta)
-            && slot.generation == generation
-        {
-            slot.handler = Some(handler);
-        }
-        if let Some(trace) = &mut self.trace {
-            trace.handled(meta, payload.len(), began, !self.run);
-        }
-        self.keep_panic(ended);
-    }
-
-    /// Keeps a handler's panic; of several, the first.
-    #[inline(always)]
-    fn keep_panic(&mut self, ended: std::thread::Result<()>) {
-        if let Err(panic) = ended {
-            self.note_work();
-            self.panic.get_or_insert(panic);
+        let (flow, bytes) = (a.meta.flow, a.payload.len());
+        let began = state.trace.as_ref().map_or(0, |trace| trace.time());
+        state.run(handler, on, flow, &a.message());
+        if let Some(trace) = &mut state.trace {
+            trace.handled(&a.meta, bytes, began, !state.run);
         }
     }
 
@@ -193,6 +135,65 @@ impl Core {
         }
         ran
     }
+}
+
+impl CoreState {
+    /// Whether a kept message may be handed to its handler.
+    pub(super) fn may_run(&mut self, port: PortId) -> bool {
+        let run = self.run && (!self.outbox.is_full(port.space) || self.reply_waits);
+        let slot = self.ports.get_or_make(port);
+        run || slot.any_thread || (slot.handler.is_none() && slot.placing.is_none())
+    }
+
+    /// Refuses a message that has been kept: its port is closed.
+    pub(super) fn refuse_held(&mut self, out: &mut Outbound<'_>, mut held: HeldMessage) {
+        if let Some(filled) = held.in_buffer.take() {
+            let slot = self.ports.get_or_make(held.meta.port_id());
+            slot.put_back(filled, false);
+        }
+        self.refuse_kept(out, &held.meta);
+        self.release(held);
+    }
+
+    #[inline(always)]
+    pub(crate) fn count_arrival(&mut self, flow: u16, bytes: usize) {
+        self.counters.received += 1;
+        self.counters.bytes_received += bytes as u64;
+        self.count_other(flow, |traffic| {
+            traffic.received += 1;
+            traffic.bytes_received += bytes as u64;
+        });
+    }
+
+    /// Runs a port's handler. `flow`: that of the message, as it travels.
+    #[inline(always)]
+    pub(super) fn run(
+        &mut self,
+        handler: &mut Handler,
+        on: &mut impl Lend,
+        flow: u16,
+        message: &Message<'_>,
+    ) {
+        self.count_arrival(flow, message.payload.len());
+        let mut context = Context::new(self, on, message.from, (message.port, flow));
+        // A panic must not leave the tables half changed: it is resumed at the end of the call.
+        let ended = catch_unwind(AssertUnwindSafe(|| handler(&mut context, message)));
+        self.keep_panic(ended);
+    }
+
+    /// Keeps a handler's panic; of several, the first.
+    #[inline(always)]
+    pub(super) fn keep_panic(&mut self, ended: std::thread::Result<()>) {
+        if let Err(panic) = ended {
+            self.panicked(panic);
+        }
+    }
+
+    #[cold]
+    pub(super) fn panicked(&mut self, panic: Box<dyn Any + Send>) {
+        self.note_work();
+        self.panic.get_or_insert(panic);
+    }
 
     /// Runs error handlers for pending events.
     pub(crate) fn run_events(&mut self, on: &mut Onward<'_>) {
@@ -211,10 +212,8 @@ impl Core {
             };
             let of_space = self.space(space).map(|it| &mut it.error_handler);
             if !of_port && let Some(mut handler) = of_space.and_then(Option::take) {
-                let meta = self.own_meta(PortId { space, number: 0 });
-                let ended = catch_unwind(AssertUnwindSafe(|| {
-                    handler(&mut Context::new(self, on, &meta), &event);
-                }));
+                let mut context = Context::of_port(self, on, PortId { space, number: 0 });
+                let ended = catch_unwind(AssertUnwindSafe(|| handler(&mut context, &event)));
                 if let Some(it) = self.space(space) {
                     it.error_handler.get_or_insert(handler);
                 }
@@ -256,15 +255,13 @@ impl Core {
     }
 
     fn run_error_handler(&mut self, on: &mut Onward<'_>, port: PortId, event: &Event) -> bool {
-        let meta = self.own_meta(port);
         let slot = self.ports.get_or_make(port);
         let generation = slot.generation;
         let Some(mut handler) = slot.error_handler.take() else {
             return false;
         };
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            handler(&mut Context::new(self, on, &meta), event);
-        }));
+        let mut context = Context::of_port(self, on, port);
+        let ended = catch_unwind(AssertUnwindSafe(|| handler(&mut context, event)));
         let slot = self.ports.get_or_make(port);
         if slot.generation == generation {
             slot.error_handler = Some(handler);
@@ -272,8 +269,7 @@ impl Core {
         self.keep_panic(ended);
         true
     }
-
-    /// Returns metadata without a message, for handlers that run without one.
+    /// Returns metadata of a message of our own to a port.
     pub(crate) const fn own_meta(&self, port: PortId) -> Meta {
         Meta {
             from: self.rank,

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use portolan_wire::Priority;
 
 use super::ports::Placement;
-use super::{Arrival, ArrivalOutcome, Core, WORK};
+use super::{Arrival, ArrivalOutcome, Core, CoreState};
 use crate::matched::Onward;
 use crate::values::{Buffer, Charge};
 use crate::waiting::{Dest, Filled};
@@ -39,24 +39,6 @@ impl Core {
         }
     }
 
-    /// Asks a port where a message goes.
-    pub(super) fn ask_where(&mut self, a: &Arrival<'_>) -> Placement {
-        let slot = self.ports.get_or_make(a.meta.port_id());
-        let Some(placing) = &mut slot.placing else {
-            return Placement::Here;
-        };
-        let to = match catch_unwind(AssertUnwindSafe(|| placing(&a.message()))) {
-            Ok(to) => to,
-            Err(panic) => {
-                self.unusual |= WORK;
-                self.panic.get_or_insert(panic);
-                Placement::Later
-            }
-        };
-        slot.paused = matches!(to, Placement::Later);
-        to
-    }
-
     /// Puts a whole message where it goes and runs the handler.
     pub(super) fn place_whole(&mut self, on: &mut Onward<'_>, a: &Arrival<'_>, to: Placement) {
         match to {
@@ -88,6 +70,26 @@ impl Core {
         };
         let slot = self.ports.get_or_make(a.meta.port_id());
         slot.put_back(filled, seen);
+    }
+}
+
+impl CoreState {
+    /// Asks a port where a message goes.
+    pub(super) fn ask_where(&mut self, a: &Arrival<'_>) -> Placement {
+        let slot = self.ports.get_or_make(a.meta.port_id());
+        let Some(placing) = &mut slot.placing else {
+            return Placement::Here;
+        };
+        let to = match catch_unwind(AssertUnwindSafe(|| placing(&a.message()))) {
+            Ok(to) => to,
+            Err(panic) => {
+                self.panicked(panic);
+                Placement::Later
+            }
+        };
+        let paused = matches!(to, Placement::Later);
+        self.ports.get_or_make(a.meta.port_id()).paused = paused;
+        to
     }
 
     /// Begins a message of several parts in `buffer`; `placed` as above.

@@ -1,6 +1,7 @@
 //! The 65,536 ports of each space of an endpoint: a sparse table of two levels.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use super::context::Context;
 use crate::values::{Buffer, Charge, Event, Message, Meta, PortId, SpaceId};
@@ -134,10 +135,65 @@ pub struct HeldMessage {
     pub charged: usize,
 }
 
+/// Number of a handler, which finds it in [`Handlers`].
+#[derive(Clone, Copy, Debug)]
+pub struct HandlerId(NonZeroU32);
+
+/// The handlers of all ports.
+#[derive(Default)]
+pub struct Handlers(Vec<Option<Handler>>);
+
+impl Handlers {
+    #[inline(always)]
+    pub fn get(&mut self, id: HandlerId) -> Option<&mut Handler> {
+        self.0.get_mut(id.0.get() as usize)?.as_mut()
+    }
+
+    /// Takes in what came, and drops what went.
+    pub fn update(&mut self, changes: &mut HandlerChanges) {
+        self.0.resize_with(changes.most as usize + 1, || None);
+        for (id, handler) in changes.waiting.drain(..) {
+            if handler.is_none() {
+                changes.free.push(id);
+            }
+            self.0[id.0.get() as usize] = handler;
+        }
+    }
+}
+
+/// Changes of [`Handlers`] that wait until no handler runs.
+#[derive(Default)]
+pub struct HandlerChanges {
+    /// Handlers that come, and numbers of those that go.
+    waiting: Vec<(HandlerId, Option<Handler>)>,
+    /// Numbers that are free again.
+    free: Vec<HandlerId>,
+    /// The highest number that was ever given.
+    most: u32,
+}
+
+impl HandlerChanges {
+    /// Replaces the handler with this number, if there is one; returns the number of the new one.
+    pub fn replace(&mut self, old: Option<HandlerId>, new: Option<Handler>) -> Option<HandlerId> {
+        self.waiting.extend(old.map(|id| (id, None)));
+        let new = new?;
+        let id = self.free.pop().or_else(|| {
+            self.most += 1;
+            NonZeroU32::new(self.most).map(HandlerId)
+        })?;
+        self.waiting.push((id, Some(new)));
+        Some(id)
+    }
+
+    pub fn is_any(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
 #[derive(Default)]
 pub struct Slot {
-    /// A whole message may run its handler at once, in place.
-    pub fast: bool,
+    /// The handler, if a whole message may run it at once, in place.
+    pub fast: Option<HandlerId>,
     pub state: PortState,
     /// The buffer holds a message that is arriving or waits for its handler.
     pub busy: bool,
@@ -149,7 +205,7 @@ pub struct Slot {
     /// Counts bindings and closings.
     pub generation: u32,
     pub placing: Option<Placing>,
-    pub handler: Option<Handler>,
+    pub handler: Option<HandlerId>,
     pub error_handler: Option<ErrorHandler>,
     pub buffer: Option<Buffer>,
     /// Set while the buffer is out: what takes its place.
@@ -163,13 +219,6 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Counts a message; returns the generation of its binding.
-    #[inline(always)]
-    pub const fn note_arrival(&mut self) -> u32 {
-        self.arrived += 1;
-        self.generation
-    }
-
     /// Whether the port allows its first waiting message to be handed over.
     pub fn may_hand_over(&self) -> bool {
         let first = self.held.front();
@@ -177,12 +226,12 @@ impl Slot {
     }
 
     pub fn update_fast(&mut self) {
-        self.fast = self.state == PortState::Bound
-            && self.handler.is_some()
+        let fast = self.state == PortState::Bound
             && self.buffer.is_none()
             && self.placing.is_none()
             && self.held.is_empty()
             && !self.busy;
+        self.fast = self.handler.filter(|_| fast);
     }
 
     /// Takes back the buffer of a message that is done. `seen`: a handler saw it there; then a

@@ -6,7 +6,7 @@ use portolan_proto::{Release, SourceId};
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use super::ports::PortState;
-use super::{Arrival, ArrivalOutcome, Core};
+use super::{Arrival, ArrivalOutcome, CoreState};
 use crate::lanes::Lane;
 use crate::matched::{Gather, Matched, Onward, Part, Row};
 use crate::outbound::{Outbound, STREAMED_MIN, ShmFailure, ShmOut, why};
@@ -19,7 +19,7 @@ use crate::waiting::{Entry, Teller, Unsent};
 /// Payloads up to this length fit one packet on any lane, bytes.
 const SHORT: usize = 256;
 
-impl Core {
+impl CoreState {
     /// Sends a copy if there is credit. Here and below a flow is one on the wire, as returned
     /// by [`SpaceId::flow`].
     #[inline]

@@ -1,7 +1,7 @@
 //! Setting aside messages that cannot be taken on arrival, and taking them later.
 
 use super::collective::BROADCAST;
-use super::{Arrival, ArrivalOutcome, Core};
+use super::{Arrival, ArrivalOutcome, Core, CoreState};
 use crate::lanes::Lane;
 use crate::matched::{Matched, Onward};
 use crate::outbound::Outbound;
@@ -17,6 +17,101 @@ const BEGIN_BYTES_MAX: usize = 16 << 20;
 const BYTES_MAX: usize = 144 << 20;
 
 impl Core {
+    /// Completes a message whose parts have all come, if it was set aside; returns whether it
+    /// was.
+    pub(crate) fn finish_aside(&mut self, on: &mut Onward<'_>, cookie: u64) -> bool {
+        match self.incoming.get(cookie).map(|it| &mut it.dest) {
+            Some(Dest::Aside(parts)) => parts.complete = true,
+            Some(Dest::Passed(to)) => {
+                let to = *to;
+                self.incoming.remove(cookie);
+                if let Some(to) = to {
+                    self.finish(on, to);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Offers again what was set aside; returns the number of messages taken.
+    pub(crate) fn take_aside(&mut self, on: &mut Onward<'_>) -> usize {
+        let mut taken = 0;
+        // Each time another flow is first: none takes all memory that becomes free.
+        let flows = self.aside.queues.len();
+        self.aside.queues.rotate_left(1.min(flows));
+        for at in 0..flows {
+            while let Some(&cookie) = self.aside.queues[at].waiting.front()
+                && let Some(bytes) = self.offer_again(on, cookie)
+            {
+                let queue = &mut self.aside.queues[at];
+                queue.waiting.pop_front();
+                queue.bytes -= bytes.min(queue.bytes);
+                taken += 1;
+            }
+            let queue = &self.aside.queues[at];
+            if queue.waiting.is_empty() && queue.stopped {
+                let go_on = (queue.of, false);
+                self.aside.untold.push(go_on);
+            }
+        }
+        self.aside.drop_empty();
+        taken
+    }
+
+    /// Offers the first message of a flow. If it is taken now, returns the bytes that it had
+    /// occupied.
+    fn offer_again(&mut self, on: &mut Onward<'_>, cookie: u64) -> Option<usize> {
+        let mut it = self.incoming.lend(cookie)?;
+        let bytes = it.bytes();
+        let Dest::Aside(parts) = &mut it.dest else {
+            return None;
+        };
+        let a = Arrival {
+            meta: it.meta,
+            args: &it.args,
+            total: it.total,
+            payload: &parts.first,
+        };
+        let took = self.arrive_now(on, &a);
+        if took == ArrivalOutcome::NotNow {
+            self.incoming.give_back(cookie, it);
+            return None;
+        }
+        if let Some(offer) = parts.offer {
+            self.incoming.free(cookie);
+            offer.answer(self, on, &a, took);
+            return Some(bytes);
+        }
+        let to = match took {
+            ArrivalOutcome::Part(to) => Some(to),
+            ArrivalOutcome::Refused => {
+                self.refuse_kept(&mut on.out, &it.meta);
+                None
+            }
+            ArrivalOutcome::Whole | ArrivalOutcome::NotNow => None,
+        };
+        if let Some(to) = to {
+            for (at, bytes) in parts.rest.drain(..) {
+                self.place(on.matched, to, at, bytes.len(), |into| {
+                    into.copy_from_slice(&bytes);
+                });
+            }
+        }
+        if parts.complete {
+            self.incoming.free(cookie);
+            if let Some(to) = to {
+                self.finish(on, to);
+            }
+        } else {
+            it.dest = Dest::Passed(to);
+            self.incoming.give_back(cookie, it);
+        }
+        Some(bytes)
+    }
+}
+
+impl CoreState {
     /// Sets a message aside, or its first part, or an offer of one (P13.16).
     #[cold]
     pub(crate) fn set_aside(&mut self, a: &Arrival<'_>, offer: Option<Offer>) -> ArrivalOutcome {
@@ -84,99 +179,6 @@ impl Core {
             Dest::Passed(None) => Some(fill(&mut vec![0; len])),
             Dest::Bound(_) | Dest::Own { .. } => None,
         }
-    }
-
-    /// Completes a message whose parts have all come, if it was set aside; returns whether it
-    /// was.
-    pub(crate) fn finish_aside(&mut self, on: &mut Onward<'_>, cookie: u64) -> bool {
-        match self.incoming.get(cookie).map(|it| &mut it.dest) {
-            Some(Dest::Aside(parts)) => parts.complete = true,
-            Some(Dest::Passed(to)) => {
-                let to = *to;
-                self.incoming.remove(cookie);
-                if let Some(to) = to {
-                    self.finish(on, to);
-                }
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    /// Offers again what was set aside; returns the number of messages taken.
-    pub(crate) fn take_aside(&mut self, on: &mut Onward<'_>) -> usize {
-        let mut taken = 0;
-        // Each time another flow is first: none takes all memory that becomes free.
-        self.aside
-            .queues
-            .rotate_left(1.min(self.aside.queues.len()));
-        for at in 0..self.aside.queues.len() {
-            while let Some(&cookie) = self.aside.queues[at].waiting.front()
-                && let Some(bytes) = self.offer_again(on, cookie)
-            {
-                let queue = &mut self.aside.queues[at];
-                queue.waiting.pop_front();
-                queue.bytes -= bytes.min(queue.bytes);
-                taken += 1;
-            }
-            let queue = &mut self.aside.queues[at];
-            if queue.waiting.is_empty() && queue.stopped {
-                self.aside.untold.push((queue.of, false));
-            }
-        }
-        self.aside.drop_empty();
-        taken
-    }
-
-    /// Offers the first message of a flow. If it is taken now, returns the bytes that it had
-    /// occupied.
-    fn offer_again(&mut self, on: &mut Onward<'_>, cookie: u64) -> Option<usize> {
-        let mut it = self.incoming.lend(cookie)?;
-        let bytes = it.bytes();
-        let Dest::Aside(parts) = &mut it.dest else {
-            return None;
-        };
-        let a = Arrival {
-            meta: it.meta,
-            args: &it.args,
-            total: it.total,
-            payload: &parts.first,
-        };
-        let took = self.arrive_now(on, &a);
-        if took == ArrivalOutcome::NotNow {
-            self.incoming.give_back(cookie, it);
-            return None;
-        }
-        if let Some(offer) = parts.offer {
-            self.incoming.free(cookie);
-            offer.answer(self, on, &a, took);
-            return Some(bytes);
-        }
-        let to = match took {
-            ArrivalOutcome::Part(to) => Some(to),
-            ArrivalOutcome::Refused => {
-                self.refuse_kept(&mut on.out, &it.meta);
-                None
-            }
-            ArrivalOutcome::Whole | ArrivalOutcome::NotNow => None,
-        };
-        if let Some(to) = to {
-            for (at, bytes) in parts.rest.drain(..) {
-                self.place(on.matched, to, at, bytes.len(), |into| {
-                    into.copy_from_slice(&bytes);
-                });
-            }
-        }
-        if parts.complete {
-            self.incoming.free(cookie);
-            if let Some(to) = to {
-                self.finish(on, to);
-            }
-        } else {
-            it.dest = Dest::Passed(to);
-            self.incoming.give_back(cookie, it);
-        }
-        Some(bytes)
     }
 
     /// Tells senders which flows to stop, and which to go on with (P13.16).

@@ -1,6 +1,6 @@
 //! The open spaces: what each of several interfaces has of its own on a shared endpoint.
 
-use super::Core;
+use super::CoreState;
 use super::ports::{Budget, ErrorHandler};
 use crate::matched::Onward;
 use crate::values::{Charge, Counters, Event, FIRST_FLOW, Misuse, SPACES, Settings, SpaceId};
@@ -77,7 +77,7 @@ impl Space {
 /// All spaces but the program's own.
 pub type Others = [Option<Box<Space>>; SPACES - 1];
 
-impl Core {
+impl CoreState {
     /// Returns a space, if it is open.
     pub fn space(&mut self, id: SpaceId) -> Option<&mut Space> {
         match id.index().checked_sub(1) {

@@ -10,7 +10,7 @@ use portolan_link::memory::CopyError;
 use portolan_link::shm::{OneSidedError, Outlet, ShmPlace};
 use portolan_proto::Release;
 
-use super::{Arrival, ArrivalOutcome, Core};
+use super::{Arrival, ArrivalOutcome, CoreState};
 use crate::lanes::Lane;
 use crate::matched::{Gather, Published, Row, Scatter, in_table, options, prepare};
 use crate::outbound::Outbound;
@@ -25,7 +25,7 @@ const fn failed(e: SendError) -> Did {
     }
 }
 
-impl Core {
+impl CoreState {
     /// Executes a task. `scratch`: for pieces that are assembled to leave in one packet.
     pub(super) fn act(
         &mut self,

@@ -1,6 +1,6 @@
 //! Reports, at the end, messages that were never taken.
 
-use super::Core;
+use super::CoreState;
 use super::collective::LEFT;
 use super::ports::PortState;
 use crate::values::{Meta, SpaceId};
@@ -8,7 +8,7 @@ use crate::values::{Meta, SpaceId};
 /// Entries that are reported one by one at the end.
 const TOLD_MAX: usize = 8;
 
-impl Core {
+impl CoreState {
     /// Returns a sentence for each sender and port, or space, of messages that wait at ports
     /// that were never bound, or for spaces that were never opened.
     pub fn never_bound(&mut self) -> Vec<String> {

@@ -12,7 +12,7 @@ use portolan_proto::{NetAddress, PeerId, PeerState};
 use portolan_wire::{EndpointId, Life};
 
 use super::Engine;
-use crate::core::Core;
+use crate::core::CoreState;
 use crate::environment::{Clock, Network};
 use crate::lanes::Lane;
 use crate::outbound::NewPeer;
@@ -241,7 +241,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
         self.core.lanes.change(rank, Lane::Shm(index), "same host");
         let (core, mut on) = self.parts();
-        Core::meet_matched(&mut on, rank);
+        CoreState::meet_matched(&mut on, rank);
         core.note_work();
     }
 

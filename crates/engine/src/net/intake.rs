@@ -160,7 +160,7 @@ impl Intake<'_> {
             total: d.total,
             payload: d.payload,
         };
-        match self.core.arrive(&mut on, arrival) {
+        match self.core.arrive(&mut on, &arrival) {
             ArrivalOutcome::Whole => Verdict::Take(0),
             ArrivalOutcome::Part(cookie) => Verdict::Take(cookie),
             ArrivalOutcome::NotNow => Verdict::NotNow,

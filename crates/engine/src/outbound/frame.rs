@@ -58,7 +58,8 @@ pub const fn control(kind: u8, flag: u8, id: u64) -> [u8; CONTROL_BYTES] {
 pub fn payload_at(head: &[u8]) -> Option<usize> {
     let &[lead, args] = head.first_chunk()?;
     let at = HEAD_BYTES + 8 * args as usize;
-    (lead & 7 == 1 && lead < 16 && args as usize <= ARGS_MAX && at <= head.len()).then_some(at)
+    // One bit is the priority.
+    (lead & !8 == 1 && args as usize <= ARGS_MAX && at <= head.len()).then_some(at)
 }
 
 /// Returns the bytes of the little-endian word at `at` of a head chunk.
@@ -83,5 +84,7 @@ pub fn meta(head: &[u8], from: u32, priority: Priority) -> Meta {
 /// Returns the length of the message that a head chunk begins.
 #[inline(always)]
 pub fn total(head: &[u8]) -> u64 {
-    u64::from_le_bytes(word(head, 12))
+    // In halves: a frame of one line is copied word by word, and this crosses two.
+    let [low, high] = [12, 16].map(|at| u32::from_le_bytes(word(head, at)));
+    u64::from(low) | u64::from(high) << 32
 }

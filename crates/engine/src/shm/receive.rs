@@ -6,12 +6,12 @@ use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, ArrivalOutcome, Core};
-use crate::matched::Onward;
+use crate::matched::{Lend, Onward};
 use crate::outbound::Proof;
 use crate::outbound::frame::{
     ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, PART, control, meta, payload_at, total,
 };
-use crate::values::Death;
+use crate::values::{Death, Message};
 use crate::waiting::{Entry, Offer};
 
 /// A message that arrives in bodies.
@@ -113,23 +113,41 @@ impl ShmRx {
     /// Takes a whole message that fits a cache line; false leaves the frame where it is, of
     /// whatever kind.
     #[inline(always)]
-    pub fn take_short(&self, core: &mut Core, on: &mut Onward<'_>, frame: &ShortFrame) -> bool {
+    pub fn take_short(&self, core: &mut Core, on: &mut impl Lend, frame: &ShortFrame) -> bool {
         let head = frame.bytes();
-        let (Some(rank), Some(payload_at)) = (self.rank(frame.from), payload_at(head)) else {
+        let Some(rank) = self.rank(frame.from) else {
             return false;
         };
-        let a = Arrival {
-            meta: meta(head, rank, frame.priority),
-            args: &head[HEAD_BYTES..payload_at],
-            total: total(head),
-            payload: &head[payload_at..],
+        let Some(payload_at) = payload_at(head) else {
+            return false;
         };
-        a.is_whole() && Self::hand_over(core, on, a)
+        let meta = meta(head, rank, frame.priority);
+        let (args, payload) = (&head[HEAD_BYTES..payload_at], &head[payload_at..]);
+        let total = total(head);
+        if total != payload.len() as u64 {
+            return false;
+        }
+        let message = Message {
+            from: rank,
+            port: meta.port,
+            flow: meta.flow,
+            priority: meta.priority,
+            number: meta.number,
+            payload,
+            total,
+            args,
+        };
+        let whole = || Arrival {
+            meta,
+            args,
+            total,
+            payload,
+        };
+        core.arrive_usual(on, &message) || Self::hand_over(core, &mut on.lend(), &whole())
     }
 
     /// Hands over a whole message; false if it is to stay.
-    #[inline(always)]
-    fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: Arrival<'_>) -> bool {
+    fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
         match core.arrive(on, a) {
             // A whole message has no further parts.
             ArrivalOutcome::Whole | ArrivalOutcome::Part(_) => true,
@@ -187,7 +205,7 @@ impl ShmRx {
                 payload,
             };
             if a.is_whole() {
-                return Self::hand_over(core, on, a);
+                return Self::hand_over(core, on, &a);
             }
             let flow = a.meta.flow;
             let (total, sent) = (a.total, a.payload.len() as u64);
@@ -196,7 +214,7 @@ impl ShmRx {
             if !free || total < sent {
                 return self.distrust(core, from);
             }
-            let cookie = match core.arrive(on, a) {
+            let cookie = match core.arrive(on, &a) {
                 ArrivalOutcome::NotNow => return false,
                 ArrivalOutcome::Part(cookie) => cookie,
                 ArrivalOutcome::Refused => {

@@ -24,29 +24,37 @@ pub struct Table {
 }
 
 const ENDPOINT_FIELDS: &[Field] = &[
-    field!("sent", State, engine.core.counters.sent),
-    field!("bytes_sent", State, engine.core.counters.bytes_sent),
-    field!("received", State, engine.core.counters.received),
-    field!("bytes_received", State, engine.core.counters.bytes_received),
-    field!("kept", State, engine.core.counters.kept),
-    field!("not_now", State, engine.core.counters.not_now),
-    field!("no_credit", State, engine.core.counters.no_credit),
-    field!("refused", State, engine.core.counters.refused),
-    field!("deaths", State, engine.core.counters.deaths),
-    field!("helped", State, engine.core.counters.helped),
-    field!("sleeps", State, engine.core.counters.sleeps),
-    field!("tx_failed", State, engine.core.counters.tx_failed),
-    field!("direct", State, engine.core.counters.direct),
-    field!("shared", State, engine.core.counters.shared),
-    field!("shm_peers", State, engine.core.lanes.count.shm),
-    field!("udp_peers", State, engine.core.lanes.count.net),
-    field!("dead_peers", State, engine.core.lanes.count.dead),
-    field!("unexpected_bytes", State, engine.core.own.unexpected.used),
-    field!("queued_bytes", State, engine.core.own.queued.used),
+    field!("sent", State, engine.core.state.counters.sent),
+    field!("bytes_sent", State, engine.core.state.counters.bytes_sent),
+    field!("received", State, engine.core.state.counters.received),
+    field!(
+        "bytes_received",
+        State,
+        engine.core.state.counters.bytes_received
+    ),
+    field!("kept", State, engine.core.state.counters.kept),
+    field!("not_now", State, engine.core.state.counters.not_now),
+    field!("no_credit", State, engine.core.state.counters.no_credit),
+    field!("refused", State, engine.core.state.counters.refused),
+    field!("deaths", State, engine.core.state.counters.deaths),
+    field!("helped", State, engine.core.state.counters.helped),
+    field!("sleeps", State, engine.core.state.counters.sleeps),
+    field!("tx_failed", State, engine.core.state.counters.tx_failed),
+    field!("direct", State, engine.core.state.counters.direct),
+    field!("shared", State, engine.core.state.counters.shared),
+    field!("shm_peers", State, engine.core.state.lanes.count.shm),
+    field!("udp_peers", State, engine.core.state.lanes.count.net),
+    field!("dead_peers", State, engine.core.state.lanes.count.dead),
+    field!(
+        "unexpected_bytes",
+        State,
+        engine.core.state.own.unexpected.used
+    ),
+    field!("queued_bytes", State, engine.core.state.own.queued.used),
     field!("waiting_call", State, waiting.call),
     field!("waiting_rank", State, waiting.rank),
     field!("waiting_since", State, waiting.since),
-    field!("closing", State, engine.core.closing),
+    field!("closing", State, engine.core.state.closing),
 ];
 
 const UNBOUND_FIELDS: &[Field] = &[
