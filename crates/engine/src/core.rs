@@ -298,6 +298,7 @@ impl CoreState {
     /// Notes which reasons still hold, after the slow half of a pass. `work`: it has more of it.
     pub(crate) fn note_reasons(&mut self, work: bool) {
         let care = !self.run
+            || self.own_is_over
             || self.outbox.is_any_full()
             || self.aside.is_any()
             || self.trace.is_some()

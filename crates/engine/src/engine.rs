@@ -77,8 +77,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Makes one pass. Returns how much was moved: 0 when nothing waited.
-    #[inline(always)]
     pub fn pass(&mut self) -> usize {
+        let moved = self.pass_shm();
+        if self.is_unusual() {
+            self.pass_rest(moved)
+        } else {
+            moved
+        }
+    }
+
+    /// Makes the part of a pass that is for shared memory. If then all is as usual, that was all
+    /// of it.
+    #[inline(always)]
+    pub fn pass_shm(&mut self) -> usize {
         let Self {
             core,
             matched,
@@ -87,14 +98,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
             clock,
             ..
         } = self;
-        let moved = shm.as_mut().map_or(0, |shm| {
-            shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock)
-        });
-        if self.is_unusual() {
-            self.pass_rest(moved)
-        } else {
-            moved
-        }
+        let Some(shm) = shm else { return 0 };
+        shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock)
     }
 
     /// Whether a pass has more to do than a look at shared memory.
@@ -104,8 +109,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// Makes the rest of a pass that has moved so much.
-    #[inline(never)]
-    fn pass_rest(&mut self, mut moved: usize) -> usize {
+    pub fn pass_rest(&mut self, mut moved: usize) -> usize {
         let Self {
             core,
             matched,
@@ -336,6 +340,16 @@ impl<N: Network, C: Clock> Engine<N, C> {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Option<Result<MessageNo, SendError>> {
+        if OWN
+            && port < PORTS_RESERVED
+            && !self.core.is_unusual()
+            && let Some(Lane::Shm(to)) = self.core.lanes.get(rank)
+            && let Some(ShmLane { link, tx, .. }) = &mut self.shm
+            && let Some(number) = tx.send_short(&mut link.outlet(), to, port, o, payload)
+        {
+            self.core.count_sent(0, payload.len() as u64);
+            return Some(Ok(number));
+        }
         let Self {
             core,
             matched,

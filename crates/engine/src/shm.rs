@@ -113,41 +113,49 @@ impl ShmLane {
         &mut self,
         core: &mut Core,
         matched: &mut Matched,
-        net: Option<&mut NetTx>,
-        clock: &dyn Clock,
-    ) -> usize {
-        if self.tx.has_work() || !self.link.is_quiet() {
-            return self.pass_short(core, matched, net, clock);
-        }
-        self.link.end_streak();
-        self.blocked = false;
-        0
-    }
-
-    /// Makes a pass that takes a short message, if there is one, and nothing else.
-    #[inline(never)]
-    fn pass_short(
-        &mut self,
-        core: &mut Core,
-        matched: &mut Matched,
         mut net: Option<&mut NetTx>,
         clock: &dyn Clock,
     ) -> usize {
-        let Self { link, tx, rx, .. } = self;
-        let taken = link.peek_short().is_some_and(|frame| {
-            let mut lanes = Lanes {
-                matched,
-                net: net.as_deref_mut(),
-                link,
-                tx,
-                clock,
-            };
-            rx.take_short(core, &mut lanes, &frame)
-        });
-        if taken && !link.advance_short().is_multiple_of(LOOK_AFTER) {
-            return 1;
+        let mut moved = 0;
+        if !self.tx.has_work() {
+            if self.link.is_quiet() {
+                self.link.end_streak();
+                self.blocked = false;
+                return 0;
+            }
+            match self.take_short(core, matched, net.as_deref_mut(), clock) {
+                0 => {}
+                streak if streak.is_multiple_of(LOOK_AFTER) => moved = 1,
+                _ => return 1,
+            }
         }
-        self.pass_all(core, matched, net, clock, taken.into())
+        self.pass_all(core, matched, net, clock, moved)
+    }
+
+    /// Takes a short message, if there is one: returns how many came in a row, with it.
+    #[inline(never)]
+    fn take_short(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
+        net: Option<&mut NetTx>,
+        clock: &dyn Clock,
+    ) -> u32 {
+        let Self { link, tx, rx, .. } = self;
+        let Some(frame) = link.peek_short() else {
+            return 0;
+        };
+        let mut lanes = Lanes {
+            matched,
+            net,
+            link,
+            tx,
+            clock,
+        };
+        if !rx.take_short(core, &mut lanes, frame) {
+            return 0;
+        }
+        link.advance_short()
     }
 
     /// Makes a pass in which `moved` frames were taken before.

@@ -244,18 +244,40 @@ impl<'m> Producer<'m> {
     #[inline(always)]
     pub fn finish(&mut self, tag: u16) {
         assert!(self.begun_bytes != NONE, "nothing was begun");
+        let bytes = std::mem::replace(&mut self.begun_bytes, NONE);
+        self.show(bytes as usize, tag, self.begun_data);
+    }
+
+    /// Shows a message of two parts to the consumer, with tag 0; false, and nothing has changed,
+    /// if it does not fit a line, or there may be no room.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn push_short<const N: usize>(&mut self, head: &[u8; N], rest: &[u8]) -> bool {
+        if self.free == 0 || rest.len() > const { INLINE_BYTES - N } {
+            return false;
+        }
+        let mut room = Room::short(self.next, N + rest.len());
+        let (to_head, to_rest) = room.bytes_mut().split_at_mut(N);
+        to_head.copy_from_slice(head);
+        to_rest.copy_from_slice(rest);
+        self.show(N + rest.len(), 0, self.tail.data);
+        true
+    }
+
+    /// Shows the message in the next slot; the data lines then stand at `data`.
+    #[inline(always)]
+    fn show(&mut self, bytes: usize, tag: u16, data: u32) {
         let number = self.tail.slots.wrapping_add(1);
         let header = Header {
             sequence: number,
-            // `place` let no more through.
-            bytes: self.begun_bytes as u16,
+            // No longer payload got a place.
+            bytes: bytes as u16,
             tag,
         };
         self.next.header().store(header.pack(), Ordering::Release);
-        self.begun_bytes = NONE;
         self.tail = Position {
             slots: number,
-            data: self.begun_data,
+            data,
         };
         self.free -= 1;
         self.next = slot(self.slots, number);
@@ -554,6 +576,32 @@ mod tests {
             assert_eq!(receive(&mut c), Some((bytes, round as u16)));
             assert!(!c.is_ready());
         }
+    }
+
+    #[test]
+    fn two_parts_that_fit_a_line_are_shown_at_once_and_in_order() {
+        let lines = lines();
+        let mut p = Producer::new(&lines, LAYOUT, Position::default());
+        let mut c = Consumer::new(&lines, LAYOUT, Position::default());
+        for round in 0..200_u8 {
+            let rest = vec![round; usize::from(round) % (INLINE_BYTES - 2)];
+            let frame = [&[round, 1], &rest[..]].concat();
+            // It does not look for room itself.
+            if !p.push_short(&[round, 1], &rest) {
+                send(&mut p, &frame, 0).unwrap();
+            }
+            send(&mut p, &[round; 60], 0).unwrap();
+            let short = c.peek_short().unwrap();
+            assert_eq!(short.bytes(), frame);
+            c.advance_short();
+            assert!(c.peek_short().is_none(), "longer than a line");
+            assert_eq!(receive(&mut c), Some((vec![round; 60], 0)));
+        }
+        send(&mut p, &[], 1).unwrap();
+        assert!(c.peek_short().is_none(), "another tag");
+        assert!(!p.push_short(&[0; 2], &[0; INLINE_BYTES - 1]));
+        while p.push_short(&[0; 2], &[0; INLINE_BYTES - 2]) {}
+        assert_eq!(send(&mut p, &[], 0), Err(ReserveError::Full));
     }
 
     #[test]

@@ -181,7 +181,17 @@ impl State {
     /// Makes one pass. Returns how much was moved: 0 if nothing waited.
     #[inline(always)]
     pub fn pass(&mut self) -> usize {
-        let moved = self.engine.pass();
+        match self.pass_short() {
+            (moved, false) => moved,
+            (moved, true) => self.pass_rest(moved),
+        }
+    }
+
+    /// Makes a pass as far as there is something in the usual case. Returns how much was moved,
+    /// and whether the rest must be made.
+    #[inline(always)]
+    pub fn pass_short(&mut self) -> (usize, bool) {
+        let moved = self.engine.pass_shm();
         let is_due = if moved == 0 {
             self.empty_passes += 1;
             self.empty_passes >= LOOK_EVERY
@@ -190,22 +200,15 @@ impl State {
             self.busy_passes += 1;
             self.busy_passes >= LOOK_EVERY_BUSY
         };
-        if is_due || self.is_unusual() {
-            self.pass_rest(moved, is_due)
-        } else {
-            moved
-        }
+        let rest = is_due || self.sleep.is_any() || self.engine.is_unusual();
+        (moved, rest)
     }
 
-    /// Whether a call that makes progress has more to do than a look at shared memory.
-    #[inline(always)]
-    pub fn is_unusual(&self) -> bool {
-        self.sleep.is_any() || self.engine.is_unusual()
-    }
-
-    /// Makes the rest of a pass that has moved so much. `is_due`: what rarely has news is polled.
+    /// Makes the rest of a pass that has moved so much.
     #[inline(never)]
-    fn pass_rest(&mut self, mut moved: usize, is_due: bool) -> usize {
+    pub fn pass_rest(&mut self, moved: usize) -> usize {
+        let is_due = self.empty_passes >= LOOK_EVERY || self.busy_passes >= LOOK_EVERY_BUSY;
+        let mut moved = self.engine.pass_rest(moved);
         self.sleep.ask_no_more();
         if !self.engine.core.findings.is_empty() {
             moved += self.settle();

@@ -207,11 +207,13 @@ impl CoreState {
     /// Begins to close the endpoint.
     pub fn begin_close(&mut self) {
         (self.closing, self.own_is_over) = (true, true);
+        self.note_work();
     }
 
     /// Begins to close a space: nothing new is sent in it, and what comes to its ports is refused.
     pub fn refuse_space(&mut self, id: SpaceId) {
         self.own_is_over |= id == SpaceId::PROGRAM;
+        self.note_work();
         if let Some(space) = self.space(id) {
             space.closed = true;
         }

@@ -85,6 +85,6 @@ pub fn meta(head: &[u8], from: u32, priority: Priority) -> Meta {
 #[inline(always)]
 pub fn total(head: &[u8]) -> u64 {
     // In halves: a frame of one line is copied word by word, and this crosses two.
-    let [low, high] = [12, 16].map(|at| u32::from_le_bytes(word(head, at)));
-    u64::from(low) | u64::from(high) << 32
+    let low = u32::from_le_bytes(word(head, 12));
+    u64::from(low) | u64::from(u32::from_le_bytes(word(head, 16))) << 32
 }

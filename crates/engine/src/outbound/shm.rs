@@ -221,6 +221,32 @@ impl ShmTx {
         self.frame_max - HEAD_BYTES - 8 * args
     }
 
+    /// Sends a message without arguments that fits a line of the peer's ring. `None`:
+    /// [`ShmTx::send`] does it, or says why not.
+    #[inline(always)]
+    pub fn send_short(
+        &mut self,
+        outlet: &mut Outlet<'_>,
+        to: u16,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Option<MessageNo> {
+        if !o.args.is_empty() {
+            return None;
+        }
+        let peer = TxPeer::of(&mut self.peers, to, o).ok()?;
+        let next = &mut peer.numbers[o.priority.index()][o.flow as usize];
+        let (number, bytes) = (*next, payload.len());
+        let mut head = [0; HEAD_BYTES];
+        write_head(&mut head, port, o, number, bytes, bytes as u64);
+        let sent = outlet.send_short(to, o.priority, &head, payload);
+        sent.then(|| {
+            *next = number.next();
+            number
+        })
+    }
+
     /// Sends a message in one frame. The caller has checked flow and number of arguments.
     #[inline]
     pub fn send(

@@ -104,24 +104,30 @@ impl ShmRx {
     }
 
     pub fn rank(&self, from: u16) -> Option<u32> {
-        self.ranks
-            .get(from as usize)
-            .copied()
-            .filter(|r| *r != NOBODY)
+        match self.ranks.get(from as usize) {
+            Some(&NOBODY) | None => None,
+            Some(rank) => Some(*rank),
+        }
     }
 
     /// Takes a whole message that fits a cache line; false leaves the frame where it is, of
     /// whatever kind.
     #[inline(always)]
-    pub fn take_short(&self, core: &mut Core, on: &mut impl Lend, frame: &ShortFrame) -> bool {
-        let head = frame.bytes();
-        let Some(rank) = self.rank(frame.from) else {
+    pub fn take_short(&self, core: &mut Core, on: &mut impl Lend, frame: ShortFrame) -> bool {
+        // In parts: handlers see only the first, and the others need no place in memory.
+        let ShortFrame {
+            short,
+            from,
+            priority,
+        } = frame;
+        let head = short.bytes();
+        let Some(rank) = self.rank(from) else {
             return false;
         };
         let Some(payload_at) = payload_at(head) else {
             return false;
         };
-        let meta = meta(head, rank, frame.priority);
+        let meta = meta(head, rank, priority);
         let (args, payload) = (&head[HEAD_BYTES..payload_at], &head[payload_at..]);
         let total = total(head);
         if total != payload.len() as u64 {

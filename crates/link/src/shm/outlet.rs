@@ -42,7 +42,20 @@ impl Outlet<'_> {
         self.out.reserve(self.map, to, priority, None, bytes)
     }
 
-    /// The same in a flow, which the peer may have stopped: then there is no room.
+    /// Sends a frame of two parts at once, and wakes the peer if it sleeps: the shortest way.
+    /// False: it was not sent, and [`Outlet::reserve_in`] says why.
+    #[inline(always)]
+    pub fn send_short<const N: usize>(
+        &mut self,
+        to: u16,
+        priority: Priority,
+        head: &[u8; N],
+        rest: &[u8],
+    ) -> bool {
+        self.out.send_short(to, priority, head, rest)
+    }
+
+    /// As [`Outlet::reserve`] in a flow, which the peer may have stopped: then there is no room.
     ///
     /// # Errors
     /// [`ShmError`]; nothing has changed.

@@ -101,20 +101,12 @@ impl Frame<'_> {
 /// A frame that fits a line, copied out of shared memory.
 #[derive(Debug)]
 pub struct ShortFrame {
-    short: Short,
+    /// The frame.
+    pub short: Short,
     /// Index of the sender.
     pub from: u16,
     /// Its priority.
     pub priority: Priority,
-}
-
-impl ShortFrame {
-    /// The frame.
-    #[inline(always)]
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        self.short.bytes()
-    }
 }
 
 /// One endpoint of a host's segment. One thread at a time uses it.

@@ -242,6 +242,29 @@ impl Outgoing {
         self.index
     }
 
+    /// As [`Outlet::send_short`](super::Outlet::send_short).
+    #[inline(always)]
+    pub fn send_short<const N: usize>(
+        &mut self,
+        to: u16,
+        priority: Priority,
+        head: &[u8; N],
+        rest: &[u8],
+    ) -> bool {
+        let Some(Some(peer)) = self.peers.get_mut(usize::from(to)) else {
+            return false;
+        };
+        let LaneRoute::Ring(_, ring) = &mut peer.lanes[priority.index()].way else {
+            return false;
+        };
+        let sent =
+            !PeerState::is_word_special(peer.state.load(Acquire)) && ring.push_short(head, rest);
+        if sent && peer.sleep.must_ring() {
+            peer.ringer.ring();
+        }
+        sent
+    }
+
     #[inline(always)]
     pub fn reserve(
         &mut self,

@@ -47,8 +47,9 @@ impl Space {
     pub fn progress(&self) -> Result<usize, Misuse> {
         let mut s = self.enter()?;
         s.begin();
-        let moved = s.pass();
-        if s.is_unusual() {
+        let (mut moved, rest) = s.pass_short();
+        if rest {
+            moved = s.pass_rest(moved);
             s.end();
             s.rethrow();
         }
