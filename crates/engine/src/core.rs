@@ -223,7 +223,7 @@ const WORK: u8 = 1;
 /// Messages are not handed over by the shortest path, or a call has to look at more when it ends.
 const CARE: u8 = 2;
 
-/// Maximum length of [`Core::spare`].
+/// Maximum length of [`CoreState::spare`].
 const SPARE_MAX: usize = 4;
 
 impl Core {

@@ -90,6 +90,15 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// of it.
     #[inline(always)]
     pub fn pass_shm(&mut self) -> usize {
+        if self.shm.as_mut().is_none_or(ShmLane::is_quiet) {
+            return 0;
+        }
+        self.take_shm()
+    }
+
+    /// Makes a pass over shared memory, where something waits.
+    #[inline(never)]
+    fn take_shm(&mut self) -> usize {
         let Self {
             core,
             matched,
@@ -98,8 +107,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
             clock,
             ..
         } = self;
+        let net = net.as_mut().map(NetLane::sender);
         let Some(shm) = shm else { return 0 };
-        shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock)
+        shm.pass(core, matched, net, clock)
     }
 
     /// Whether a pass has more to do than a look at shared memory.
@@ -220,7 +230,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok(())
     }
 
-    /// Closes a space: see [`Core::close_space`].
+    /// Closes a space: see [`CoreState::close_space`].
     pub fn close_space(&mut self, space: SpaceId) {
         self.touch_any();
         let (core, mut on) = self.parts();

@@ -14,7 +14,7 @@
 //!
 //! - **Requests of the program.** [`Engine::try_send`] sends; [`Engine::send_now`] is its fast
 //!   path through shared memory. [`Engine::take_part`] lends the core with the sending halves
-//!   for all else that sends: [`Core::post_message`], [`BarrierCall::poll`],
+//!   for all else that sends: [`CoreState::post_message`], [`BarrierCall::poll`],
 //!   [`Core::close_port`]. [`Core::bind`] sends nothing and needs none of them. Operations on
 //!   matched messages begin with [`Engine::post_tagged`], [`Engine::post_receive`] and
 //!   [`Engine::reach`]; memory is registered by [`Engine::register_region`]. A caller that
@@ -25,7 +25,8 @@
 //!   no room, and sends what is due. Call it as long as it moves something, when a link has
 //!   something, and at [`Engine::next_timeout`]. After a pause, call [`Engine::look_at_all`]
 //!   first. Handlers run within passes, and within [`Engine::handle_peer_death`] and [`Engine::handle_peer_restart`], which
-//!   take what arrived before: all handlers while [`Core::run`] is set, otherwise those of
+//!   take what arrived before: all handlers if
+//!   [`CoreState::set_run`] says so, otherwise those of
 //!   ports for any thread. Each receives a [`Context`].
 //! - **Outside reports.** [`Engine::handle_peer_death`], [`Engine::handle_peer_restart`] and
 //!   [`Engine::reset_silence_timer`] report that a process has ended, was restarted, or is
@@ -35,11 +36,11 @@
 //!   The [`Exchange`] of an operation's space reports how it ended ([`Engine::with_exchange`]).
 //!   [`Engine::waits_for_room`] reports that a pass is needed soon although nothing signals
 //!   when.
-//! - **Closing.** [`Core::begin_close`]; passes until [`Engine::idle`]; [`Core::refuse_all`];
+//! - **Closing.** [`CoreState::begin_close`]; passes until [`Engine::idle`]; [`CoreState::refuse_all`];
 //!   passes until idle, and until [`Engine::withdraw_regions`] succeeds;
 //!   [`Engine::close_lanes`]; passes until idle; [`Engine::end`]. To close one space while
 //!   others go on: [`Engine::close_space`]; passes until [`Engine::space_has_left`];
-//!   [`Core::set_left`].
+//!   [`CoreState::set_left`].
 //!
 //! # Where things are
 //!

@@ -63,7 +63,7 @@ pub struct Onward<'a> {
     pub(crate) out: Outbound<'a>,
 }
 
-/// Whoever lends these to a handler, when it needs them.
+/// Lends these to a handler that needs them.
 pub(crate) trait Lend {
     fn lend(&mut self) -> Onward<'_>;
 }

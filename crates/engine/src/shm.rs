@@ -106,8 +106,19 @@ impl ShmLane {
         }
     }
 
+    /// Whether nothing waits: the usual case while an answer is awaited.
+    #[inline(always)]
+    pub fn is_quiet(&mut self) -> bool {
+        let quiet = !self.tx.has_work() && self.link.is_quiet();
+        if quiet {
+            self.link.end_streak();
+            self.blocked = false;
+        }
+        quiet
+    }
+
     /// Makes one pass: takes what has arrived, sends what waits for room. Returns how much
-    /// moved. Where one short message waits, or nothing, that is all that is looked at.
+    /// moved. Where one short message waits, that is usually all that is looked at.
     #[inline(always)]
     pub fn pass(
         &mut self,
@@ -118,11 +129,6 @@ impl ShmLane {
     ) -> usize {
         let mut moved = 0;
         if !self.tx.has_work() {
-            if self.link.is_quiet() {
-                self.link.end_streak();
-                self.blocked = false;
-                return 0;
-            }
             match self.take_short(core, matched, net.as_deref_mut(), clock) {
                 0 => {}
                 streak if streak.is_multiple_of(LOOK_AFTER) => moved = 1,
@@ -133,7 +139,7 @@ impl ShmLane {
     }
 
     /// Takes a short message, if there is one: returns how many came in a row, with it.
-    #[inline(never)]
+    #[inline(always)]
     fn take_short(
         &mut self,
         core: &mut Core,

@@ -586,7 +586,7 @@ mod tests {
         for round in 0..200_u8 {
             let rest = vec![round; usize::from(round) % (INLINE_BYTES - 2)];
             let frame = [&[round, 1], &rest[..]].concat();
-            // It does not look for room itself.
+            // Only the other way asks the consumer for room.
             if !p.push_short(&[round, 1], &rest) {
                 send(&mut p, &frame, 0).unwrap();
             }

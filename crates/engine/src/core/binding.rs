@@ -97,7 +97,7 @@ impl CoreState {
     }
 
     /// Replaces a port's buffer, or removes it, from the next message on. Returns the old one
-    /// or, if it holds a message, leaves it for [`Core::take_buffer`] when the handler is done.
+    /// or, if it holds a message, leaves it for [`CoreState::take_buffer`] when the handler is done.
     pub fn set_buffer(&mut self, port: PortId, buffer: Option<Buffer>) -> Option<Buffer> {
         let slot = self.ports.get_or_make(port);
         if slot.busy {

@@ -129,7 +129,7 @@ impl CoreState {
     }
 
     /// Passes news to the exchanges; returns how much. Resulting tasks of spaces other than the
-    /// program's are executed by [`Core::run_matched`].
+    /// program's are executed by [`CoreState::run_matched`].
     pub(crate) fn tell_news(&mut self, matched: &mut Matched) -> usize {
         let told = self.ops.news.len();
         for news in self.ops.news.drain(..) {

@@ -85,7 +85,7 @@ impl CoreState {
         });
     }
 
-    /// As [`Core::send`], to any port and uncounted.
+    /// As [`CoreState::send`], to any port and uncounted.
     #[inline]
     pub fn send_any(
         &mut self,

@@ -86,7 +86,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         Ok(posted)
     }
 
-    /// Begins to send a message to a port: see [`crate::Core::post_message`].
+    /// Begins to send a message to a port: see [`crate::CoreState::post_message`].
     ///
     /// # Errors
     /// [`SendError`], with the memory; nothing was queued.

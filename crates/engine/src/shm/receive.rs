@@ -104,10 +104,8 @@ impl ShmRx {
     }
 
     pub fn rank(&self, from: u16) -> Option<u32> {
-        match self.ranks.get(from as usize) {
-            Some(&NOBODY) | None => None,
-            Some(rank) => Some(*rank),
-        }
+        let rank = *self.ranks.get(from as usize)?;
+        (rank != NOBODY).then_some(rank)
     }
 
     /// Takes a whole message that fits a cache line; false leaves the frame where it is, of

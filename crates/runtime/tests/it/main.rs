@@ -18,6 +18,7 @@ mod messages;
 mod onesided;
 mod placing;
 mod progress;
+mod rebound;
 mod returned;
 mod scribbled;
 mod share;
