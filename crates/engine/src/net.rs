@@ -175,9 +175,11 @@ impl<N: Network> NetLane<N> {
             }
             intake.take(matched, tx, &mut rx);
         });
-        for peer in mis_steered.drain(..) {
-            if let Some(to) = tx.tables.view().peer_address(peer) {
-                self.link.mis_steered(&link_address(to));
+        if !mis_steered.is_empty() {
+            for peer in mis_steered.drain(..) {
+                if let Some(to) = tx.tables.view().peer_address(peer) {
+                    self.link.mis_steered(&link_address(to));
+                }
             }
         }
         self.link.take_unreachable(|quote| {

@@ -121,6 +121,61 @@ const fn lead(kind: u8, priority: Priority) -> u8 {
     }
 }
 
+/// Priority in the first byte of a chunk.
+#[inline]
+const fn priority_of(lead: u8) -> Priority {
+    if lead & REPLY == 0 {
+        Priority::Request
+    } else {
+        Priority::Reply
+    }
+}
+
+impl<'a> Head<'a> {
+    /// Reads a head chunk at the start of `bytes`, whose first byte was read.
+    #[inline]
+    fn parse(priority: Priority, bytes: &'a [u8]) -> Result<Self, WireError> {
+        let fixed: &[u8; HEAD_BYTES] = bytes.first_chunk().ok_or(WireError::Truncated)?;
+        let args = fixed[1] as usize;
+        if args > ARGS_MAX {
+            return Err(WireError::Malformed);
+        }
+        let length = u16_at(fixed, 10)? as usize;
+        let payload_at = HEAD_BYTES + 8 * args;
+        let parts = bytes.get(HEAD_BYTES..payload_at + length);
+        let (args, payload) = (parts.ok_or(WireError::Truncated)?).split_at(8 * args);
+        let total = u64_at(fixed, 12)?;
+        // Only whole units may be left to the bodies.
+        if total < length as u64
+            || (total > length as u64 && !(length as u64).is_multiple_of(Body::UNIT))
+        {
+            return Err(WireError::Malformed);
+        }
+        Ok(Self {
+            priority,
+            flow: u16_at(fixed, 2)?,
+            message: MessageNo(u32_at(fixed, 4)?),
+            port: u16_at(fixed, 8)?,
+            total,
+            args,
+            payload,
+        })
+    }
+
+    /// Reads chunks that are one whole message, and nothing else.
+    #[inline]
+    #[must_use]
+    pub fn whole(chunks: &'a [u8]) -> Option<Self> {
+        let lead = *chunks.first()?;
+        if lead & !REPLY != 1 {
+            return None;
+        }
+        let head = Self::parse(priority_of(lead), chunks).ok()?;
+        let is_all = head.payload.len() as u64 == head.total && head.bytes() == chunks.len();
+        is_all.then_some(head)
+    }
+}
+
 impl Head<'_> {
     /// Bytes that [`Head::write`] writes.
     #[inline]
@@ -269,40 +324,13 @@ impl<'a> Chunks<'a> {
     fn parse(&self) -> Result<Option<(Chunk<'a>, usize)>, WireError> {
         let b = self.rest;
         let [first] = take(b, 0)?;
-        let priority = if first & REPLY != 0 {
-            Priority::Reply
-        } else {
-            Priority::Request
-        };
+        let priority = priority_of(first);
         let kind = first & !REPLY;
         let parsed = match kind {
             0 => return Ok(None),
             1 => {
-                let [_, args] = take(b, 0)?;
-                let args = args as usize;
-                if args > ARGS_MAX {
-                    return Err(WireError::Malformed);
-                }
-                let length = u16_at(b, 10)? as usize;
-                let payload_at = HEAD_BYTES + 8 * args;
-                let head = Head {
-                    priority,
-                    flow: u16_at(b, 2)?,
-                    message: MessageNo(u32_at(b, 4)?),
-                    port: u16_at(b, 8)?,
-                    total: u64_at(b, 12)?,
-                    args: b.get(HEAD_BYTES..payload_at).ok_or(WireError::Truncated)?,
-                    payload: b
-                        .get(payload_at..payload_at + length)
-                        .ok_or(WireError::Truncated)?,
-                };
-                // Only whole units may be left to the bodies.
-                if head.total < length as u64
-                    || (head.total > length as u64 && !(length as u64).is_multiple_of(Body::UNIT))
-                {
-                    return Err(WireError::Malformed);
-                }
-                (Chunk::Head(head), payload_at + length)
+                let head = Head::parse(priority, b)?;
+                (Chunk::Head(head), head.bytes())
             }
             2 => {
                 let payload = b.get(BODY_BYTES..).ok_or(WireError::Truncated)?;

@@ -129,7 +129,7 @@ impl Reader {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn read(
         &mut self,
         port: &mut Port,
@@ -368,34 +368,17 @@ impl Udp {
         max: usize,
         mut sink: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
-        let is_main_due = self.choice.main_is_due(self.now);
-        if let Some(direct) = &mut self.direct
-            && !is_main_due
-            && let Some(frames) = self.reader.look(direct, &mut self.counters, &mut sink)
-        {
-            if self.reader.reading != Reading::Plain {
-                self.grant_wishes();
-            }
-            return Ok(frames);
-        }
-        self.receive_any(max, is_main_due, sink)
-    }
-
-    #[inline(never)]
-    fn receive_any(
-        &mut self,
-        max: usize,
-        is_main_due: bool,
-        mut sink: impl FnMut(RxFrame<'_>),
-    ) -> Result<usize, LinkError> {
         let before = self.reader.wishes();
         let mut frames = 0;
         if let Some(direct) = &mut self.direct {
-            let (port, counters) = (&mut direct.port, &mut self.counters);
-            frames = self.reader.read(port, counters, max, &mut sink)?;
+            let counters = &mut self.counters;
+            frames = match self.reader.look(direct, counters, &mut sink) {
+                Some(frames) => frames,
+                None => (self.reader).read(&mut direct.port, counters, max, &mut sink)?,
+            };
         }
         let direct_empty = frames == 0;
-        if self.direct.is_none() || is_main_due {
+        if self.direct.is_none() || self.choice.main_is_due(self.now) {
             let (port, counters) = (&mut self.main, &mut self.counters);
             let found = self.reader.read(port, counters, max, &mut sink)?;
             self.choice.looked_at_main(self.now, found > 0);

@@ -3,8 +3,7 @@
 
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{
-    ARGS_MAX, Ack, Chunk, Chunks, Flags, HEADER_BYTES, Head, Header, MessageNo, PacketType,
-    TAG_BYTES,
+    ARGS_MAX, Ack, Flags, HEADER_BYTES, Head, Header, MessageNo, PacketType, TAG_BYTES,
 };
 
 use crate::base::{ConnIndex, Delivery, Heard, Message, NetAddress, PeerId, Transmit, Verdict};
@@ -218,9 +217,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let ack_wanted = header.flags.has(Flags::ACK_WANTED);
         let c = &mut self.conns[conn];
         let may_wait = ack.is_none_or(|ack| ack.words == 0 && !c.outbound.has_queue());
-        if let Some(Ok(Chunk::Head(head))) = Chunks::new(chunks).next()
-            && head.bytes() == chunks.len()
-            && head.payload.len() as u64 == head.total
+        if let Some(head) = Head::whole(chunks)
             && head.flow < self.core.config.flows
             && c.inbound.expects(&head)
             && may_wait

@@ -100,6 +100,32 @@ fn every_chunk_stands_as_its_table_says() {
 }
 
 #[test]
+fn one_whole_message_is_told_from_all_else() {
+    let args = [7; 16];
+    let whole = head(&args, b"payload");
+    let mut bytes = vec![0; whole.bytes()];
+    whole.write(&mut bytes);
+    assert_eq!(Head::whole(&bytes), Some(whole));
+    for len in 0..bytes.len() {
+        assert_eq!(Head::whole(&bytes[..len]), None, "{len}");
+    }
+    // Something behind it, another kind, and a message that goes on in bodies.
+    let behind = [&bytes[..], &[0]].concat();
+    assert_eq!(Head::whole(&behind), None);
+    let mut other = bytes.clone();
+    other[0] += 1;
+    assert_eq!(Head::whole(&other), None);
+    let part = Head {
+        total: 640,
+        payload: &[9; 64],
+        ..whole
+    };
+    let mut bytes = vec![0; part.bytes()];
+    part.write(&mut bytes);
+    assert_eq!(Head::whole(&bytes), None);
+}
+
+#[test]
 fn headers_are_written_apart_from_their_payload() {
     let args = hex("a0a1a2a3a4a5a6a7 b0b1b2b3b4b5b6b7");
     let head = head(&args, b"abc");
