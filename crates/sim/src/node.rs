@@ -50,7 +50,7 @@ pub struct World {
     pub overheard: Vec<(usize, Vec<u8>)>,
     /// How often the quick way was free, of what was sent both ways.
     pub quick: u64,
-    /// The same of packets that were taken.
+    /// Packets that were foreseen, of those that were taken both ways.
     pub foreseen: u64,
 }
 

@@ -49,7 +49,7 @@ impl Gathering {
         self.to == Some(to) && now.saturating_sub(self.last_at) <= APART_NS
     }
 
-    /// Whether the next message leaves alone: nobody gathers, or it is the first of a row.
+    /// Whether the next message leaves alone: gathering is off, or the message begins a row.
     #[inline]
     pub fn is_alone(&self, now: u64, to: PeerId) -> bool {
         !self.on || self.in_a_row < AT_ONCE || !self.is_in_row(now, to)

@@ -9,12 +9,13 @@ use portolan_wire::{
 
 use crate::base::{
     ConnIndex, DeathReason, Event, FrameIndex, Heard, NetAddress, PATHS_MAX, PathIndex, PeerEvent,
-    PeerId, Verdict,
+    PeerId, Unusual, Verdict,
 };
 use crate::endpoint::{Endpoint, Rx};
 use crate::inbound::{ChunkOutcome, Meet, NextHeld, Placing, Spare};
 use crate::keys::{nonce, rx_slot};
 use crate::memory::CHUNKS_AT;
+use crate::received::{Contents, Owed};
 use crate::tables::{Listed, PEER_BITS, PeerState};
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -239,6 +240,26 @@ impl<S: Seal> Endpoint<'_, S> {
         self.take_ack(now, conn, &ack);
         self.go_on_after_refusals(conn);
         Some(bytes)
+    }
+
+    /// Counts a packet that was read, and schedules its acknowledgement.
+    #[inline]
+    pub(super) fn count_packet(
+        &mut self,
+        now: u64,
+        (conn, path, number): (ConnIndex, PathIndex, u64),
+        contents: Contents,
+        ack_wanted: bool,
+    ) {
+        let received = &mut self.path_mut(path).received;
+        match received.note(now, number, contents, ack_wanted) {
+            Owed::Nothing => {}
+            Owed::Delayed => self.make_deferred(conn),
+            Owed::Now => {
+                self.conns[conn].unusual |= Unusual::ACK_NOW;
+                self.list_ready(conn);
+            }
+        }
     }
 
     /// Handles a chunk that is no part of a message, out of a packet of `bytes` (P7.8).

@@ -6,10 +6,10 @@
 use portolan_seal::Seal;
 use portolan_wire::{Body, Chunk, Chunks, HEADER_BYTES, Head, Priority, TAG_BYTES};
 
-use crate::base::{ConnIndex, Delivery, FrameIndex, Heard, PathIndex, PeerId, Unusual, Verdict};
+use crate::base::{ConnIndex, Delivery, FrameIndex, Heard, PathIndex, PeerId, Verdict};
 use crate::endpoint::Endpoint;
 use crate::inbound::{ChunkOutcome, Meet, Piece, Placing, Spare};
-use crate::received::{Contents, Owed};
+use crate::received::Contents;
 
 /// Contents of one packet, or of held chunks. Until [`Rx::next`] has returned
 /// `None` the packet is not counted, nor acknowledged, and its connection is
@@ -439,28 +439,6 @@ impl<'p> Rx<'p> {
             (proto.conns[conn].inbound).pause(head.priority, head.flow);
         } else if drop_held(proto, conn, head.priority, head.flow, frame) {
             proto.note_taken(conn, head.priority, head.flow);
-        }
-    }
-}
-
-impl<S: Seal> Endpoint<'_, S> {
-    /// Counts a packet that was read, and schedules its acknowledgement.
-    #[inline]
-    pub(super) fn count_packet(
-        &mut self,
-        now: u64,
-        (conn, path, number): (ConnIndex, PathIndex, u64),
-        contents: Contents,
-        ack_wanted: bool,
-    ) {
-        let received = &mut self.path_mut(path).received;
-        match received.note(now, number, contents, ack_wanted) {
-            Owed::Nothing => {}
-            Owed::Delayed => self.make_deferred(conn),
-            Owed::Now => {
-                self.conns[conn].unusual |= Unusual::ACK_NOW;
-                self.list_ready(conn);
-            }
         }
     }
 }
