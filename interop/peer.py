@@ -76,16 +76,121 @@ class Checksum:
         return sealed[:-16]
 
 
+def times_two(byte):
+    """In the field of AES (FIPS 197, 4.2)."""
+    return (byte << 1 ^ (0x11B if byte & 0x80 else 0)) & 255
+
+
+def substitutions():
+    """The S-box of AES: inverses in its field, and an affine map (FIPS 197, 5.1.1)."""
+    powers = [1]
+    while len(powers) < 255:
+        powers.append(powers[-1] ^ times_two(powers[-1]))
+    box = []
+    for byte in range(256):
+        inverse = powers[-powers.index(byte) % 255] if byte else 0
+        turned = inverse * 0x101
+        box.append(0x63 ^ (inverse ^ turned >> 4 ^ turned >> 5 ^ turned >> 6 ^ turned >> 7) & 255)
+    return box
+
+
+def column_table(row):
+    """What a byte in `row` of a column gives of the column, substituted and mixed."""
+    column = []
+    for byte in substitutions():
+        mixed = [times_two(byte), byte, byte, times_two(byte) ^ byte]
+        column.append(int.from_bytes(bytes(mixed[(i - row) % 4] for i in range(4)), "little"))
+    return column
+
+
+COLUMNS = [column_table(row) for row in range(4)]
+
+
+def aes_round(block, key):
+    """One round of AES, key last (RFC 10032, 2). Blocks are numbers, first byte lowest."""
+    block, out = block.to_bytes(16, "little"), 0
+    for column in range(4):
+        for row in range(4):
+            out ^= COLUMNS[row][block[(4 * (column + row) + row) % 16]] << 32 * column
+    return out ^ key
+
+
+def blocks(data):
+    """As numbers of 16 bytes, an even count of them, padded with zeros."""
+    data += bytes(-len(data) % 32)
+    return [int.from_bytes(data[i : i + 16], "little") for i in range(0, len(data), 16)]
+
+
+class Aegis128L:
+    """AEGIS-128L with a tag of 128 bits (RFC 10032, 3)."""
+
+    C0, C1 = blocks(bytes.fromhex("000101020305080d1522375990e97962db3d18556dc22ff12011314273b528dd"))
+
+    def __init__(self, key):
+        self.key = int.from_bytes(key, "little")
+
+    def update(self, m0, m1):
+        s = self.state
+        self.state = [aes_round(s[i - 1], s[i]) for i in range(8)]
+        self.state[0] ^= m0
+        self.state[4] ^= m1
+
+    def start(self, nonce, header):
+        nonce, key = int.from_bytes(nonce, "little"), self.key
+        self.state = [key ^ nonce, self.C1, self.C0, self.C1]
+        self.state += [key ^ nonce, key ^ self.C0, key ^ self.C1, key ^ self.C0]
+        for _ in range(10):
+            self.update(nonce, key)
+        ad = blocks(header)
+        for m0, m1 in zip(ad[::2], ad[1::2]):
+            self.update(m0, m1)
+
+    def stream(self):
+        s = self.state
+        return s[6] ^ s[1] ^ s[2] & s[3], s[5] ^ s[2] ^ s[6] & s[7]
+
+    def tag(self, header, length):
+        t = self.state[2] ^ (8 * len(header) | 8 * length << 64)
+        for _ in range(7):
+            self.update(t, t)
+        s = self.state
+        return (s[0] ^ s[1] ^ s[2] ^ s[3] ^ s[4] ^ s[5] ^ s[6]).to_bytes(16, "little")
+
+    def run(self, nonce, text, header, seals):
+        """The other text, and the tag."""
+        self.start(nonce, header)
+        out, given = b"", blocks(text)
+        for i in range(0, len(given), 2):
+            z = self.stream()
+            other = b"".join((z[j] ^ given[i + j]).to_bytes(16, "little") for j in (0, 1))
+            out += other
+            plain = text[16 * i :] if seals else other[: len(text) - 16 * i]
+            self.update(*blocks(plain[:32]))
+        return out[: len(text)], self.tag(header, len(text))
+
+    def encrypt(self, nonce, body, header):
+        return b"".join(self.run(nonce, body, header, True))
+
+    def decrypt(self, nonce, sealed, header):
+        body, tag = self.run(nonce, sealed[:-16], header, False)
+        if tag != sealed[-16:]:
+            raise InvalidTag
+        return body
+
+
 def cipher(suite, key):
     if suite == "none":
         return Checksum()
+    if suite == "aegis-128l":
+        return Aegis128L(key[:16])
     if suite == "aes-128-gcm":
         return aead.AESGCM(key[:16])
     return aead.ChaCha20Poly1305(key)
 
 
-def nonce_of(path, number):
-    return struct.pack("<IQ", path, number)
+def nonce_of(packet_cipher, path, number):
+    wide = isinstance(packet_cipher, Aegis128L)
+    return struct.pack("<I4xQ" if wide else "<IQ", path, number)
 
 
 def public_bytes(private):
@@ -242,7 +347,7 @@ class Ack:
 
 
 def seal(packet_cipher, path, number, clear, body):
-    return clear + packet_cipher.encrypt(nonce_of(path, number), body, clear)
+    return clear + packet_cipher.encrypt(nonce_of(packet_cipher, path, number), body, clear)
 
 
 # ---- What comes (5, 6.2, 7)
@@ -362,7 +467,7 @@ class Connection:
         if len(packet) != 116 or ids != [*self.they, *self.me] or self.has_closed:
             return
         key = self.cipher(b"ptl1conn", self.they, self.me)
-        offer = OFFER.unpack(key.decrypt(nonce_of(0, number), packet[52:], packet[:52]))
+        offer = OFFER.unpack(key.decrypt(nonce_of(key, 0, number), packet[52:], packet[:52]))
         nonce, echo, first, connection, message, *credit, window, _, flows, settled = offer
         if flows != FLOWS or self.theirs and nonce != self.theirs[0]:
             return
@@ -393,7 +498,7 @@ class Connection:
             elif first == DATA and connection == self.connection and path == 0 and self.theirs:
                 number = nearest(self.arrivals.next, low)
                 if not self.arrivals.is_old(number):
-                    nonce, clear = nonce_of(path, number), packet[:HEADER.size]
+                    nonce, clear = nonce_of(self.unseal, path, number), packet[:HEADER.size]
                     body = self.unseal.decrypt(nonce, packet[HEADER.size:], clear)
                     self.take_data(number, flags, body)
         except (struct.error, ValueError, InvalidTag):

@@ -82,9 +82,9 @@ def packet(inputs, values, name):
         label, rest = b"ptl1data", [*nonces, phase]
     info = peer.key_info(label, one("suite"), ends + rest)
     key = peer.kdf(values["job-secret"], info)
-    sealed = peer.seal(peer.cipher(one("suite"), key), path, number, clear, body)
-    made = {"nonce": peer.nonce_of(path, number), "associated-data": clear, "plain": body,
-            "packet": sealed}
+    cipher = peer.cipher(one("suite"), key)
+    made = {"nonce": peer.nonce_of(cipher, path, number), "associated-data": clear, "plain": body,
+            "packet": peer.seal(cipher, path, number, clear, body)}
     return made if one("suite") == "none" else {"info": info, "key": key, **made}
 
 

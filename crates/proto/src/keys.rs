@@ -186,6 +186,8 @@ impl PhaseStart {
 
 #[cfg(test)]
 mod tests {
+    use portolan_seal::{AnySeal, Seal, SuiteId};
+
     use super::*;
 
     #[test]
@@ -243,6 +245,29 @@ mod tests {
         assert_eq!((keys.begin(), keys.over(10)), (1, None));
         assert_eq!(keys.seal(), 1);
         assert!(Keys::asks(0) && !Keys::asks(1) && !Keys::asks(31) && Keys::asks(32));
+    }
+
+    /// Checks P3.15. A suite's own limit is one that the count of packets reaches.
+    #[test]
+    fn a_phase_ends_at_the_limit_of_each_suite() {
+        for id in SuiteId::ALL.into_iter().filter(|id| *id != SuiteId::None) {
+            let limit = AnySeal::with_slots(id, 0).packets_max();
+            let mut keys = Keys {
+                sealed: u32::try_from(limit - 3).unwrap(),
+                ..Keys::default()
+            };
+            for _ in 0..3 {
+                assert_eq!(keys.over(limit), None, "{id:?}");
+                assert_eq!(keys.seal(), 0);
+                assert_eq!(keys.unusual(limit), Unusual::REKEY);
+            }
+            // The next phase may have to wait.
+            for over in 0..100_000 {
+                assert_eq!(keys.over(limit), Some(over), "{id:?}");
+                keys.seal();
+            }
+            assert_eq!((keys.begin(), keys.over(limit)), (1, None));
+        }
     }
 
     /// Checks P3.16.

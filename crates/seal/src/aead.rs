@@ -1,29 +1,25 @@
-//! The two encrypting suites: AEADs of `ring` over a table of expanded keys.
+//! The encrypting suites: AEADs over a table of keys that are ready for use.
 
+use crate::suites::{Aegis128L, Aes128Gcm, ChaCha20Poly1305, Key, Suite};
 use crate::trace::without_trace;
 use crate::{BadTag, Nonce, Seal, Secret, Tag, kdf};
-use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::ops::DerefMut;
-use ring::aead::{self, Aad, LessSafeKey, UnboundKey};
 
-/// Room for one expanded key. All bytes zero is a valid, empty cell: so it
-/// may lie in fresh anonymous memory, and in memory that a fork wipes.
+/// Room for one key. All bytes zero is a valid, empty cell: so it may lie in
+/// fresh anonymous memory, and in memory that a fork wipes.
 #[repr(transparent)]
-pub struct KeyCell(Cell);
+pub struct KeyCell<K>(Cell<K>);
 
 // A stated tag makes the layout defined: zero is `Empty`, whatever follows it.
 #[repr(u8)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the keys lie in the table itself, never behind a pointer"
-)]
-enum Cell {
+enum Cell<K> {
     Empty = 0,
-    Full(LessSafeKey) = 1,
+    Full(K) = 1,
 }
 
-impl KeyCell {
+impl<K> KeyCell<K> {
     /// A cell without a key.
     pub const EMPTY: Self = Self(Cell::Empty);
 
@@ -34,65 +30,29 @@ impl KeyCell {
     }
 }
 
-impl Default for KeyCell {
+impl<K> Default for KeyCell<K> {
     fn default() -> Self {
         Self::EMPTY
     }
 }
 
-/// An AEAD with 96-bit nonces and 128-bit tags.
-pub trait Suite {
-    /// Name of the suite, as it goes into keys and settings.
-    const NAME: &'static str;
-    /// Packets that one key may seal.
-    const PACKETS_MAX: u64;
-
-    /// The library's algorithm; its key is the first bytes of a [`Secret`].
-    fn algorithm() -> &'static aead::Algorithm;
-}
-
-/// AES-128-GCM (NIST SP 800-38D).
-#[derive(Clone, Copy, Debug)]
-pub enum Aes128Gcm {}
-
-impl Suite for Aes128Gcm {
-    const NAME: &'static str = "aes-128-gcm";
-    /// RFC 9001, section 6.6 and appendix B.1: packets of up to 2^16 bytes.
-    const PACKETS_MAX: u64 = 1 << 23;
-
-    #[inline]
-    fn algorithm() -> &'static aead::Algorithm {
-        &aead::AES_128_GCM
-    }
-}
-
-/// ChaCha20-Poly1305 (RFC 8439).
-#[derive(Clone, Copy, Debug)]
-pub enum ChaCha20Poly1305 {}
-
-impl Suite for ChaCha20Poly1305 {
-    const NAME: &'static str = "chacha20-poly1305";
-    /// RFC 9001, section 6.6 sets none that 2^62 packets could reach. Ours is
-    /// its limit of forgeries, so that no key outlives that many packets.
-    const PACKETS_MAX: u64 = 1 << 36;
-
-    #[inline]
-    fn algorithm() -> &'static aead::Algorithm {
-        &aead::CHACHA20_POLY1305
-    }
-}
+/// Room for one key of the suite `A`.
+pub type CellOf<A> = KeyCell<<A as Suite>::Key>;
 
 /// A suite over a table of keys that the caller owns.
-pub struct Aead<A, T = Box<[KeyCell]>> {
+pub struct Aead<A, T = Vec<CellOf<A>>> {
     cells: T,
     suite: PhantomData<A>,
 }
 
-/// AES-128-GCM, the default.
-pub type AesGcm<T = Box<[KeyCell]>> = Aead<Aes128Gcm, T>;
+/// AEGIS-128L, the default.
+pub type Aegis<T = Vec<CellOf<Aegis128L>>> = Aead<Aegis128L, T>;
+
+/// AES-128-GCM, for who must have it.
+pub type AesGcm<T = Vec<CellOf<Aes128Gcm>>> = Aead<Aes128Gcm, T>;
 
 /// ChaCha20-Poly1305, where the processor has no AES instructions.
-pub type ChaCha<T = Box<[KeyCell]>> = Aead<ChaCha20Poly1305, T>;
+pub type ChaCha<T = Vec<CellOf<ChaCha20Poly1305>>> = Aead<ChaCha20Poly1305, T>;
 
 impl<A: Suite> Aead<A> {
     /// An empty table of `slots` keys on the heap.
@@ -102,7 +62,7 @@ impl<A: Suite> Aead<A> {
     }
 }
 
-impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Aead<A, T> {
+impl<A: Suite, T: DerefMut<Target = [CellOf<A>]>> Aead<A, T> {
     /// Over `cells`, one for each slot, with the keys that are in them. They
     /// must have been installed by the same suite.
     pub const fn new(cells: T) -> Self {
@@ -118,7 +78,7 @@ impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Aead<A, T> {
     }
 
     #[inline]
-    fn key(&self, slot: usize) -> Option<&LessSafeKey> {
+    fn key(&self, slot: usize) -> Option<&A::Key> {
         match self.cells.get(slot) {
             Some(KeyCell(Cell::Full(key))) => Some(key),
             _ => None,
@@ -126,12 +86,7 @@ impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Aead<A, T> {
     }
 }
 
-#[inline]
-fn nonce_of(nonce: Nonce) -> aead::Nonce {
-    aead::Nonce::assume_unique_for_key(nonce.to_bytes())
-}
-
-impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Seal for Aead<A, T> {
+impl<A: Suite, T: DerefMut<Target = [CellOf<A>]>> Seal for Aead<A, T> {
     #[inline]
     fn name(&self) -> &'static str {
         A::NAME
@@ -147,13 +102,8 @@ impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Seal for Aead<A, T> {
     }
 
     fn install(&mut self, slot: usize, key: &Secret) {
-        let algorithm = A::algorithm();
         let cell = &mut self.cells[slot];
-        without_trace(|| {
-            let key = UnboundKey::new(algorithm, &key.0[..algorithm.key_len()])
-                .expect("the key has the algorithm's length");
-            *cell = KeyCell(Cell::Full(LessSafeKey::new(key)));
-        });
+        without_trace(|| *cell = KeyCell(Cell::Full(A::expand(&key.0))));
     }
 
     fn remove(&mut self, slot: usize) {
@@ -165,10 +115,7 @@ impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Seal for Aead<A, T> {
     #[inline]
     fn seal(&self, slot: usize, nonce: Nonce, header: &[u8], body: &mut [u8]) -> Tag {
         let key = self.key(slot).expect("sealing needs an installed key");
-        let tag = key
-            .seal_in_place_separate_tag(nonce_of(nonce), Aad::from(header), body)
-            .expect("a packet is far shorter than the cipher's limit");
-        tag.as_ref().try_into().expect("a tag has 16 bytes")
+        key.seal(nonce, header, body)
     }
 
     #[inline]
@@ -181,14 +128,6 @@ impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Seal for Aead<A, T> {
         tag: &Tag,
     ) -> Result<(), BadTag> {
         let key = self.key(slot).ok_or(BadTag)?;
-        key.open_in_place_separate_tag(
-            nonce_of(nonce),
-            Aad::from(header),
-            aead::Tag::from(*tag),
-            body,
-            0..,
-        )
-        .map(|_| ())
-        .map_err(|_| BadTag)
+        key.open(nonce, header, body, tag)
     }
 }

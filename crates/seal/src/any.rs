@@ -1,15 +1,18 @@
 //! A suite that is chosen at run time.
 
-use crate::{Aead, AesGcm, BadTag, ChaCha, Checksum, KeyCell, Nonce, Seal, Secret, Suite, Tag};
-use crate::{Aes128Gcm, ChaCha20Poly1305};
-use alloc::boxed::Box;
+use crate::{Aead, Aegis, AesGcm, BadTag, CellOf, ChaCha, Checksum, Nonce, Seal, Secret, Tag};
+use crate::{Aegis128L, Aes128Gcm, ChaCha20Poly1305, Suite};
+use alloc::vec::Vec;
+use core::convert::Infallible;
 use core::ops::DerefMut;
 
 /// Which suite a job uses. Fixed for the whole job and never negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SuiteId {
-    /// AES-128-GCM.
+    /// AEGIS-128L.
     #[default]
+    Aegis,
+    /// AES-128-GCM.
     AesGcm,
     /// ChaCha20-Poly1305.
     ChaCha,
@@ -24,12 +27,13 @@ pub struct UnknownSuite;
 
 impl SuiteId {
     /// Every suite that a job can use.
-    pub const ALL: [Self; 3] = [Self::AesGcm, Self::ChaCha, Self::None];
+    pub const ALL: [Self; 4] = [Self::Aegis, Self::AesGcm, Self::ChaCha, Self::None];
 
     /// The suite's name; [`SuiteId::from_str`](core::str::FromStr) reads it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Aegis => Aegis128L::NAME,
             Self::AesGcm => Aes128Gcm::NAME,
             Self::ChaCha => ChaCha20Poly1305::NAME,
             Self::None => Checksum::NAME,
@@ -48,12 +52,50 @@ impl core::str::FromStr for SuiteId {
     }
 }
 
+/// Memory for tables of cells, of whatever size a suite's are.
+pub trait KeyMemory {
+    /// A table.
+    type Table<C>: DerefMut<Target = [C]>;
+    /// Why there is no memory.
+    type Error;
+
+    /// An empty table that may grow to `most` cells.
+    ///
+    /// # Errors
+    /// [`KeyMemory::Error`].
+    fn table<C: Default>(most: usize) -> Result<Self::Table<C>, Self::Error>;
+
+    /// Makes a table longer, by empty cells.
+    fn grow<C: Default>(table: &mut Self::Table<C>, cells: usize);
+}
+
+/// Tables on the heap.
+pub enum Heap {}
+
+impl KeyMemory for Heap {
+    type Table<C> = Vec<C>;
+    type Error = Infallible;
+
+    fn table<C: Default>(most: usize) -> Result<Vec<C>, Infallible> {
+        Ok(Vec::with_capacity(most))
+    }
+
+    fn grow<C: Default>(table: &mut Vec<C>, cells: usize) {
+        table.resize_with(cells, C::default);
+    }
+}
+
+/// Cells of the suite `A` in memory of the kind `M`.
+type Cells<A, M> = <M as KeyMemory>::Table<CellOf<A>>;
+
 /// One of the suites of [`SuiteId`], over a table of keys.
-pub enum AnySeal<T = Box<[KeyCell]>> {
+pub enum AnySeal<M: KeyMemory = Heap> {
+    /// AEGIS-128L.
+    Aegis(Aegis<Cells<Aegis128L, M>>),
     /// AES-128-GCM.
-    AesGcm(AesGcm<T>),
+    AesGcm(AesGcm<Cells<Aes128Gcm, M>>),
     /// ChaCha20-Poly1305.
-    ChaCha(ChaCha<T>),
+    ChaCha(ChaCha<Cells<ChaCha20Poly1305, M>>),
     /// CRC-32C; holds no keys.
     Checksum(Checksum),
 }
@@ -62,31 +104,34 @@ impl AnySeal {
     /// The suite `id` with an empty table of `slots` keys on the heap.
     #[must_use]
     pub fn with_slots(id: SuiteId, slots: usize) -> Self {
-        match id {
-            SuiteId::AesGcm => Self::AesGcm(Aead::with_slots(slots)),
-            SuiteId::ChaCha => Self::ChaCha(Aead::with_slots(slots)),
-            SuiteId::None => Self::Checksum(Checksum),
-        }
+        let Ok(mut seal) = Self::new(id, slots);
+        seal.grow(slots);
+        seal
     }
 }
 
-impl<T: DerefMut<Target = [KeyCell]>> AnySeal<T> {
-    /// The suite `id` over `cells`, as [`Aead::new`]; without security they
-    /// are dropped, and may be none.
-    pub fn new(id: SuiteId, cells: T) -> Self {
-        match id {
-            SuiteId::AesGcm => Self::AesGcm(Aead::new(cells)),
-            SuiteId::ChaCha => Self::ChaCha(Aead::new(cells)),
+impl<M: KeyMemory> AnySeal<M> {
+    /// The suite `id` with a table of no keys yet, and of `most` at most. Without
+    /// security there is none.
+    ///
+    /// # Errors
+    /// [`KeyMemory::Error`].
+    pub fn new(id: SuiteId, most: usize) -> Result<Self, M::Error> {
+        Ok(match id {
+            SuiteId::Aegis => Self::Aegis(Aead::new(M::table(most)?)),
+            SuiteId::AesGcm => Self::AesGcm(Aead::new(M::table(most)?)),
+            SuiteId::ChaCha => Self::ChaCha(Aead::new(M::table(most)?)),
             SuiteId::None => Self::Checksum(Checksum),
-        }
+        })
     }
 
-    /// The table of keys, to make it longer, if there is one.
-    pub const fn cells_mut(&mut self) -> Option<&mut T> {
+    /// Makes the table of keys longer, if there is one.
+    pub fn grow(&mut self, slots: usize) {
         match self {
-            Self::AesGcm(it) => Some(it.cells_mut()),
-            Self::ChaCha(it) => Some(it.cells_mut()),
-            Self::Checksum(_) => None,
+            Self::Aegis(it) => M::grow(it.cells_mut(), slots),
+            Self::AesGcm(it) => M::grow(it.cells_mut(), slots),
+            Self::ChaCha(it) => M::grow(it.cells_mut(), slots),
+            Self::Checksum(_) => {}
         }
     }
 
@@ -94,6 +139,7 @@ impl<T: DerefMut<Target = [KeyCell]>> AnySeal<T> {
     #[must_use]
     pub const fn id(&self) -> SuiteId {
         match self {
+            Self::Aegis(_) => SuiteId::Aegis,
             Self::AesGcm(_) => SuiteId::AesGcm,
             Self::ChaCha(_) => SuiteId::ChaCha,
             Self::Checksum(_) => SuiteId::None,
@@ -105,6 +151,7 @@ impl<T: DerefMut<Target = [KeyCell]>> AnySeal<T> {
 macro_rules! each {
     ($any:expr, $seal:ident => $do:expr) => {
         match $any {
+            AnySeal::Aegis($seal) => $do,
             AnySeal::AesGcm($seal) => $do,
             AnySeal::ChaCha($seal) => $do,
             AnySeal::Checksum($seal) => $do,
@@ -112,7 +159,7 @@ macro_rules! each {
     };
 }
 
-impl<T: DerefMut<Target = [KeyCell]>> Seal for AnySeal<T> {
+impl<M: KeyMemory> Seal for AnySeal<M> {
     #[inline]
     fn name(&self) -> &'static str {
         each!(self, s => s.name())

@@ -6,12 +6,13 @@
 //!
 //! | suite | for |
 //! | --- | --- |
-//! | [`AesGcm`] | the default: AES-128-GCM |
+//! | [`Aegis`] | the default: AEGIS-128L |
+//! | [`AesGcm`] | who must have it: AES-128-GCM |
 //! | [`ChaCha`] | hosts without AES instructions: ChaCha20-Poly1305 |
 //! | [`Checksum`] | `--security none`: CRC-32C, against accidents only |
 //! | [`Null`] | tests and fuzzing: checks nothing |
 //!
-//! [`AnySeal`] picks one of the first three at run time. [`Paired`] gives each
+//! [`AnySeal`] picks one of the first four at run time. [`Paired`] gives each
 //! pair a secret of its own, from their public keys. `docs/security.md`
 //! says what they defend.
 #![no_std]
@@ -27,18 +28,20 @@ mod introduction;
 mod kdf;
 mod null;
 mod numbers;
+mod suites;
 mod trace;
 
-pub use aead::{Aead, Aes128Gcm, AesGcm, ChaCha, ChaCha20Poly1305, KeyCell, Suite};
+pub use aead::{Aead, Aegis, AesGcm, CellOf, ChaCha, KeyCell};
 pub use agreement::{
     NO_PAIR, Own, PUBLIC_KEY_BYTES, Pair, Paired, identity, mix_of, pair_secret, public_key,
 };
-pub use any::{AnySeal, SuiteId, UnknownSuite};
+pub use any::{AnySeal, Heap, KeyMemory, SuiteId, UnknownSuite};
 pub use checksum::Checksum;
 pub use kdf::derive;
 pub use null::Null;
 pub use numbers::random_number;
 pub use portolan_wire::TAG_BYTES;
+pub use suites::{Aegis128L, AegisKey, Aes128Gcm, ChaCha20Poly1305, Key, Suite};
 use zeroize::Zeroize;
 
 /// 32 bytes of key material, wiped when dropped. It is not `Copy`, so that no
@@ -100,13 +103,20 @@ pub struct Nonce {
 }
 
 impl Nonce {
-    /// The 96 bits that go into the cipher (P3.3).
+    /// The 96 bits that go into AES-GCM and ChaCha20-Poly1305 (P3.3).
     #[inline]
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 12] {
         let [a, b, c, d] = self.path.to_le_bytes();
         let [e, f, g, h, i, j, k, l] = self.number.to_le_bytes();
         [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+
+    /// The 128 bits that go into AEGIS: four zeros between path and number (P3.3).
+    #[inline]
+    #[must_use]
+    pub const fn to_16_bytes(self) -> [u8; 16] {
+        (self.path as u128 | (self.number as u128) << 64).to_le_bytes()
     }
 }
 

@@ -3,7 +3,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use portolan_seal::{AesGcm, NO_PAIR, Own, Pair, Paired, Seal, derive, pair_secret, public_key};
+use portolan_seal::{
+    AesGcm, AnySeal, NO_PAIR, Nonce, Own, Pair, Paired, Seal, Secret, SuiteId, Tag, derive,
+    pair_secret, public_key,
+};
 
 /// The stack of this thread from its end to where `work` begins, after it.
 fn below(work: impl FnOnce()) -> Vec<u8> {
@@ -67,6 +70,77 @@ fn nothing_stays_on_the_stack() {
     let seal: Paired<AesGcm, Vec<Own>, Vec<Pair>> =
         Paired::new(AesGcm::with_slots(1), Vec::new(), Vec::new());
     leaves_nothing(&a, || drop(seal.derive(&a, b"info")));
+}
+
+/// What a suite leaves on the stack under one key is what it leaves under another: so neither the key is there nor the cipher's state, from which it could be computed.
+#[test]
+fn packets_leave_nothing_of_their_key() {
+    for id in SuiteId::ALL {
+        for bytes in [0, 8, 45, 1_424] {
+            for step in [Step::Seal, Step::Open, Step::Refuse] {
+                let mut seal = elsewhere(|| AnySeal::with_slots(id, 1));
+                let mut packet = Box::new((vec![0; bytes], [0; 16]));
+                let [left, other] = [77, 113].map(|seed| {
+                    elsewhere(|| seal.install(0, &Secret::new(*secret(seed))));
+                    let mut once = || {
+                        elsewhere(|| prepare(&seal, step, &mut packet));
+                        below(|| one_packet(&seal, step, &mut packet))
+                    };
+                    // What is done only once may lie deeper.
+                    once();
+                    let mut left = once();
+                    forget(&mut left, &packet.1);
+                    left
+                });
+                // Addresses may differ too, but not in so many bytes of eight.
+                let differs = |at: &usize| {
+                    let both = left[*at..at + 8].iter().zip(&other[*at..]);
+                    both.filter(|(a, b)| a != b).count() >= 7
+                };
+                let at = (0..left.len() - 7).rev().find(differs);
+                let depth = at.map(|at| left.len() - at);
+                assert_eq!(depth, None, "{id:?}, {bytes} bytes, {step:?}");
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Seal,
+    Open,
+    Refuse,
+}
+
+const NONCE: Nonce = Nonce { path: 1, number: 7 };
+const HEADER: &[u8; 12] = b"what is read";
+
+/// Content to be sealed, or a packet to be opened: one that was changed to be refused.
+fn prepare(seal: &AnySeal, step: Step, (body, tag): &mut (Vec<u8>, Tag)) {
+    body.fill(0x5a);
+    if step != Step::Seal {
+        *tag = seal.seal(0, NONCE, HEADER, body);
+        tag[0] ^= u8::from(step == Step::Refuse);
+    }
+}
+
+#[inline(never)]
+fn one_packet(seal: &AnySeal, step: Step, (body, tag): &mut (Vec<u8>, Tag)) {
+    if step == Step::Seal {
+        *tag = seal.seal(0, NONCE, HEADER, body);
+    } else {
+        let opened = seal.open(0, NONCE, HEADER, body, tag);
+        assert_eq!(opened.is_ok(), step == Step::Open);
+    }
+}
+
+/// Wipes the tag, which is no secret, where one of its halves still lies.
+fn forget(stack: &mut [u8], tag: &Tag) {
+    for at in 0..stack.len() - 7 {
+        if tag.chunks(8).any(|half| stack[at..at + 8] == *half) {
+            stack[at..at + 8].fill(0);
+        }
+    }
 }
 
 /// What it makes, and what it leaves on the stack of another thread.

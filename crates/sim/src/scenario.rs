@@ -147,7 +147,7 @@ impl Scenario {
         let suite = r.pick(&[
             Suite::Null,
             Suite::Checksum,
-            Suite::Aes,
+            Suite::Aegis,
             Suite::Aes,
             Suite::ChaCha,
         ]);

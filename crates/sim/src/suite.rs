@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use portolan_seal::{AnySeal, BadTag, KeyCell, Nonce, Null, Seal, Secret, SuiteId, Tag};
+use portolan_seal::{AnySeal, BadTag, Nonce, Null, Seal, Secret, SuiteId, Tag};
 
 /// How packets are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub enum Suite {
     Null,
     /// CRC-32C.
     Checksum,
+    /// AEGIS-128L.
+    Aegis,
     /// AES-128-GCM.
     Aes,
     /// ChaCha20-Poly1305.
@@ -45,7 +47,7 @@ impl NonceBook {
 
 enum Inner {
     Null(Null),
-    Real(AnySeal<Vec<KeyCell>>),
+    Real(AnySeal),
 }
 
 /// A suite with its keys.
@@ -63,9 +65,10 @@ impl SimSeal {
     pub fn new(suite: Suite, slots: usize, limit: u64, book: &NonceBook) -> Self {
         let (inner, secure) = match suite {
             Suite::Null => (Inner::Null(Null), false),
-            Suite::Checksum => (Inner::Real(AnySeal::new(SuiteId::None, Vec::new())), false),
-            Suite::Aes => (Inner::Real(AnySeal::new(SuiteId::AesGcm, Vec::new())), true),
-            Suite::ChaCha => (Inner::Real(AnySeal::new(SuiteId::ChaCha, Vec::new())), true),
+            Suite::Checksum => (Inner::Real(AnySeal::with_slots(SuiteId::None, 0)), false),
+            Suite::Aegis => (Inner::Real(AnySeal::with_slots(SuiteId::Aegis, 0)), true),
+            Suite::Aes => (Inner::Real(AnySeal::with_slots(SuiteId::AesGcm, 0)), true),
+            Suite::ChaCha => (Inner::Real(AnySeal::with_slots(SuiteId::ChaCha, 0)), true),
         };
         let mut seal = Self {
             inner,
@@ -80,10 +83,8 @@ impl SimSeal {
     /// Makes room for `slots` keys in all.
     pub fn grow(&mut self, slots: usize) {
         self.keys.resize(slots, None);
-        if let Inner::Real(it) = &mut self.inner
-            && let Some(cells) = it.cells_mut()
-        {
-            cells.resize_with(slots, KeyCell::default);
+        if let Inner::Real(it) = &mut self.inner {
+            it.grow(slots);
         }
     }
 }

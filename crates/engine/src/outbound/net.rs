@@ -7,7 +7,7 @@ use portolan_proto::{
     Endpoint as View, Identity, Layout, PeerId, Release, SourceId, Tables, key_slots,
 };
 use portolan_ring::{MemoryError, Table, Wiped};
-use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, Seal, SuiteId};
+use portolan_seal::{AnySeal, KeyMemory, Own, PUBLIC_KEY_BYTES, Pair, Paired, Seal, SuiteId};
 use portolan_wire::{EndpointId, HEAD_BYTES, Life, MessageNo, Priority};
 
 use crate::outbound::gathering::Gathering;
@@ -42,7 +42,23 @@ pub struct ProtoTables {
 }
 
 /// Everything that seals packets.
-pub type Suites = Paired<AnySeal<Wiped<KeyCell>>, Wiped<Own>, Table<Pair>>;
+pub type Suites = Paired<AnySeal<KeyTables>, Wiped<Own>, Table<Pair>>;
+
+/// Memory for keys: a fork wipes it.
+pub enum KeyTables {}
+
+impl KeyMemory for KeyTables {
+    type Table<C> = Wiped<C>;
+    type Error = MemoryError;
+
+    fn table<C: Default>(most: usize) -> Result<Wiped<C>, MemoryError> {
+        Wiped::with_room(most)
+    }
+
+    fn grow<C: Default>(table: &mut Wiped<C>, cells: usize) {
+        table.grow(cells, C::default);
+    }
+}
 
 /// A peer to be added to the protocol.
 #[derive(Clone, Copy, Debug)]
@@ -74,16 +90,14 @@ impl ProtoTables {
         // introduces itself still sends its public key.
         let sealed = suite != SuiteId::None;
         let most = Layout::most(config);
-        let slots = |it: Layout| if sealed { key_slots(it.conns) } else { 0 };
         let agreement = (credentials.agreement).filter(|_| sealed || config.introduces);
         let own = Wiped::new(agreement.iter().len(), || {
             let (private, mix) = agreement.expect("one entry, or none is made");
             Own::new(private, mix)
         })?;
         let pairs = Table::wiped(agreement.map_or(0, |_| layout.peers))?;
-        let mut cells = Wiped::with_room(slots(most))?;
-        cells.grow(slots(layout), KeyCell::default);
-        let cells = AnySeal::new(suite, cells);
+        let mut seal = AnySeal::new(suite, key_slots(most.conns))?;
+        seal.grow(key_slots(layout.conns));
         let mut tables = Self {
             core: Wiped::new(1, proto::Core::default)?,
             peers: Wiped::with_room(layout.peers)?,
@@ -95,7 +109,7 @@ impl ProtoTables {
             flights: Wiped::new(layout.frames, proto::Flight::default)?,
             longs: Wiped::new(layout.longs, proto::Long::default)?,
             frames: Table::wiped(layout.frame_bytes)?,
-            seal: Paired::new(cells, own, pairs),
+            seal: Paired::new(seal, own, pairs),
         };
         let Credentials {
             me, secret, random, ..
@@ -140,9 +154,7 @@ impl ProtoTables {
     pub(crate) fn grow_connections(&mut self, count: usize) {
         self.conns.grow(count, proto::Conn::default);
         self.paths.grow(count, proto::Path::default);
-        if let Some(cells) = self.seal.inner_mut().cells_mut() {
-            cells.grow(key_slots(count), KeyCell::default);
-        }
+        self.seal.inner_mut().grow(key_slots(count));
     }
 
     /// Returns the protocol's own tables, and the seal.

@@ -1,7 +1,8 @@
 //! What every suite owes the protocol.
 
 use portolan_seal::{
-    AesGcm, AnySeal, BadTag, ChaCha, Checksum, KeyCell, Nonce, Null, Seal, Secret, SuiteId, Tag,
+    Aegis, Aegis128L, Aes128Gcm, AesGcm, AnySeal, BadTag, CellOf, ChaCha, ChaCha20Poly1305,
+    Checksum, KeyCell, Nonce, Null, Seal, Secret, SuiteId, Tag,
 };
 
 const KEY: Secret = Secret::new([0x5a; 32]);
@@ -173,39 +174,41 @@ fn key_bytes_in_use() {
 #[test]
 fn keys_stay_in_the_callers_memory() {
     let mut cells = [KeyCell::EMPTY, KeyCell::default()];
-    AesGcm::new(&mut cells[..]).install(1, &KEY);
+    Aegis::new(&mut cells[..]).install(1, &KEY);
     assert!(cells[0].is_empty() && !cells[1].is_empty());
-    let mut seal = AnySeal::new(SuiteId::AesGcm, &mut cells[..]);
+    let mut seal = Aegis::new(&mut cells[..]);
     let (bytes, tag) = sealed(&seal);
     assert!(open(&seal, 1, NONCE, &bytes, &tag));
     seal.remove(1);
     assert!(cells[1].is_empty());
-    assert_eq!(AnySeal::new(SuiteId::None, &mut cells[..]).name(), "none");
 }
 
 #[test]
 fn limits_and_names() {
     let limits: Vec<_> = suites().iter().map(Seal::packets_max).collect();
-    assert_eq!(limits, [1 << 23, 1 << 36, u64::MAX]);
+    assert_eq!(limits, [1 << 31, 1 << 23, 1 << 31, u64::MAX]);
+    assert_eq!(Aegis::with_slots(0).packets_max(), 1 << 31);
     assert_eq!(AesGcm::with_slots(0).packets_max(), 1 << 23);
-    assert_eq!(ChaCha::with_slots(0).packets_max(), 1 << 36);
+    assert_eq!(ChaCha::with_slots(0).packets_max(), 1 << 31);
     for (id, seal) in SuiteId::ALL.into_iter().zip(suites()) {
         assert_eq!(seal.id(), id);
         assert_eq!(seal.name(), id.name());
         assert_eq!(id.name().parse(), Ok(id));
     }
     assert_eq!(Checksum.name(), "none");
-    assert_eq!(SuiteId::default(), SuiteId::AesGcm);
+    assert_eq!(SuiteId::default(), SuiteId::Aegis);
     let error = "rot13".parse::<SuiteId>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown cipher suite; there are aes-128-gcm, chacha20-poly1305, none"
+        "unknown cipher suite; there are aegis-128l, aes-128-gcm, chacha20-poly1305, none"
     );
 }
 
 #[test]
 fn a_key_cell_is_no_larger_than_promised() {
-    assert_eq!(size_of::<KeyCell>(), 560);
+    assert_eq!(size_of::<CellOf<Aegis128L>>(), 24);
+    assert_eq!(size_of::<CellOf<Aes128Gcm>>(), 560);
+    assert_eq!(size_of::<CellOf<ChaCha20Poly1305>>(), 560);
 }
 
 #[test]

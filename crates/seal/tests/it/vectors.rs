@@ -54,7 +54,7 @@ fn described(packet: &Packet, out: &mut String) {
         hex_lines(out, &format!("{name}-info"), info);
         hex_lines(out, &format!("{name}-key"), key.as_bytes());
     }
-    hex_lines(out, &format!("{name}-nonce"), &packet.nonce().to_bytes());
+    hex_lines(out, &format!("{name}-nonce"), &packet.nonce_bytes());
     hex_lines(out, &format!("{name}-associated-data"), &plain[..clear]);
     hex_lines(out, &format!("{name}-plain"), &plain[clear..]);
     hex_lines(out, &format!("{name}-packet"), &sealed.bytes);

@@ -99,6 +99,14 @@ impl Packet {
         }
     }
 
+    /// The nonce as the suite's cipher takes it.
+    pub fn nonce_bytes(&self) -> Vec<u8> {
+        match self.suite {
+            SuiteId::Aegis => self.nonce().to_16_bytes().to_vec(),
+            _ => self.nonce().to_bytes().to_vec(),
+        }
+    }
+
     /// The packet without its tag, before it is sealed, and how much of it
     /// stays in clear.
     pub fn plain(&self) -> (usize, Vec<u8>) {
@@ -366,7 +374,7 @@ pub fn address() -> KeyAddress {
 }
 
 pub fn all() -> Vec<Packet> {
-    use SuiteId::{AesGcm, ChaCha, None as Plain};
+    use SuiteId::{Aegis, AesGcm, ChaCha, None as Plain};
     let packet = |name, what, suite, content| Packet {
         name,
         what,
@@ -484,6 +492,32 @@ pub fn all() -> Vec<Packet> {
             "its end",
             ChaCha,
             data(3, 2, 8, true, Some(whole), vec![body(1, 1, &COUNTED)], 0),
+        ),
+        packet(
+            "connect-aegis",
+            "a settled offer",
+            Aegis,
+            connect(NONCES[1], true),
+        ),
+        packet(
+            "data-aegis",
+            "path 3, key phase 2: the beginning of a longer message",
+            Aegis,
+            data(3, 2, 7, true, None, vec![head(3, 1, 134, &[0x5a; 64])], 0),
+        ),
+        packet(
+            "body-aegis",
+            "its end, behind the first 2^32 packets",
+            Aegis,
+            data(
+                3,
+                2,
+                0x1_0000_0008,
+                true,
+                Some(whole),
+                vec![body(1, 1, &COUNTED)],
+                0,
+            ),
         ),
         packet(
             "data-none",
