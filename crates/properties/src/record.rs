@@ -275,6 +275,7 @@ impl Hands<'_> {
                 Event::Released(source, _) => self.released(source),
                 Event::Refused { flow, .. } => assert!(flow < 8),
                 Event::Peer(peer, event) => self.peer_event(peer, event),
+                Event::OtherSuite { .. } => unreachable!("all have one"),
             }
         }
     }

@@ -18,7 +18,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::introduction::Introducer;
 use crate::trace::without_trace;
-use crate::{BadTag, Checksum, IntroducedKey, Nonce, Seal, Secret, Tag, kdf};
+use crate::{BadTag, Checksum, IntroducedKey, Nonce, Seal, Secret, SuiteId, Tag, kdf};
 
 /// Bytes of a public key.
 pub const PUBLIC_KEY_BYTES: usize = 32;
@@ -221,6 +221,10 @@ where
     #[inline]
     fn packets_max(&self) -> u64 {
         self.seal.packets_max()
+    }
+
+    fn suite(&self) -> Option<SuiteId> {
+        self.seal.suite()
     }
 
     fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret {

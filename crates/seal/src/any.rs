@@ -1,7 +1,8 @@
 //! A suite that is chosen at run time.
 
+use crate::trace::without_trace;
 use crate::{Aead, Aegis, AesGcm, BadTag, CellOf, ChaCha, Checksum, Nonce, Seal, Secret, Tag};
-use crate::{Aegis128L, Aes128Gcm, ChaCha20Poly1305, Suite};
+use crate::{Aegis128L, Aes128Gcm, ChaCha20Poly1305, Key, Suite};
 use alloc::vec::Vec;
 use core::convert::Infallible;
 use core::ops::DerefMut;
@@ -37,6 +38,35 @@ impl SuiteId {
             Self::AesGcm => Aes128Gcm::NAME,
             Self::ChaCha => ChaCha20Poly1305::NAME,
             Self::None => Checksum::NAME,
+        }
+    }
+}
+
+/// Whether `key` opens a packet under the suite `A`.
+fn opens<A: Suite>(key: &Secret, nonce: Nonce, header: &[u8], body: &mut [u8], tag: &Tag) -> bool {
+    without_trace(|| {
+        let key = A::expand(key.as_bytes());
+        key.open(nonce, header, body, tag).is_ok()
+    })
+}
+
+impl SuiteId {
+    /// Whether a packet was sealed under this suite and `key`. `body` is garbage if not.
+    /// Without security there are no keys, so nothing is known then.
+    #[must_use]
+    pub fn opens(
+        self,
+        key: &Secret,
+        nonce: Nonce,
+        header: &[u8],
+        body: &mut [u8],
+        tag: &Tag,
+    ) -> bool {
+        match self {
+            Self::Aegis => opens::<Aegis128L>(key, nonce, header, body, tag),
+            Self::AesGcm => opens::<Aes128Gcm>(key, nonce, header, body, tag),
+            Self::ChaCha => opens::<ChaCha20Poly1305>(key, nonce, header, body, tag),
+            Self::None => false,
         }
     }
 }
@@ -168,6 +198,10 @@ impl<M: KeyMemory> Seal for AnySeal<M> {
     #[inline]
     fn packets_max(&self) -> u64 {
         each!(self, s => s.packets_max())
+    }
+
+    fn suite(&self) -> Option<SuiteId> {
+        Some(self.id())
     }
 
     fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret {

@@ -131,6 +131,11 @@ pub trait Seal {
     /// suites never understand each other.
     fn name(&self) -> &'static str;
 
+    /// Which suite of a job this is, if it is one.
+    fn suite(&self) -> Option<SuiteId> {
+        None
+    }
+
     /// Packets that one key may seal before it must be replaced, all paths
     /// together.
     fn packets_max(&self) -> u64;

@@ -99,7 +99,7 @@ impl App {
         while let Some(event) = e.poll_event() {
             match event {
                 Event::Released(..) => self.done += 1,
-                Event::Refused { .. } | Event::Peer(..) => {}
+                Event::Refused { .. } | Event::Peer(..) | Event::OtherSuite { .. } => {}
             }
         }
     }

@@ -126,6 +126,13 @@ impl Intake<'_> {
                 self.core.refused(to, priority, flow, message);
             }
             Happened::Peer(peer, event) => self.peer_event(peer, event),
+            Happened::OtherSuite { peer, ours, theirs } => (self.core.tell)(format_args!(
+                "portolan: {} seals its packets by {} and this process by {}: set `suite` to the \
+                 same for both",
+                self.core.named(self.rank(peer)),
+                theirs.name(),
+                ours.name(),
+            )),
         }
     }
 

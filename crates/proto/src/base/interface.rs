@@ -2,6 +2,7 @@
 
 use super::FrameIndex;
 use super::index::TableIndex;
+use portolan_seal::SuiteId;
 use portolan_wire::{MessageNo, Priority};
 
 /// A peer's index in the endpoint's tables. Valid until [`crate::Endpoint::free_peer`].
@@ -198,6 +199,16 @@ pub enum Event {
         flow: u16,
         /// Number of the message.
         message: MessageNo,
+    },
+    /// A peer seeks a connection under another suite: nothing of it is taken. Reported
+    /// once for each suite.
+    OtherSuite {
+        /// The peer.
+        peer: PeerId,
+        /// The suite of this endpoint.
+        ours: SuiteId,
+        /// The peer's.
+        theirs: SuiteId,
     },
     /// A peer introduced itself, came up, is silent or died.
     Peer(PeerId, PeerEvent),

@@ -7,13 +7,13 @@
 //! that is not `settled` asks for an answer. Nothing of an earlier life can be
 //! replayed: its data keys had another nonce of ours.
 
-use portolan_seal::{BadTag, Seal, Secret, Tag};
+use portolan_seal::{BadTag, Seal, Secret, SuiteId, Tag};
 use portolan_wire::{
     CONNECT_BYTES, CONNECT_CLEAR_BYTES, Connect, ConnectIds, EndpointId, Flags, Header, Life,
     MessageNo, PacketNo, PacketType, TAG_BYTES,
 };
 
-use crate::base::{ConnIndex, DeathReason, FIRST_PACKET_MAX, NetAddress, PeerEvent, PeerId};
+use crate::base::{ConnIndex, DeathReason, Event, FIRST_PACKET_MAX, NetAddress, PeerEvent, PeerId};
 use crate::endpoint::Endpoint;
 use crate::keys::{CONNECT_SLOT, Keys, Ready, SLOTS, Settled, key_slots, nonce, rx_slot, tx_slot};
 use crate::memory::{CHUNKS_AT, Need, Use};
@@ -227,13 +227,21 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Result<Option<Connect>, BadTag> {
         let length = packet.len();
         let ends = [(ids.from, ids.from_life), (ids.to, ids.to_life)];
+        let mut copy = [0; CONNECT_BYTES - CONNECT_CLEAR_BYTES];
+        copy.copy_from_slice(&packet[CONNECT_CLEAR_BYTES..CONNECT_BYTES]);
         let slot = self.install_connect_key(peer, ends);
         let (clear, rest) = packet.split_at_mut(CONNECT_CLEAR_BYTES);
         let (body, tag) = rest.split_at_mut(CONNECT_BYTES - CONNECT_CLEAR_BYTES);
         let tag: &Tag = (&*tag).try_into().expect("the length was checked");
         let number = nonce(0, ids.number.0);
         let opened = self.seal.open(slot, number, clear, body, tag);
-        self.core.counters.drops.bad_tag += u64::from(opened.is_err());
+        if opened.is_err() {
+            self.core.counters.drops.bad_tag += 1;
+            self.find_suite(peer, ends, |suite, key| {
+                let body = &mut copy.clone();
+                suite.opens(key, number, clear, body, tag)
+            });
+        }
         opened?;
         let offer = Connect::parse(body).ok().filter(|offer| {
             let first = offer.first_packet.0;
@@ -246,6 +254,30 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.packets_received += 1;
         self.core.counters.bytes_received += length as u64;
         Ok(offer)
+    }
+
+    /// Finds another suite under whose connect key a packet of a peer `opens`, and
+    /// reports it: two that differ in their suites would else be silent to each other.
+    #[cold]
+    fn find_suite(
+        &mut self,
+        peer: PeerId,
+        ends: Direction,
+        opens: impl Fn(SuiteId, &Secret) -> bool,
+    ) {
+        let Some(ours) = self.seal.suite() else {
+            return;
+        };
+        for (at, theirs) in SuiteId::ALL.into_iter().enumerate() {
+            let untold = self.core.other_suites & 1 << at == 0;
+            if theirs != ours && theirs != SuiteId::None && untold {
+                let key = self.connect_key(peer, ends, theirs.name());
+                let event = Event::OtherSuite { peer, ours, theirs };
+                if opens(theirs, &key) && self.core.events.push(event) {
+                    self.core.other_suites |= 1 << at;
+                }
+            }
+        }
     }
 
     /// Whether a life is the peer's known one, and not dead. A life that we
@@ -492,14 +524,14 @@ pub(crate) type Direction = [(EndpointId, Life); 2];
 impl<S: Seal> Endpoint<'_, S> {
     /// Keeps P3.2.
     fn info(
-        &self,
         label: &[u8; LABEL],
+        suite: &str,
         ends: Direction,
         rest: &[u64],
         out: &mut [u8; 96],
     ) -> usize {
         out[..LABEL].copy_from_slice(label);
-        let name = self.seal.name().as_bytes();
+        let name = suite.as_bytes();
         out[LABEL..][..name.len()].copy_from_slice(name);
         let mut at = LABEL + SUITE;
         let ends = [ends[0].0.0, ends[0].1.0, ends[1].0.0, ends[1].1.0];
@@ -512,12 +544,17 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Installs the key of connect packets in a direction; returns its slot.
     pub(super) fn install_connect_key(&mut self, peer: PeerId, ends: Direction) -> usize {
-        let mut info = [0; 96];
-        let n = self.info(CONNECT_LABEL, ends, &[], &mut info);
-        let secret = &self.core.secret.0;
-        let key = self.seal.derive_with(peer.0, secret, &info[..n]);
+        let key = self.connect_key(peer, ends, self.seal.name());
         self.seal.install(CONNECT_SLOT, &key);
         CONNECT_SLOT
+    }
+
+    /// The key of connect packets in a direction, under a suite.
+    fn connect_key(&mut self, peer: PeerId, ends: Direction, suite: &str) -> Secret {
+        let mut info = [0; 96];
+        let n = Self::info(CONNECT_LABEL, suite, ends, &[], &mut info);
+        let secret = &self.core.secret.0;
+        self.seal.derive_with(peer.0, secret, &info[..n])
     }
 
     fn data_key(&mut self, conn: ConnIndex, sending: bool, phase: u32) -> Secret {
@@ -534,7 +571,7 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let mut info = [0; 96];
         let rest = [nonces[0], nonces[1], u64::from(phase)];
-        let n = self.info(DATA_LABEL, ends, &rest, &mut info);
+        let n = Self::info(DATA_LABEL, self.seal.name(), ends, &rest, &mut info);
         self.seal
             .derive_with(peer.0, &self.core.secret.0, &info[..n])
     }

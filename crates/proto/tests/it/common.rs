@@ -10,7 +10,7 @@ use portolan_proto::{
     Message, NetAddress, Outcome, Path, PathSnapshot, Peer, PeerEvent, PeerId, PeerSnapshot, Rx,
     SourceId, Sources, Spare, Tables, Verdict,
 };
-use portolan_seal::{Checksum, Seal};
+use portolan_seal::{AnySeal, Seal, SuiteId};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 
 /// What a caller was told, and how it answers.
@@ -19,6 +19,7 @@ pub struct Log {
     pub got: Vec<(u16, Vec<u64>, Vec<u8>)>,
     pub partial: Vec<u8>,
     pub events: Vec<PeerEvent>,
+    pub suites: Vec<[SuiteId; 2]>,
     pub released: Vec<(SourceId, Outcome)>,
     pub refused: Vec<MessageNo>,
     pub verdict: Option<Verdict>,
@@ -71,6 +72,7 @@ impl Log {
                 Event::Released(source, outcome) => self.released.push((source, outcome)),
                 Event::Refused { message, .. } => self.refused.push(message),
                 Event::Peer(_, event) => self.events.push(event),
+                Event::OtherSuite { ours, theirs, .. } => self.suites.push([ours, theirs]),
             }
         }
     }
@@ -128,7 +130,7 @@ pub struct Node {
     pub flights: Vec<Flight>,
     pub longs: Vec<Long>,
     pub frames: Vec<u8>,
-    pub seal: Checksum,
+    pub seal: AnySeal,
     pub log: Log,
 }
 
@@ -141,6 +143,10 @@ pub fn address(id: u64) -> NetAddress {
 
 impl Node {
     pub fn new(config: &Config, id: u64, life: u64) -> Self {
+        Self::with_suite(config, id, life, SuiteId::None)
+    }
+
+    pub fn with_suite(config: &Config, id: u64, life: u64, suite: SuiteId) -> Self {
         let l = Layout::of(config);
         let mut node = Self {
             core: Core::default(),
@@ -153,7 +159,7 @@ impl Node {
             flights: vec![Flight::default(); l.frames],
             longs: vec![Long::default(); l.longs],
             frames: vec![0; l.frame_bytes],
-            seal: Checksum,
+            seal: AnySeal::with_slots(suite, 1024),
             log: Log::default(),
         };
         let me = Identity {
@@ -166,7 +172,7 @@ impl Node {
         node
     }
 
-    fn tables(&mut self) -> (Tables<'_>, &mut Checksum, &mut Log) {
+    fn tables(&mut self) -> (Tables<'_>, &mut AnySeal, &mut Log) {
         let tables = Tables {
             core: &mut self.core,
             peers: &mut self.peers,
@@ -190,7 +196,7 @@ impl Node {
         }
     }
 
-    pub fn with<R>(&mut self, f: impl FnOnce(&mut Endpoint<'_, Checksum>, &mut Log) -> R) -> R {
+    pub fn with<R>(&mut self, f: impl FnOnce(&mut Endpoint<'_, AnySeal>, &mut Log) -> R) -> R {
         let (tables, seal, log) = self.tables();
         let mut endpoint = Endpoint::new(tables, seal);
         let result = f(&mut endpoint, log);
@@ -209,7 +215,14 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(config: &Config) -> Self {
-        let mut nodes = [Node::new(config, 1, 11), Node::new(config, 2, 22)];
+        Self::with_suites(config, [SuiteId::None; 2])
+    }
+
+    pub fn with_suites(config: &Config, [a, b]: [SuiteId; 2]) -> Self {
+        let mut nodes = [
+            Node::with_suite(config, 1, 11, a),
+            Node::with_suite(config, 2, 22, b),
+        ];
         for (i, (id, life)) in [(2, 22), (1, 11)].into_iter().enumerate() {
             nodes[i].with(|e, _| {
                 e.add_peer(EndpointId(id), Life(life), address(id), Mode::Lan)

@@ -8,13 +8,13 @@ use portolan_proto::{
     Config, DeathReason, Endpoint, Event, Message, Outcome, PeerEvent, PeerId, Release, Rx,
     SendError, SourceId, Spare, Verdict,
 };
-use portolan_seal::Checksum;
+use portolan_seal::AnySeal;
 use portolan_wire::{Chunk, Flags, Life, MessageNo, Priority};
 
 const ME: PeerId = PeerId(0);
 
 /// The numbers of the messages that are still handed out, all of which are taken.
-fn rest(e: &mut Endpoint<'_, Checksum>, rx: &mut Rx<'_>) -> Vec<u32> {
+fn rest(e: &mut Endpoint<'_, AnySeal>, rx: &mut Rx<'_>) -> Vec<u32> {
     let mut numbers = Vec::new();
     while let Some(delivery) = rx.next(e) {
         numbers.push(delivery.message.0);
@@ -135,7 +135,7 @@ fn memory_is_given_back_before_the_death_is_told_and_reused_after() {
     pair.run(SECOND, |_| true);
     let now = pair.now;
     pair.nodes[0].with(|e, _| {
-        let lend_in = |e: &mut Endpoint<'_, Checksum>, flow: u16| {
+        let lend_in = |e: &mut Endpoint<'_, AnySeal>, flow: u16| {
             let m = Message {
                 priority: Priority::Request,
                 flow,
@@ -147,7 +147,7 @@ fn memory_is_given_back_before_the_death_is_told_and_reused_after() {
             e.send_long(now, ME, &m, 100_000, source, Release::Acknowledged)
         };
         // No flow takes more than it leaves.
-        let lend = |e: &mut Endpoint<'_, Checksum>| {
+        let lend = |e: &mut Endpoint<'_, AnySeal>| {
             let mut tried = (0..8).map(|flow| lend_in(e, flow));
             tried
                 .find(Result::is_ok)
@@ -187,7 +187,7 @@ fn a_refusal_that_finds_too_many_untold_comes_again() {
     let packets: Vec<_> = (0..36)
         .map(|i| s.packet(from + u64::from(i), Flags::NONE, None, &refuse(i)))
         .collect();
-    let told = |e: &mut Endpoint<'_, Checksum>| {
+    let told = |e: &mut Endpoint<'_, AnySeal>| {
         let mut told = Vec::new();
         while let Some(Event::Refused { message, .. }) = e.poll_event() {
             told.push(message.0);
@@ -196,7 +196,7 @@ fn a_refusal_that_finds_too_many_untold_comes_again() {
     };
     s.pair.nodes[0].with(|e, _| {
         let mut spare = Spare::default();
-        let mut hear = |e: &mut Endpoint<'_, Checksum>, i: usize| {
+        let mut hear = |e: &mut Endpoint<'_, AnySeal>, i: usize| {
             let mut packet = packets[i].clone();
             let rx = e.handle_packet(now, address(2), false, &mut packet, &mut spare);
             let counts = rx.map(|mut rx| rest(e, &mut rx)).is_some();

@@ -6,7 +6,7 @@ use portolan_proto::{
     Config, DeathReason, Drops, FIRST_PACKET_MAX, Message, Outcome, PeerEvent, PeerId, PeerState,
     Release, SendError, SourceId, Verdict,
 };
-use portolan_seal::{Checksum, Nonce, Seal};
+use portolan_seal::{Checksum, Nonce, Seal, SuiteId};
 use portolan_wire::{CONNECT_BYTES, CONNECT_CLEAR_BYTES, ConnectIds, EndpointId, Life, Priority};
 
 const SECOND: u64 = 1_000_000_000;
@@ -323,6 +323,34 @@ fn refusals_that_have_not_left_go_together() {
     pair.run(SECOND, once_lost);
     assert_eq!(pair.nodes[0].log.refused, sent);
     assert!(packets < 20, "{packets} packets");
+}
+
+/// Each reports the other's suite, once; nothing is taken of it, and no packet answers one.
+#[test]
+fn two_that_differ_in_their_suites_say_so() {
+    use SuiteId::{Aegis, AesGcm, ChaCha};
+    for suites in [[Aegis, AesGcm], [ChaCha, Aegis]] {
+        let mut pair = Pair::with_suites(&Config::default(), suites);
+        for i in 0..2 {
+            pair.send(i, b"in vain");
+        }
+        pair.run(SECOND, all);
+        for (i, node) in pair.nodes.iter_mut().enumerate() {
+            assert_eq!(node.log.suites, [[suites[i], suites[1 - i]]]);
+            assert_eq!(node.log.events, []);
+            let (sent, bad) = node.with(|e, _| {
+                let c = e.counters();
+                (c.packets_sent, c.drops.bad_tag)
+            });
+            // Those that seek the peer, of which each may be doubted.
+            assert!(sent > 2 && bad > 2 && sent <= bad + 1, "{sent} {bad}");
+        }
+    }
+    let mut same = Pair::with_suites(&Config::default(), [Aegis; 2]);
+    same.send(0, b"arrives");
+    same.run(SECOND, all);
+    assert_eq!(same.nodes[1].log.got.len(), 1);
+    assert!(same.nodes.iter().all(|node| node.log.suites.is_empty()));
 }
 
 /// Checks P3.15.

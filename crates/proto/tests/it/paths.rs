@@ -8,7 +8,7 @@ use portolan_proto::{
     Config, Endpoint, LocalNetwork, Message, NetAddress, PeerEvent, PeerId, Release, SourceId,
     Transmit,
 };
-use portolan_seal::Checksum;
+use portolan_seal::AnySeal;
 use portolan_wire::{
     Ack, Chunk, Chunks, EndpointId, Flags, HEADER_BYTES, Header, Life, PacketType, Priority,
     TAG_BYTES,
@@ -102,7 +102,7 @@ impl Two {
         }
     }
 
-    fn with<R>(&mut self, i: usize, f: impl FnOnce(&mut Endpoint<'_, Checksum>, u64) -> R) -> R {
+    fn with<R>(&mut self, i: usize, f: impl FnOnce(&mut Endpoint<'_, AnySeal>, u64) -> R) -> R {
         let now = self.now;
         self.nodes[i].with(|e, _| f(e, now))
     }

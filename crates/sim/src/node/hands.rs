@@ -264,6 +264,7 @@ impl Hands<'_> {
                     message,
                 } => self.refused(peer, priority, flow, message),
                 Event::Peer(peer, event) => self.peer_event(peer, event),
+                Event::OtherSuite { .. } => unreachable!("all have one"),
             }
         }
     }
