@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import x25519
 import peer
 
 M64 = (1 << 64) - 1
-CARD_VERSION, PACKET_VERSION = 10, 1
-SUITES = ["aes-128-gcm", "chacha20-poly1305", "none"]
+CARD_VERSION, PACKET_VERSION = 11, 1
+SUITES = ["aes-128-gcm", "chacha20-poly1305", "aegis-128l", "none"]
 PORT = 1
 SPOILED = 40  # the message that `--spoil` is about
 
@@ -168,7 +168,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=float, default=10, help="percent, of each kind")
     parser.add_argument("--messages", type=int, default=200)
-    parser.add_argument("--suite", choices=SUITES, default=SUITES[0])
+    parser.add_argument("--suite", choices=SUITES, default="aegis-128l")
     parser.add_argument("--secret-file", help="goes into the keys")
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--spoil", choices=["lose", "repeat", "change"], help="breaks a message")
@@ -186,7 +186,7 @@ def main():
     pmi = Pmi(os.environ["PMI_PORT"], os.environ["PMI_ID"])
     other = 1 - pmi.rank
     suite, host = SUITES.index(options.suite), own_host()
-    choices = suite == 2, suite % 2, 2, 0, options.secret_file is not None
+    choices = suite == 3, min(suite, 2), 2, 0, options.secret_file is not None
     name, own = os.urandom(16), [(mapped(options.address), 8)]
     cards = pmi.exchange("ptl-card", card(options.release, host, os.getpid(), name, choices, own))
     public = peer.public_bytes(private)

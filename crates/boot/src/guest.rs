@@ -512,7 +512,11 @@ fn agree(rank: u32, card: &Card, own: &Card) -> Result<(), GuestError> {
     let secret = |has: bool| if has { "set" } else { "not set" }.to_owned();
     let all = [
         ("security", text(&a.security), text(&b.security)),
-        ("suite", text(&a.suite), text(&b.suite)),
+        (
+            "suite",
+            a.suite.name().to_owned(),
+            b.suite.name().to_owned(),
+        ),
         ("link", text(&a.link), text(&b.link)),
         ("congestion", text(&a.congestion), text(&b.congestion)),
         (

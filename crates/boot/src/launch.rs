@@ -89,8 +89,8 @@ pub struct JobSpec {
     pub names: Vec<String>,
     /// Whether packets are sealed.
     pub security: Security,
-    /// The cipher suite.
-    pub suite: Suite,
+    /// The cipher suite. Default none: AEGIS-128L if all hosts can, else ChaCha20-Poly1305.
+    pub suite: Option<Suite>,
     /// Which link to use.
     pub link: LinkChoice,
     /// How to share the network.
@@ -138,7 +138,7 @@ impl JobSpec {
             partitions: Vec::new(),
             names: Vec::new(),
             security: Security::default(),
-            suite: Suite::default(),
+            suite: None,
             link: LinkChoice::default(),
             congestion: Congestion::default(),
             cores: Vec::new(),

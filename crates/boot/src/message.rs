@@ -16,7 +16,7 @@ use crate::host_port::HostPortInfo;
 use crate::job::PeerInfo;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 10;
+pub(crate) const BOOT_VERSION: u32 = 11;
 
 /// The kind of the answer to a greeting, a [`Membership`].
 const KIND_MEMBERSHIP: u8 = b'W';
@@ -77,12 +77,47 @@ pub enum Security {
 #[serde(rename_all = "kebab-case")]
 pub enum Suite {
     /// AES-128-GCM.
-    #[default]
     #[serde(rename = "aes-128-gcm")]
     Aes128Gcm,
     /// ChaCha20-Poly1305, for hosts without AES instructions.
     #[serde(rename = "chacha20-poly1305")]
     ChaCha20Poly1305,
+    /// AEGIS-128L.
+    #[default]
+    #[serde(rename = "aegis-128l")]
+    Aegis128L,
+}
+
+impl Suite {
+    /// Every suite, by its number in cards.
+    pub const ALL: [Self; 3] = [Self::Aes128Gcm, Self::ChaCha20Poly1305, Self::Aegis128L];
+
+    /// The suite's name, in settings and in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Aes128Gcm => "aes-128-gcm",
+            Self::ChaCha20Poly1305 => "chacha20-poly1305",
+            Self::Aegis128L => "aegis-128l",
+        }
+    }
+
+    /// Whether this host has instructions for it. Without them AEGIS would go on in software,
+    /// slowly and not in constant time.
+    #[must_use]
+    pub fn is_supported(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        use std::arch::is_x86_feature_detected as has;
+        match self {
+            Self::ChaCha20Poly1305 => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Aes128Gcm => has!("aes") && has!("pclmulqdq"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Aegis128L => has!("aes") && has!("avx"),
+            #[cfg(target_arch = "aarch64")]
+            _ => std::arch::is_aarch64_feature_detected!("aes"),
+        }
+    }
 }
 
 /// Which link carries messages.

@@ -230,10 +230,7 @@ const OF_OTHER_LAUNCHERS: [(&str, &str); 8] = [
     ("security", "use --security"),
     ("congestion", "use --congestion"),
     ("link", "use --link"),
-    (
-        "suite",
-        "the launcher takes the one that is fastest on all hosts",
-    ),
+    ("suite", "use --suite"),
     ("address", "use --interface"),
     ("agent", "the launcher has its own"),
     ("group", "a job's ranks share a queue as they are"),

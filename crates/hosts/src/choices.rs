@@ -2,10 +2,7 @@
 //! in common.
 
 use clap::{Args, ValueEnum};
-use portolan_boot::Suite;
 use portolan_boot::launch::JobSpec;
-
-use crate::ranks::has_aes;
 
 /// How the ranks of a job reach each other.
 #[derive(Args, Clone, Default)]
@@ -20,6 +17,10 @@ pub struct Network {
     /// Encrypt and authenticate packets on the network
     #[arg(long, value_enum, default_value_t)]
     pub security: Security,
+    /// Cipher suite: the job ends if a host cannot; without this option aegis-128l, or
+    /// chacha20-poly1305 where a host has no AES instructions
+    #[arg(long, value_enum)]
+    pub suite: Option<Suite>,
     /// Congestion control: how to share the network
     #[arg(long, value_enum, default_value_t)]
     pub congestion: Congestion,
@@ -32,11 +33,7 @@ impl Network {
         spec.link = self.link.into();
         spec.security = self.security.into();
         spec.congestion = self.congestion.into();
-        // Other hosts' agents say what theirs can.
-        spec.suite = match has_aes() {
-            true => Suite::Aes128Gcm,
-            false => Suite::ChaCha20Poly1305,
-        };
+        spec.suite = self.suite.map(Into::into);
         if let Some(networks) = &self.interface {
             spec.settings
                 .insert("interface".to_owned(), networks.clone());
@@ -56,6 +53,7 @@ impl Network {
             ("security".to_owned(), value_name(&self.security)),
             ("congestion".to_owned(), value_name(&self.congestion)),
         ];
+        settings.extend(self.suite.map(|it| ("suite".to_owned(), value_name(&it))));
         let interface = self.interface.clone();
         settings.extend(interface.map(|it| ("interface".to_owned(), it)));
         settings
@@ -115,6 +113,20 @@ pub enum Security {
     None,
 }
 
+/// How packets are sealed.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Suite {
+    /// AEGIS-128L
+    #[value(name = "aegis-128l")]
+    Aegis128L,
+    /// AES-128-GCM
+    #[value(name = "aes-128-gcm")]
+    Aes128Gcm,
+    /// ChaCha20-Poly1305
+    #[value(name = "chacha20-poly1305")]
+    ChaCha20Poly1305,
+}
+
 /// How the job shares the network.
 #[derive(Clone, Copy, Default, ValueEnum)]
 pub enum Congestion {
@@ -143,6 +155,16 @@ impl From<Security> for portolan_boot::Security {
         match security {
             Security::Encrypt => Self::Encrypt,
             Security::None => Self::None,
+        }
+    }
+}
+
+impl From<Suite> for portolan_boot::Suite {
+    fn from(suite: Suite) -> Self {
+        match suite {
+            Suite::Aegis128L => Self::Aegis128L,
+            Suite::Aes128Gcm => Self::Aes128Gcm,
+            Suite::ChaCha20Poly1305 => Self::ChaCha20Poly1305,
         }
     }
 }

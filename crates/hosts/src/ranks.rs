@@ -25,15 +25,6 @@ pub use tell::Teller;
 /// The hidden command that becomes a rank.
 pub const RANK_COMMAND: &str = "internal-rank";
 
-/// Whether this host encrypts AES in hardware.
-pub fn has_aes() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("aes")
-        && std::arch::is_x86_feature_detected!("pclmulqdq");
-    #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("aes");
-}
-
 /// Signals that end the job. One that was ignored at the start stays ignored, for the ranks too:
 /// `nohup` asks for that with SIGHUP, and a script with SIGINT for what it starts with `&`.
 pub fn stops() -> Result<Vec<Stop>> {

@@ -67,6 +67,7 @@ pub(crate) fn adopt_tuned(
 pub(crate) const fn suite_of(security: Security, suite: Suite) -> SuiteId {
     match (security, suite) {
         (Security::None, _) => SuiteId::None,
+        (Security::Encrypt, Suite::Aegis128L) => SuiteId::Aegis,
         (Security::Encrypt, Suite::Aes128Gcm) => SuiteId::AesGcm,
         (Security::Encrypt, Suite::ChaCha20Poly1305) => SuiteId::ChaCha,
     }

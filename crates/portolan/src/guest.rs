@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 
 use crate::interfaces;
 use crate::open::{OpenError, fill_random};
-use crate::settings::{Origin, Settings};
+use crate::settings::{Origin, SettingError, Settings};
 
 /// Bounds of the length of a job's secret file, bytes.
 const SECRET_BYTES_MIN: u64 = 32;
@@ -36,10 +36,10 @@ const LIBRARY_LIMIT: Duration = Duration::from_secs(10);
 /// Values of settings that count only without `portolan run`.
 pub(crate) const SECURITY: [(&str, Security); 2] =
     [("encrypt", Security::Encrypt), ("none", Security::None)];
-pub(crate) const SUITE: [(&str, Suite); 2] = [
-    ("aes-128-gcm", Suite::Aes128Gcm),
-    ("chacha20-poly1305", Suite::ChaCha20Poly1305),
-];
+const SUITE: [(&str, Suite); 3] = {
+    let [a, b, c] = Suite::ALL;
+    [(a.name(), a), (b.name(), b), (c.name(), c)]
+};
 pub(crate) const CONGESTION: [(&str, Congestion); 3] = [
     ("auto", Congestion::Auto),
     ("lan", Congestion::Lan),
@@ -209,6 +209,18 @@ pub(crate) fn address_of(it: &KeyAddress) -> Address {
     }
 }
 
+/// The suite of an endpoint that no launcher of ours has. No other takes its place: peers
+/// would not understand it.
+pub(crate) fn suite(settings: &Settings, security: Security) -> Result<Suite, SettingError> {
+    let suite = settings.choice("suite", &SUITE)?;
+    if security == Security::Encrypt && !suite.is_supported() {
+        let instead = "chacha20-poly1305, for all peers too: this processor lacks the instructions \
+                       (aegis-128l needs aes and avx, aes-128-gcm aes and pclmulqdq)";
+        return Err(settings.refused_for("suite", instead.to_owned()));
+    }
+    Ok(suite)
+}
+
 /// Joins the job that another launcher has started.
 pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
     let disabled = Disabled::from_env().map_err(OpenError::Disable)?;
@@ -218,9 +230,10 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         ("udp", LinkChoice::Udp),
     ];
     let told = interfaces::told(settings.text("interface"), settings.text("address"))?;
+    let security = settings.choice("security", &SECURITY)?;
     let options = GuestOptions {
-        security: settings.choice("security", &SECURITY)?,
-        suite: settings.choice("suite", &SUITE)?,
+        security,
+        suite: suite(settings, security)?,
         link: settings.choice("link", &link)?,
         congestion: settings.choice("congestion", &CONGESTION)?,
         mix: keys.mix.clone(),

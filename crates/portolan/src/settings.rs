@@ -239,7 +239,7 @@ impl Settings {
         self.refused_for(name, possible(find(name)))
     }
 
-    fn refused_for(&self, name: &'static str, possible: String) -> SettingError {
+    pub(crate) fn refused_for(&self, name: &'static str, possible: String) -> SettingError {
         let (value, origin) = &self.0[name];
         SettingError::Value {
             name,

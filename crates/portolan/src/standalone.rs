@@ -14,7 +14,7 @@ use portolan_sys::environment;
 use portolan_sys::tell::tell;
 
 use crate::configure::{adopt_tuned, engine_config, suite_of};
-use crate::guest::{CONGESTION, Keys, SECURITY, SUITE, fresh_secret};
+use crate::guest::{CONGESTION, Keys, SECURITY, fresh_secret, suite};
 use crate::open::{Config, Endpoint, OpenError, Opened};
 use crate::settings::{Origin, Settings};
 use crate::tuned::Link;
@@ -179,7 +179,7 @@ fn standalone_config(
     threads: engine::Threads,
 ) -> Result<engine::Config, OpenError> {
     let security = settings.choice("security", &SECURITY)?;
-    let suite = settings.choice("suite", &SUITE)?;
+    let suite = suite(settings, security)?;
     let mut config = engine::Config {
         suite: suite_of(security, suite),
         secret: Some(Arc::new(fresh_secret()?)),

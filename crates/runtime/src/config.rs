@@ -45,7 +45,7 @@ pub struct Config {
     /// How keys are agreed on with peers that have a public key; no other endpoint may then know
     /// `secret`. Default none.
     pub agreement: Option<Agreement>,
-    /// Cipher suite of the network lanes. Default AES-128-GCM.
+    /// Cipher suite of the network lanes. Default AEGIS-128L.
     pub suite: SuiteId,
     /// Random bits that no other process may guess, fresh from the kernel for this life. Default
     /// zeros, for tests only.
@@ -143,7 +143,7 @@ impl Default for Config {
             life: Life(0),
             secret: None,
             agreement: None,
-            suite: SuiteId::AesGcm,
+            suite: SuiteId::Aegis,
             secrets: Secrets::default(),
             host: 0,
             threads: Threads::Single,

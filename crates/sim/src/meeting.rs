@@ -209,7 +209,7 @@ impl Meeting {
         let secrets = secrets_of(self.seed, life);
         let credentials = Credentials {
             me,
-            suite: SuiteId::AesGcm,
+            suite: SuiteId::Aegis,
             secret: &[0; 32],
             agreement: Some((&private, None)),
             random: &secrets.protocol,

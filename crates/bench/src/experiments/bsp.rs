@@ -176,6 +176,7 @@ impl Bsp {
             ("--lab", self.common.lab.clone()),
             ("--interface", network.interface.clone()),
             ("--security", Some(value_name(&network.security))),
+            ("--suite", network.suite.as_ref().map(value_name)),
             ("--congestion", Some(value_name(&network.congestion))),
         ];
         let given = all

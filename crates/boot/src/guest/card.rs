@@ -113,7 +113,7 @@ impl Card {
         let [security, suite, link, congestion, has_secret] = *take(&mut rest)?;
         let choices = Choices {
             security: *[Security::Encrypt, Security::None].get(usize::from(security))?,
-            suite: *[Suite::Aes128Gcm, Suite::ChaCha20Poly1305].get(usize::from(suite))?,
+            suite: *Suite::ALL.get(usize::from(suite))?,
             link: *[LinkChoice::Auto, LinkChoice::Shm, LinkChoice::Udp].get(usize::from(link))?,
             congestion: *[Congestion::Auto, Congestion::Lan, Congestion::Shared]
                 .get(usize::from(congestion))?,

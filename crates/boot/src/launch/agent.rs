@@ -482,6 +482,7 @@ mod tests {
             let greeting = Greeting {
                 versions: Versions::ours(),
                 aes: true,
+                aegis: true,
                 ip: None,
             };
             serve(input, output, greeting, &mut Here)

@@ -469,6 +469,7 @@ mod tests {
         let greeting = Greeting {
             versions: Versions::ours(),
             aes: true,
+            aegis: true,
             ip: None,
         };
         vec![

@@ -135,6 +135,7 @@ mod tests {
         remote.greeting = Some(Greeting {
             versions: Versions::ours(),
             aes: true,
+            aegis: true,
             ip: None,
         });
         let mut now = remote.heard_at;

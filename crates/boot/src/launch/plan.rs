@@ -120,10 +120,24 @@ fn nth(programs: &[(u32, Vec<OsString>)], mut before: u32) -> Option<&[OsString]
 pub struct Greeting {
     /// Versions that it was built from.
     pub versions: Versions,
-    /// Whether its host encrypts AES in hardware.
+    /// Whether its host has instructions for AES-128-GCM.
     pub aes: bool,
+    /// Whether it has them for AEGIS-128L. Older agents do not say.
+    #[serde(default)]
+    pub aegis: bool,
     /// Its host's address, as the launcher's connection reached it.
     pub ip: Option<IpAddr>,
+}
+
+impl Greeting {
+    /// Whether its host has instructions for a suite.
+    pub(super) const fn can(&self, suite: Suite) -> bool {
+        match suite {
+            Suite::Aes128Gcm => self.aes,
+            Suite::Aegis128L => self.aegis,
+            Suite::ChaCha20Poly1305 => true,
+        }
+    }
 }
 
 /// Why a host could not start its ranks, found out before it started any.

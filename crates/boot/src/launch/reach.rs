@@ -61,7 +61,7 @@ impl Running {
         Ok(tasks)
     }
 
-    fn host_error(&self, host: usize, failure: HostFailure) -> LaunchError {
+    pub(super) fn host_error(&self, host: usize, failure: HostFailure) -> LaunchError {
         LaunchError::Host {
             host_index: index_of(host),
             via: self.hosts.get(host).and_then(Side::via).map(index_of),

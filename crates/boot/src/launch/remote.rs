@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::agent_protocol::{Frames, FromHost, Garbled, PREAMBLE, Report};
 use super::connection::{Came, Connection};
 use super::plan::Greeting;
-use crate::Versions;
+use crate::{Suite, Versions};
 
 /// Most of the last output of the connection's program that is kept, bytes.
 const SAID_BYTES_MAX: usize = 4096;
@@ -61,6 +61,12 @@ pub enum HostFailure {
         .0.as_secs_f64()
     )]
     Vanished(Duration),
+    /// The processor lacks the instructions of the suite that was asked for.
+    #[error(
+        "its processor has no instructions for {}: choose another --suite, or leave it out",
+        .0.name()
+    )]
+    Suite(Suite),
     /// The agent has not answered an order to kill.
     #[error("its agent no longer answers")]
     Deaf,

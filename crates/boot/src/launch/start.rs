@@ -14,6 +14,7 @@ use super::host::Host;
 use super::member::Member;
 use super::output::Room;
 use super::plan::{HostPlan, Seat};
+use super::remote::HostFailure;
 use super::source::Source;
 use super::watch::{Side, Token, index_of};
 use super::{
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::host::keep_from_dumps;
 use crate::job::{fill_random, random_secret};
-use crate::{LinkChoice, Suite};
+use crate::{LinkChoice, Security, Suite};
 
 /// Descriptors that the launcher holds for each rank: process, control
 /// socket, two pipes, doorbell (two), those of a host port, and a passing one.
@@ -73,6 +74,28 @@ impl Running {
         Ok(running)
     }
 
+    /// The suite that was asked for, or one that all hosts can.
+    fn choose_suite(&self) -> Result<Suite, LaunchError> {
+        let cannot = |suite: Suite| {
+            let can = |(side, ranks): (&Side, &u32)| match side.greeting() {
+                Some(greeting) => greeting.can(suite),
+                // This one, or one that takes no part.
+                None => *ranks == 0 && self.spec.respawn == 0 || suite.is_supported(),
+            };
+            let mut all = self.hosts.iter().zip(&self.spec.hosts);
+            all.position(|it| !can(it))
+        };
+        match (self.spec.suite, cannot(Suite::Aegis128L)) {
+            (Some(suite), _) if self.spec.security == Security::None => Ok(suite),
+            (Some(suite), _) => match cannot(suite) {
+                Some(host) => Err(self.host_error(host, HostFailure::Suite(suite))),
+                None => Ok(suite),
+            },
+            (None, None) => Ok(Suite::Aegis128L),
+            (None, Some(_)) => Ok(Suite::ChaCha20Poly1305),
+        }
+    }
+
     fn start_ranks(
         &mut self,
         starter: &mut dyn Starter,
@@ -94,12 +117,7 @@ impl Running {
             secrets.insert(partition, Rc::new(random_secret()?));
         }
         let addresses = self.addresses();
-        let greetings = self.hosts.iter().filter_map(Side::greeting);
-        let suite = if greetings.clone().all(|greeting| greeting.aes) {
-            self.spec.suite
-        } else {
-            Suite::ChaCha20Poly1305
-        };
+        let suite = self.choose_suite()?;
         let seats = Seat::each(&self.seats_here(&tasks));
         let mut first = 0;
         for (host, task) in tasks.into_iter().enumerate() {
@@ -244,6 +262,9 @@ fn make_room(ranks: u32, hosts: usize) -> Result<(), LaunchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Versions;
+    use crate::launch::Greeting;
+    use crate::launch::remote::{AgentRoute, Remote};
 
     #[test]
     fn addresses_of_one_host_are_no_use_to_others() {
@@ -257,6 +278,53 @@ mod tests {
             ("0.0.0.0", false),
         ] {
             assert_eq!(is_reachable(&text.parse().unwrap()), good, "{text}");
+        }
+    }
+
+    /// A job with an agent on each host, which can AES-128-GCM and AEGIS-128L or not.
+    fn suite_for(asked: Option<Suite>, can: &[(bool, bool)]) -> Result<Suite, LaunchError> {
+        let mut spec = JobSpec::new(vec![1; can.len()]);
+        spec.suite = asked;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let room = Room::new(can.len()).unwrap();
+        let mut job = Running::new(spec, Vec::new(), epoll, room);
+        let agent = |&(aes, aegis): &(bool, bool)| {
+            let mut remote = Remote::new(AgentRoute::Via(0));
+            remote.greeting = Some(Greeting {
+                versions: Versions::ours(),
+                aes,
+                aegis,
+                ip: None,
+            });
+            Side::There(Box::new(remote))
+        };
+        job.hosts = can.iter().map(agent).collect();
+        job.choose_suite()
+    }
+
+    #[test]
+    fn the_suite_is_one_that_all_hosts_can_or_the_one_that_was_asked_for() {
+        use Suite::{Aegis128L, Aes128Gcm, ChaCha20Poly1305};
+        let [all, none, no_avx] = [(true, true), (false, false), (true, false)];
+        assert_eq!(suite_for(None, &[all, all]).unwrap(), Aegis128L);
+        for other in [none, no_avx] {
+            let chosen = suite_for(None, &[all, other]);
+            assert_eq!(chosen.unwrap(), ChaCha20Poly1305);
+        }
+        for (asked, other, cannot) in [
+            (Aegis128L, no_avx, true),
+            (Aes128Gcm, no_avx, false),
+            (Aes128Gcm, none, true),
+            (ChaCha20Poly1305, none, false),
+        ] {
+            match suite_for(Some(asked), &[all, other, all]) {
+                Ok(suite) => assert!(!cannot && suite == asked),
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(cannot && said.starts_with("host 1: "), "{said}");
+                    assert!(said.contains(asked.name()), "{said}");
+                }
+            }
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::fs;
 
 use portolan::SETTINGS;
+use portolan_boot::Suite;
 use portolan_boot::launch::DESCRIPTORS_PER_RANK;
 use portolan_boot::node::NodeError;
 use portolan_hosts::node::{self, CONFIG_FILE};
-use portolan_hosts::ranks::{allowed_cores, check_program, has_aes};
+use portolan_hosts::ranks::{allowed_cores, check_program};
 use portolan_link::udp::UdpConfig;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
 use portolan_sys::memory::SharedMemory;
@@ -61,12 +62,13 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 fn processor() -> Finding {
-    if has_aes() {
+    if Suite::Aegis128L.is_supported() {
         Finding::ok("aes", "the processor encrypts AES itself")
     } else {
         Finding::slower(
             "aes",
-            "the processor has no AES instructions: jobs from here use ChaCha20-Poly1305",
+            "the processor has no AES instructions (aes and avx): jobs with this host use \
+             ChaCha20-Poly1305, and endpoints outside of a job need suite=chacha20-poly1305",
             "start jobs on processors with AES instructions (in a virtual machine: pass the host's processor through)",
         )
     }

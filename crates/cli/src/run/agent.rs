@@ -10,10 +10,10 @@ use std::rc::Rc;
 use portolan_boot::launch::{
     Greeting, Keeper, Prepared, RankPlace, SharedMemory, StartFailure, Starter, Task, Wanted, serve,
 };
-use portolan_boot::{HostPort, Versions};
+use portolan_boot::{HostPort, Suite, Versions};
 use portolan_hosts::detached::{leave, start_again};
 use portolan_hosts::failure::{Failure, Result};
-use portolan_hosts::ranks::{Local, allowed_cores, check_program, core_in_turn, has_aes};
+use portolan_hosts::ranks::{Local, allowed_cores, check_program, core_in_turn};
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
 
 use super::guard::Guard;
@@ -57,7 +57,8 @@ fn serve_launcher() -> Result<ExitCode> {
         .map_err(failed())?;
     let greeting = Greeting {
         versions: Versions::ours(),
-        aes: has_aes(),
+        aes: Suite::Aes128Gcm.is_supported(),
+        aegis: Suite::Aegis128L.is_supported(),
         ip: ssh::own_address(),
     };
     let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;

@@ -323,7 +323,7 @@ fn each_failure_has_cause_and_remedy() {
         executable(format!("{prefix}/bin/portolan"), &script);
     };
     let hello =
-        r#"J{"Hello":{"versions":{"portolan":"9.8.7","boot":9,"wire":1},"aes":true,"ip":null}}"#;
+        r#"J{"Hello":{"versions":{"portolan":"9.8.7","boot":10,"wire":1},"aes":true,"ip":null}}"#;
     let mut bytes = b"\0PTLNAG1".to_vec();
     bytes.extend(u32::try_from(hello.len()).unwrap().to_le_bytes());
     bytes.extend(hello.as_bytes());

@@ -121,9 +121,10 @@ fn other_suites_and_a_secret_of_the_job_are_the_same_to_both() {
     fs::write(&secret, "sesame".repeat(20)).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     let file = secret.to_str().unwrap();
-    let suite = "chacha20-poly1305";
+    let [chacha, gcm] = ["chacha20-poly1305", "aes-128-gcm"];
     for (seed, peer, setting) in [
-        ("5", ["--suite", suite], ("PORTOLAN_SUITE", suite)),
+        ("5", ["--suite", chacha], ("PORTOLAN_SUITE", chacha)),
+        ("8", ["--suite", gcm], ("PORTOLAN_SUITE", gcm)),
         ("6", ["--suite", "none"], ("PORTOLAN_SECURITY", "none")),
         (
             "7",

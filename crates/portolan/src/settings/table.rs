@@ -311,8 +311,8 @@ pub const SETTINGS: &[Setting] = &[
     ),
     row(
         "suite",
-        "aes-128-gcm",
-        "aes-128-gcm or chacha20-poly1305",
+        "aegis-128l",
+        "aegis-128l, aes-128-gcm or chacha20-poly1305",
         TEXT,
         "under another launcher: the cipher suite",
     ),

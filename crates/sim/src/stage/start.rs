@@ -78,7 +78,7 @@ pub fn net_lane(
             id: EndpointId(1_000 + rank as u64),
             life: LifeNumber(1 + life as u64),
         },
-        suite: SuiteId::AesGcm,
+        suite: SuiteId::Aegis,
         secret: &[5; 32],
         agreement: None,
         random: &secrets_of(plan.seed, life).protocol,

@@ -20,7 +20,7 @@ fn calm(steering: Steering) -> Scenario {
     };
     Scenario {
         nodes: 4,
-        suite: Suite::Aes,
+        suite: Suite::Aegis,
         configs: vec![config; 4],
         faults: Faults {
             delay_ns: 20_000,
