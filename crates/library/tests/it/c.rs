@@ -179,6 +179,45 @@ static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
     out
 });
 
+/// A program that has functions of the names of libaegis, with either library: neither takes
+/// the other's.
+#[test]
+fn a_program_may_have_its_own_libaegis() {
+    let [of_static, of_shared] = [&["-l:libportolan.a"][..], &["-lportolan"]];
+    for (name, link) in [("static", of_static), ("shared", of_shared)] {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("own-aegis-{name}"));
+        let mut command = Command::new("cc");
+        command.args(
+            ["peers", "own_aegis"].map(|it| format!("{}/tests/c/{it}.c", crate_dir().display())),
+        );
+        command
+            .arg("-I")
+            .arg(headers("portolan"))
+            .arg("-L")
+            .arg(&*SHARED);
+        succeeds(command.args(link).args(SYSTEM).arg("-o").arg(&program));
+        let mut command = Command::new(&program);
+        command.env_remove(portolan_boot::JOB_VARIABLE);
+        command
+            .env("LD_LIBRARY_PATH", &*SHARED)
+            .env("PORTOLAN_LINK", "udp");
+        assert_eq!(succeeds(&mut command), "peers: all is well\n");
+    }
+    let archive = SHARED.join("libportolan.a");
+    let symbols = succeeds(
+        Command::new("nm")
+            .args(["-gP", "--defined-only"])
+            .arg(archive),
+    );
+    assert!(
+        symbols
+            .lines()
+            .any(|line| line.starts_with("portolan_aegis128l_"))
+    );
+    let theirs = |line: &str| line.starts_with("aegis") || line.starts_with("libaegis");
+    assert!(!symbols.lines().any(theirs));
+}
+
 /// All interfaces at once, in a program that is linked with the static library.
 #[test]
 fn all_interfaces_in_one_program() {
