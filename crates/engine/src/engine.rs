@@ -404,7 +404,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                     return None;
                 }
                 let message = message(port, o, payload);
-                let number = net.send_one(clock.now(), peer, &message)?;
+                let number = net.send_one(clock, peer, &message)?;
                 core.count_sent(flow, payload.len() as u64);
                 Some(Ok(number))
             }

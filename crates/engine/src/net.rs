@@ -381,7 +381,7 @@ impl<N: Network> NetLane<N> {
     #[inline]
     pub fn send_one(
         &mut self,
-        now: u64,
+        clock: &impl Clock,
         peer: PeerId,
         m: &proto::Message<'_>,
     ) -> Option<MessageNo> {
@@ -392,13 +392,11 @@ impl<N: Network> NetLane<N> {
             pending,
             ..
         } = self;
-        if tx.dirty
-            || !pending.is_empty()
-            || !peers.gone.is_empty()
-            || !tx.gathering.is_alone(now, peer)
+        if tx.dirty || !pending.is_empty() || !peers.gone.is_empty() || !tx.gathering.is_alone(peer)
         {
             return None;
         }
+        let now = clock.now();
         let mut view = tx.tables.view();
         let (number, t) = view.send_one(now, peer, m)?;
         let frame = TxFrame {

@@ -32,7 +32,7 @@ impl Gathering {
     /// Notes a message that was passed to the protocol; `bytes`: length of its chunk.
     #[inline]
     pub fn add(&mut self, now: u64, to: PeerId, bytes: usize) {
-        if !self.is_in_row(now, to) {
+        if self.to != Some(to) || now.saturating_sub(self.last_at) > APART_NS {
             (self.to, self.in_a_row) = (Some(to), 0);
         }
         self.last_at = now;
@@ -43,16 +43,11 @@ impl Gathering {
         self.waits = self.on && self.in_a_row > AT_ONCE && room;
     }
 
-    /// Whether a message would go on with the present row.
+    /// Whether the next message surely leaves alone: gathering is off, or the message is one of
+    /// the first of its row. Asks for no clock.
     #[inline]
-    fn is_in_row(&self, now: u64, to: PeerId) -> bool {
-        self.to == Some(to) && now.saturating_sub(self.last_at) <= APART_NS
-    }
-
-    /// Whether the next message leaves alone: gathering is off, or the message begins a row.
-    #[inline]
-    pub fn is_alone(&self, now: u64, to: PeerId) -> bool {
-        !self.on || self.in_a_row < AT_ONCE || !self.is_in_row(now, to)
+    pub fn is_alone(&self, to: PeerId) -> bool {
+        !self.on || self.in_a_row < AT_ONCE || self.to != Some(to)
     }
 
     /// Makes what is there leave at the end of the call.
@@ -132,6 +127,18 @@ mod tests {
         three(&mut it, 4 + APART_NS);
         it.hurry();
         assert!(!it.waits());
+    }
+
+    #[test]
+    fn the_first_of_a_row_are_known_without_a_clock() {
+        let mut it = on();
+        for now in 0..u64::from(AT_ONCE) {
+            assert!(it.is_alone(A));
+            sends(&mut it, now, A);
+        }
+        assert!(!it.is_alone(A) && it.is_alone(B));
+        it.pass();
+        assert!(it.is_alone(A));
     }
 
     #[test]
