@@ -21,6 +21,9 @@ use crate::outbound::{Outbound, ShmFailure};
 use crate::shm::ShmLane;
 use crate::values::{Death, Misuse, PORTS_RESERVED, SendError, SendOptions, SpaceId};
 
+/// Most frames that are read for those of a process that has ended.
+const FRAMES_OF_OTHERS: usize = 1 << 16;
+
 /// An endpoint's state, its lanes and its clock.
 pub struct Engine<N, C> {
     /// State without the lanes and the exchanges.
@@ -289,11 +292,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
             (Some(Lane::Shm(index)), net, Some(shm)) => {
                 why = shm.why(index, why);
                 // Bounded: others may go on sending, and their messages may lie before its own.
-                for _ in 0..1024 {
+                let mut left = FRAMES_OF_OTHERS;
+                while left > 0 {
                     let moved = shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock);
                     if moved == 0 && !shm.link.has_unread(index) {
                         break;
                     }
+                    left = left.saturating_sub(moved.max(1));
                 }
                 if core.standalone() {
                     return self.detach_local(rank, index, why);

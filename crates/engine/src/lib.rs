@@ -13,7 +13,7 @@
 //! classes:
 //!
 //! - **Requests of the program.** [`Engine::try_send`] sends; [`Engine::send_now`] is its fast
-//!   path through shared memory. [`Engine::take_part`] lends the core with the sending halves
+//!   path. [`Engine::take_part`] lends the core with the sending halves
 //!   for all else that sends: [`CoreState::post_message`], [`BarrierCall::poll`],
 //!   [`Core::close_port`]. [`Core::bind`] sends nothing and needs none of them. Operations on
 //!   matched messages begin with [`Engine::post_tagged`], [`Engine::post_receive`] and
@@ -21,7 +21,8 @@
 //!   sends by [`Engine::split`] calls [`Engine::update_clock`] before, which reads the clock, and
 //!   [`Engine::flush`] after, which transmits what was queued; the other methods do both
 //!   themselves.
-//! - **Progress.** [`Engine::pass`] takes what has arrived, runs handlers, retries what found
+//! - **Progress.** [`Engine::pass`] (or its two halves, [`Engine::pass_shm`] and
+//!   [`Engine::pass_rest`]) takes what has arrived, runs handlers, retries what found
 //!   no room, and sends what is due. Call it as long as it moves something, when a link has
 //!   something, and at [`Engine::next_timeout`]. After a pause, call [`Engine::look_at_all`]
 //!   first. Handlers run within passes, and within [`Engine::handle_peer_death`] and [`Engine::handle_peer_restart`], which

@@ -406,6 +406,8 @@ impl<N: Network> NetLane<N> {
         };
         if link.tx_burst(t.network, &[frame]) == Ok(1) {
             view.transmitted(t.frame);
+            // An acknowledgement or a probe of the packet size may be due now.
+            tx.dirty = view.may_transmit(false);
             peers.failing.sent(std::iter::once(peer));
         } else {
             // The usual way finds out why.
@@ -422,7 +424,7 @@ impl<N: Network> NetLane<N> {
     fn ask_sizes(&mut self, core: &mut Core) {
         self.sizes_at = self.tx.now + SIZES_EVERY_NS;
         if core.standalone() {
-            core.findings.push(Finding::Due);
+            core.find(Finding::Due);
         }
         let (rank, least) = (core.rank, usize::from(PACKET_MIN));
         for (path, size) in self.link.sizes_now() {

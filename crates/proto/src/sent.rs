@@ -352,8 +352,10 @@ impl Sent {
         {
             return None;
         }
+        // A lower number's slot belongs to a later one by now.
+        let oldest = self.next.saturating_sub(WINDOW_SPAN as u64);
         let mut found = None;
-        for number in self.lowest..=largest {
+        for number in self.lowest.max(oldest)..=largest {
             match self.slots[(number % WINDOW_SPAN as u64) as usize] {
                 SIZE_PROBE => return None,
                 frame if frame < FRAMES => match found {

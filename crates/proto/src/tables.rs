@@ -73,8 +73,6 @@ pub(crate) struct State {
     pub(crate) senders: Senders,
     /// Unverified connect packets that may still be opened.
     pub(crate) connect_tokens: Tokens,
-    /// Other suites of peers that were reported, a bit for each.
-    pub(crate) other_suites: u8,
     /// Packets and ICMP errors for which all peers may still be searched.
     pub(crate) search_tokens: Tokens,
     /// Restarted peers whose new life is not proven yet.
@@ -205,7 +203,6 @@ impl Default for State {
                 counted_at: 0,
             },
             connect_tokens: Tokens::FULL,
-            other_suites: 0,
             search_tokens: Tokens::FULL,
             pending: [Pending::NONE; PENDING],
             pending_next: 0,

@@ -207,13 +207,19 @@ impl State {
     /// Makes the rest of a pass that has moved so much.
     #[inline(never)]
     pub fn pass_rest(&mut self, moved: usize) -> usize {
-        let is_due = self.empty_passes >= LOOK_EVERY || self.busy_passes >= LOOK_EVERY_BUSY;
+        let mut is_due = self.empty_passes >= LOOK_EVERY || self.busy_passes >= LOOK_EVERY_BUSY;
+        let by_shm = moved > 0;
         let mut moved = self.engine.pass_rest(moved);
         self.sleep.ask_no_more();
         if !self.engine.core.findings.is_empty() {
             moved += self.settle();
+            self.core.note_work();
         }
         if moved > 0 {
+            if !by_shm {
+                self.busy_passes += 1;
+                is_due |= self.busy_passes >= LOOK_EVERY_BUSY;
+            }
             self.notify_progress();
             if self.engine.net.as_ref().is_some_and(|net| net.is_armed()) {
                 self.disarm_link();
@@ -483,6 +489,7 @@ impl State {
     #[cold]
     fn rethrow_now(&mut self) {
         if let Some(panic) = self.core.panic.take() {
+            self.core.note_work();
             resume_unwind(panic);
         }
     }

@@ -108,6 +108,9 @@ impl<A: Suite, T: DerefMut<Target = [CellOf<A>]>> Seal for Aead<A, T> {
 
     fn remove(&mut self, slot: usize) {
         if let Some(cell) = self.cells.get_mut(slot) {
+            if let Cell::Full(key) = &mut cell.0 {
+                key.wipe();
+            }
             *cell = KeyCell::EMPTY;
         }
     }

@@ -5,13 +5,14 @@ use crate::trace::without_trace_within;
 use crate::{BadTag, Nonce, Tag};
 use ::aegis::aegis128l::Aegis128L as Cipher;
 use ring::aead::{self, Aad, LessSafeKey, UnboundKey};
+use zeroize::Zeroize;
 
 /// Packets that a key may seal where the cipher itself would allow more. The
 /// protocol counts them in 32 bits, so a higher limit would never be reached.
 const PACKETS_COUNTED: u64 = 1 << 31;
 
-/// 16 bytes of stack that are wiped behind one packet, as often: 768 and 3,072. It was
-/// seen to use 500 bytes by AEGIS, 700 by AES-GCM and 1,500 by ChaCha20-Poly1305.
+/// Stack that is wiped behind one packet, in words of 16 bytes: 768 bytes for AEGIS, 3,072
+/// for the others. Seen in use: 500; 700 by AES-GCM, 1,500 by ChaCha20-Poly1305.
 const AEGIS_WORDS: usize = 48;
 const RING_WORDS: usize = 192;
 
@@ -38,6 +39,9 @@ pub trait Key {
     /// # Errors
     /// [`BadTag`].
     fn open(&self, nonce: Nonce, header: &[u8], body: &mut [u8], tag: &Tag) -> Result<(), BadTag>;
+
+    /// Wipes it, where the key is plain bytes.
+    fn wipe(&mut self) {}
 }
 
 /// AEGIS-128L (RFC 10032).
@@ -112,6 +116,10 @@ impl Key for AegisKey {
             let opened = self.with(nonce).decrypt_in_place(body, tag, header);
             opened.map_err(|_| BadTag)
         })
+    }
+
+    fn wipe(&mut self) {
+        self.0.zeroize();
     }
 }
 

@@ -12,12 +12,13 @@ type Word = core::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
 type Word = u128;
 
-/// Does `work`, then wipes the stack that it used, several times over.
+/// Does `work`, then wipes 8 KiB of stack, several times what the work used.
 pub(crate) fn without_trace<T>(work: impl FnOnce() -> T) -> T {
     without_trace_within::<512, T>(work)
 }
 
-/// Does `work`, then wipes 16 bytes of the stack `WORDS` times: no fewer than it used.
+/// Does `work`, then wipes `WORDS` times 16 bytes of stack: the caller has to know that the work
+/// uses no more.
 #[inline]
 pub(crate) fn without_trace_within<const WORDS: usize, T>(work: impl FnOnce() -> T) -> T {
     let done = below(work);

@@ -50,7 +50,7 @@ pub struct World {
     pub overheard: Vec<(usize, Vec<u8>)>,
     /// How often the quick way was free, of what was sent both ways.
     pub quick: u64,
-    /// Packets that were foreseen, of those that were taken both ways.
+    /// Packets whose one message took the quick way, of those that were taken both ways.
     pub foreseen: u64,
 }
 
@@ -132,7 +132,7 @@ pub struct Node {
 }
 
 /// Passes until messages are sent and packets taken both ways: tables are copied for it.
-const COMPARED_PASSES: u32 = 4;
+const COMPARED_PASSES: u32 = 8;
 
 /// The address of a node on the first of its networks.
 #[must_use]

@@ -152,11 +152,13 @@ impl Handlers {
     /// Takes in what came, and drops what went.
     pub fn update(&mut self, changes: &mut HandlerChanges) {
         self.0.resize_with(changes.most as usize + 1, || None);
+        // What a handler holds may panic when it is dropped: the table is whole by then.
+        let mut gone = Vec::with_capacity(changes.waiting.len());
         for (id, handler) in changes.waiting.drain(..) {
             if handler.is_none() {
                 changes.free.push(id);
             }
-            self.0[id.0.get() as usize] = handler;
+            gone.push(std::mem::replace(&mut self.0[id.0.get() as usize], handler));
         }
     }
 }

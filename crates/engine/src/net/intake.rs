@@ -178,7 +178,7 @@ impl Intake<'_> {
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
         let rank = self.rank(peer);
         match event {
-            PeerEvent::Come => self.core.findings.push(Finding::Come(rank)),
+            PeerEvent::Come => self.core.find(Finding::Come(rank)),
             PeerEvent::Up => log::debug!("{} is up", self.core.named(rank)),
             PeerEvent::Waiting => {
                 let failure = self.peers.failing.of(peer);
@@ -198,7 +198,7 @@ impl Intake<'_> {
                     self.core.mark_dead(rank, why);
                 }
                 if self.core.standalone() {
-                    self.core.findings.push(Finding::Departed(rank));
+                    self.core.find(Finding::Departed(rank));
                 }
             }
         }

@@ -23,6 +23,8 @@ const MAIN_EVERY_NS: u64 = 3_000;
 pub(super) struct Direct {
     pub port: Port,
     pub to: LinkAddress,
+    /// It was empty once: what came between its bind and its connect, from anybody, is read.
+    pub is_drained: bool,
 }
 
 /// Who gets a socket of their own, and how often the other one is looked at.
@@ -72,6 +74,7 @@ impl Choice {
             Ok(socket) => Some(Direct {
                 port: Port::new(socket),
                 to,
+                is_drained: false,
             }),
             Err(_) => {
                 self.failed = true;

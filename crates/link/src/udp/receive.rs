@@ -161,8 +161,12 @@ impl Reader {
         counters: &mut UdpCounters,
         sink: &mut impl FnMut(RxFrame<'_>),
     ) -> Option<usize> {
-        let Direct { port, to } = direct;
-        if self.reading != Reading::Plain || port.dense_calls >= DENSE_CALLS {
+        let Direct {
+            port,
+            to,
+            is_drained,
+        } = direct;
+        if !*is_drained || self.reading != Reading::Plain || port.dense_calls >= DENSE_CALLS {
             return None;
         }
         let buffer = &mut self.memory[..BUFFER_BYTES];
@@ -175,8 +179,9 @@ impl Reader {
                 self.note_thin();
                 return Some(0);
             }
-            // What the kernel had to tell is told.
+            // This call has taken the error; the next one reads messages.
             Err(_) => {
+                counters.rx_calls += 1;
                 port.failed.set(true);
                 return None;
             }
@@ -374,7 +379,12 @@ impl Udp {
             let counters = &mut self.counters;
             frames = match self.reader.look(direct, counters, &mut sink) {
                 Some(frames) => frames,
-                None => (self.reader).read(&mut direct.port, counters, max, &mut sink)?,
+                None => {
+                    let empty = counters.rx_empty;
+                    let found = (self.reader).read(&mut direct.port, counters, max, &mut sink)?;
+                    direct.is_drained |= counters.rx_empty > empty;
+                    found
+                }
             };
         }
         let direct_empty = frames == 0;

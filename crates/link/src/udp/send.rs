@@ -104,7 +104,7 @@ impl Udp {
     fn send_first(&mut self, frame: &TxFrame<'_>) -> Result<(), LinkError> {
         let bytes = frame.bytes;
         let mark = self.mark(frame);
-        if let Some(Direct { port, to }) = &self.direct
+        if let Some(Direct { port, to, .. }) = &self.direct
             && *to == frame.to
             && mark == port.socket.marks_ecn()
             && bytes.len() <= self.frame_max

@@ -237,6 +237,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let opened = self.seal.open(slot, number, clear, body, tag);
         if opened.is_err() {
             self.core.counters.drops.bad_tag += 1;
+        }
+        // Neither what somebody recorded in an earlier life of ours, nor a stranger's.
+        let is_for_us = ids.to_life == self.core.me.life && ids.from == self.peers[peer].id;
+        if opened.is_err() && is_for_us {
             self.find_suite(peer, ends, |suite, key| {
                 let body = &mut copy.clone();
                 suite.opens(key, number, clear, body, tag)
@@ -269,12 +273,12 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         for (at, theirs) in SuiteId::ALL.into_iter().enumerate() {
-            let untold = self.core.other_suites & 1 << at == 0;
+            let untold = self.core.events.suites & 1 << at == 0;
             if theirs != ours && theirs != SuiteId::None && untold {
                 let key = self.connect_key(peer, ends, theirs.name());
                 let event = Event::OtherSuite { peer, ours, theirs };
                 if opens(theirs, &key) && self.core.events.push(event) {
-                    self.core.other_suites |= 1 << at;
+                    self.core.events.suites |= 1 << at;
                 }
             }
         }

@@ -97,7 +97,7 @@ pub enum Taken<'p> {
     Nothing,
     /// One whole message, the next of its flow. [`Endpoint::answer_one`] is due.
     One(One<'p>),
-    /// Anything else.
+    /// Anything else; its acknowledgement was taken.
     Rest(Rx<'p>),
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Events {
     queue: [Option<Event>; QUEUE],
     /// No peer before this one has an event.
     pub peers_from: PeerId,
+    /// Other suites of peers that were reported, a bit for each.
+    pub suites: u8,
 }
 
 impl Events {
@@ -25,6 +27,7 @@ impl Events {
         count: 0,
         queue: [None; QUEUE],
         peers_from: PeerId::NONE,
+        suites: 0,
     };
 
     /// Queues an event that no table carries; returns false if the queue is full.
