@@ -132,7 +132,7 @@ pub struct Node {
 }
 
 /// Passes until messages are sent and packets taken both ways: tables are copied for it.
-const COMPARED_PASSES: u32 = 8;
+const COMPARED_PASSES: u32 = 32;
 
 /// The address of a node on the first of its networks.
 #[must_use]
