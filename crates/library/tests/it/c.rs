@@ -179,10 +179,10 @@ static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
     out
 });
 
-/// A program that has functions of the names of libaegis, with either library: neither takes
+/// A program that has functions of the names of libaegis, with either library: none takes
 /// the other's.
 #[test]
-fn a_program_may_have_its_own_libaegis() {
+fn the_shared_library_leaves_libaegis_to_programs() {
     let [of_static, of_shared] = [&["-l:libportolan.a"][..], &["-lportolan"]];
     for (name, link) in [("static", of_static), ("shared", of_shared)] {
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("own-aegis-{name}"));
