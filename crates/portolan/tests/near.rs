@@ -227,14 +227,18 @@ fn callers_that_make_no_sense_keep_nobody_out() {
             held.push(socket);
         }
     }
-    let other = open();
-    let there = other.add_peer(&ep.address()).unwrap();
-    until(&ep, || {
-        let _ = other.try_send(there, PORT, &[1]);
-        other.progress().unwrap();
-        heard.load(Ordering::Relaxed) > 0
-    });
-    assert_eq!(other.lane(there).unwrap().0, "shm");
+    // On a busy machine one may not be answered in time, and is reached by udp.
+    let is_near = |_| {
+        let (other, before) = (open(), heard.load(Ordering::Relaxed));
+        let there = other.add_peer(&ep.address()).unwrap();
+        until(&ep, || {
+            let _ = other.try_send(there, PORT, &[1]);
+            other.progress().unwrap();
+            heard.load(Ordering::Relaxed) > before
+        });
+        other.lane(there).unwrap().0 == "shm"
+    };
+    assert!((0..5).any(is_near), "nobody gets in");
 }
 
 /// A child of [`another_user_who_connects_without_end_keeps_nobody`] runs with the name to

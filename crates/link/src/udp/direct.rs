@@ -23,7 +23,7 @@ const MAIN_EVERY_NS: u64 = 3_000;
 pub(super) struct Direct {
     pub port: Port,
     pub to: LinkAddress,
-    /// It was empty once: what came between its bind and its connect, from anybody, is read.
+    /// The socket was empty once: what came between its bind and its connect is read.
     pub is_drained: bool,
 }
 
