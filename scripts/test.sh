@@ -44,11 +44,17 @@ computing_groups() {
     awk -F'\t' -v re="$computing" '$2 ~ re' "$target/test-groups" | run_groups 1
 }
 
+instructions() {
+    cargo build --locked --release -p portolan-runtime --example instructions &&
+        scripts/instructions.sh "$target/release"
+}
+
 # What takes the processors' time: it runs at low priority beside the tests that wait.
 computing_steps() {
     renice -n 10 $BASHPID >/dev/null
     part $test "simulator, packet scripts and others that compute" computing_groups
     [ "$1" = all ] || return 0
+    part $compile "instructions of a message" instructions
     # Its dependencies are optimized, as the models take minutes, but not across crates.
     RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
         cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
@@ -76,11 +82,6 @@ tests() {
     part $test "programs in documents" cargo test --locked --no-fail-fast --doc "$@"
 }
 
-instructions() {
-    cargo build --locked --release -p portolan-runtime --example instructions &&
-        scripts/instructions.sh "$target/release"
-}
-
 await_computing() {
     [ -n "$beside" ] || return 0
     wait "$beside"
@@ -104,7 +105,6 @@ else
     part $long "installed and removed: make install" scripts/test-install.sh make "$target"
     part $long "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
     await_computing
-    part $long "instructions of a message" instructions
     part $long "README and tutorial, in a fresh clone" scripts/readme.sh
     part $long "demo" scripts/demo.sh "$target/release"
     part 60 "nothing is left behind" nothing_is_left "$began"
