@@ -193,27 +193,41 @@ impl Outbound {
         priority: Priority,
         flow: u16,
     ) -> Option<FrameIndex> {
-        let need = Need::message(priority);
-        let tx = &mut self.tx[priority.index()][flow as usize];
+        let tx = &self.tx[priority.index()][flow as usize];
         // A flow takes no more frames than it leaves: should it be stopped,
         // others go on.
         if tx.frames >= memory.pool.free_count {
             return None;
         }
-        let frame = memory.take(need, Use::Queued, conn)?;
-        memory.cargo[frame].priority = priority;
-        memory.cargo[frame].flow = flow;
+        let frame = self.take_frame(memory, conn, priority, flow)?;
+        let tx = &mut self.tx[priority.index()][flow as usize];
         tx.queue.push_back(memory.cargo, frame);
         tx.frames += 1;
         self.pending[priority.index()] |= 1 << flow;
-        self.count_frame(priority == Priority::Reply);
         Some(frame)
     }
 
     /// Takes a frame for one message that leaves at once, as nothing waits before it: as if the
     /// frame had been queued and picked. Its chunk is counted against the receiver's credit.
     #[inline]
-    pub fn pass(
+    pub fn bypass_queue(
+        &mut self,
+        memory: &mut Memory<'_>,
+        conn: ConnIndex,
+        priority: Priority,
+        flow: u16,
+    ) -> Option<FrameIndex> {
+        let frame = self.take_frame(memory, conn, priority, flow)?;
+        memory.cargo[frame].counted = true;
+        let p = priority.index();
+        self.kept.sent[p] = self.kept.sent[p].wrapping_add(1);
+        self.turn[p] = ((flow as usize + 1) % FLOWS_MAX) as u8;
+        Some(frame)
+    }
+
+    /// Takes a frame for messages of a flow.
+    #[inline]
+    fn take_frame(
         &mut self,
         memory: &mut Memory<'_>,
         conn: ConnIndex,
@@ -224,10 +238,6 @@ impl Outbound {
         let cargo = &mut memory.cargo[frame];
         cargo.priority = priority;
         cargo.flow = flow;
-        cargo.counted = true;
-        let p = priority.index();
-        self.kept.sent[p] = self.kept.sent[p].wrapping_add(1);
-        self.turn[p] = ((flow as usize + 1) % FLOWS_MAX) as u8;
         self.count_frame(priority == Priority::Reply);
         Some(frame)
     }

@@ -200,8 +200,8 @@ pub enum Event {
         /// Number of the message.
         message: MessageNo,
     },
-    /// A peer seeks a connection under another suite: nothing of it is taken. Reported
-    /// once for each suite.
+    /// A peer seeks a connection under another suite: nothing of it is taken. An endpoint
+    /// reports each suite once.
     OtherSuite {
         /// The peer.
         peer: PeerId,

@@ -235,9 +235,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let tag: &Tag = (&*tag).try_into().expect("the length was checked");
         let number = nonce(0, ids.number.0);
         let opened = self.seal.open(slot, number, clear, body, tag);
-        if opened.is_err() {
-            self.core.counters.drops.bad_tag += 1;
-        }
+        self.core.counters.drops.bad_tag += u64::from(opened.is_err());
         // Neither what somebody recorded in an earlier life of ours, nor a stranger's.
         let is_for_us = ids.to_life == self.core.me.life && ids.from == self.peers[peer].id;
         if opened.is_err() && is_for_us {

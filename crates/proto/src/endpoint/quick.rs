@@ -30,7 +30,7 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Option<(MessageNo, Transmit)> {
         let conn = self.clear_way(now, peer, m)?;
         let outbound = &mut self.conns[conn].outbound;
-        let frame = outbound.pass(&mut self.memory, conn, m.priority, m.flow)?;
+        let frame = outbound.bypass_queue(&mut self.memory, conn, m.priority, m.flow)?;
         let message = self.add_message(conn, frame, m);
         let c = &mut self.conns[conn];
         c.silence.used(now);
@@ -45,7 +45,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.conns[conn].unusual = self.find_unusual(conn);
         }
         if self.has_nothing(now, conn, false) {
-            self.rest(conn);
+            self.end_turn(conn);
         } else {
             self.core.queues.burst = 1;
             self.core.queues.ready.push_back(self.conns, conn);
@@ -252,13 +252,15 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn];
         let is_on = c.busy && c.peer == it.heard.peer;
         if !is_on || !matches!(verdict, Verdict::Take(_)) {
-            return Some(self.leave_quick_way(it, is_on, verdict));
+            let mut rx = self.leave_quick_way(it, is_on, Some(head));
+            rx.answer(self, verdict);
+            return Some(rx);
         }
         self.answered(conn, &head, verdict);
         self.note_taken(conn, head.priority, head.flow);
         self.advance(conn, head.priority, head.flow);
         if self.conns[conn].inbound.resumable().is_some() {
-            return Some(self.go_on_usually(it));
+            return Some(self.leave_quick_way(it, true, None));
         }
         let place = (conn, conn.first_path(), it.number);
         self.count_packet(now, place, Contents::Taken, it.ack_wanted);
@@ -271,26 +273,15 @@ impl<S: Seal> Endpoint<'_, S> {
         None
     }
 
-    /// The message of a packet, as the usual way has it.
+    /// What is left of a packet for the usual way: its message, unless that was taken, and what
+    /// stands behind it. `is_on`: the connection is still the peer's.
     #[cold]
-    fn leave_quick_way<'p>(&mut self, it: One<'p>, is_on: bool, verdict: Verdict) -> Rx<'p> {
+    fn leave_quick_way<'p>(&mut self, it: One<'p>, is_on: bool, head: Option<Head<'p>>) -> Rx<'p> {
         let place = (it.conn, it.conn.first_path(), it.number);
         if let Some(ack) = it.ack.filter(|_| is_on) {
             self.defer_ack(it.now, it.conn, &ack);
         }
-        let mut rx = Rx::of_head(it.now, it.heard, place, it.ack_wanted, it.head, it.spare);
-        rx.answer(self, verdict);
-        rx
-    }
-
-    /// What comes behind a message that was taken.
-    #[cold]
-    fn go_on_usually<'p>(&mut self, it: One<'p>) -> Rx<'p> {
-        let place = (it.conn, it.conn.first_path(), it.number);
-        if let Some(ack) = it.ack {
-            self.defer_ack(it.now, it.conn, &ack);
-        }
-        Rx::of_rest(it.now, it.heard, place, it.ack_wanted, it.spare)
+        Rx::of_one(it.now, it.heard, place, it.ack_wanted, head, it.spare)
     }
 
     /// Reads an acknowledgement that names nothing that is missing, and settles one plain frame at

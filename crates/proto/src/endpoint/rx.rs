@@ -119,32 +119,19 @@ impl<'p> Rx<'p> {
         }
     }
 
-    /// A packet of which only a first part is left, which was handed out; it awaits its answer.
-    pub(super) fn of_head(
+    /// A packet whose one message was handed out: `head` if it awaits its answer, none if it was
+    /// taken.
+    pub(super) fn of_one(
         now: u64,
         heard: Heard,
         place: (ConnIndex, PathIndex, u64),
         ack_wanted: bool,
-        head: Head<'p>,
+        head: Option<Head<'p>>,
         spare: &'p mut Spare,
     ) -> Self {
         Self {
             eliciting: true,
-            part: Part::Head(head),
-            ..Self::of_packet(now, heard, place, ack_wanted, &[], spare)
-        }
-    }
-
-    /// A packet whose message was taken, behind which held chunks have their turn.
-    pub(super) fn of_rest(
-        now: u64,
-        heard: Heard,
-        place: (ConnIndex, PathIndex, u64),
-        ack_wanted: bool,
-        spare: &'p mut Spare,
-    ) -> Self {
-        Self {
-            eliciting: true,
+            part: head.map_or(Part::Nothing, Part::Head),
             ..Self::of_packet(now, heard, place, ack_wanted, &[], spare)
         }
     }

@@ -108,16 +108,16 @@ impl<S: Seal> Endpoint<'_, S> {
                 // Credit that is waited for needs probes.
                 self.arm_probe(now, c.paths.current());
             }
-            self.rest(conn);
+            self.end_turn(conn);
             if found.is_some() {
                 return found;
             }
         }
     }
 
-    /// Notes why a connection that is in no list has nothing to send.
+    /// Ends the turn of a connection, which is in no list: notes what it waits for.
     #[inline]
-    pub(super) fn rest(&mut self, conn: ConnIndex) {
+    pub(super) fn end_turn(&mut self, conn: ConnIndex) {
         let waits = self.conns[conn].deferred_ack.is_some();
         if waits || self.owed(conn) == Owed::Delayed {
             self.conns[conn].listed = Listed::Deferred;

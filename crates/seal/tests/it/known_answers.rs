@@ -16,7 +16,7 @@ fn key(text: &str) -> Secret {
     Secret::new(key)
 }
 
-/// Of 12 bytes, or of 16 where four zeros stand in between.
+/// The nonce in hexadecimal digits: 12 bytes, or 16 with four zeros in between.
 fn nonce(text: &str) -> Nonce {
     let b = hex(text);
     let (path, number) = (&b[..4], &b[b.len() - 8..]);
