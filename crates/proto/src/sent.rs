@@ -1,6 +1,7 @@
 //! Packets sent by a path: which are in flight, whether one more may leave, and
 //! what acknowledgements and silence say of them.
 
+mod batch;
 mod confirms;
 mod mtu;
 mod probes;
@@ -14,6 +15,7 @@ use portolan_wire::{Ack, PacketNo};
 
 use crate::base::{FrameIndex, Unusual, WINDOW_SPAN};
 use crate::congestion::{AckSample, Congestion, Mode, Pacer, Rtt};
+use batch::Batch;
 pub(crate) use confirms::Confirms;
 pub(crate) use mtu::Mtu;
 pub(crate) use probes::Probes;
@@ -73,6 +75,8 @@ pub(crate) struct Sent {
     pub mtu: Mtu,
     /// How far out of order packets arrive.
     reordering: Reordering,
+    /// What neither the round trip nor congestion control was told yet.
+    batch: Batch,
     rtt: Rtt,
     congestion: Congestion,
     pacer: Pacer,
@@ -135,6 +139,7 @@ impl Default for Sent {
             probes: Probes::default(),
             mtu: Mtu::BASE,
             reordering: Reordering::default(),
+            batch: Batch::default(),
             rtt: Rtt::new(),
             congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
             pacer: Pacer::new(),
@@ -524,12 +529,10 @@ impl Sent {
     /// Ends the report of an acknowledgement up to `largest`; returns whether
     /// that is new.
     #[inline]
-    pub fn end_report(&mut self, largest: u64, sample: &mut AckSample) -> bool {
+    pub fn end_report(&mut self, largest: u64) -> bool {
         let new = largest >= self.acked_to;
         self.acked_to = self.acked_to.max(largest + 1);
         self.reordering.advance(largest);
-        sample.late_ns = self.reordering.late_ns().min(self.rtt.variation4());
-        sample.mean_ns = self.reordering.mean_ns();
         let watch = WATCH + u64::from(self.reordering.packets());
         let watched = largest.saturating_sub(watch);
         self.watch_from = if self.watch_last < watched {
@@ -546,25 +549,52 @@ impl Sent {
         self.marks_seen = self.marks_seen.wrapping_sub(marks);
     }
 
-    /// Takes what an acknowledgement has shown into congestion control. `delay`:
+    /// Takes what an acknowledgement has shown into congestion control, which is told of some at
+    /// a time where nothing was lost or marked. `delay`:
     /// the receiver's own part of the round trip, ns, if both had a core all
     /// that time. `refused`: the receiver refused what is missing; the network
     /// did not lose it.
     #[inline]
     pub fn adapt(&mut self, now: u64, sample: &mut AckSample, delay: Option<u64>, refused: bool) {
-        if let Some(rtt) = sample.rtt_ns {
-            // The timer must expect the peer's own delay; the queue does not.
-            self.rtt.sample(rtt);
-            sample.rtt_ns = delay.map(|delay| rtt.saturating_sub(delay));
-        }
-        sample.in_flight_packets = self.flying;
+        let whole = sample.rtt_ns;
+        let rtt = whole.zip(delay);
+        sample.rtt_ns = rtt.map(|(whole, delay)| whole.saturating_sub(delay));
         if refused {
             sample.lost_packets = 0;
         }
         if sample.lost_packets > 0 {
             self.probes.lost(now);
         }
-        self.congestion.on_ack(now, sample);
+        let (acked, came) = (sample.acked_packets, sample.came_packets);
+        self.batch.add(now, acked, came, whole, sample.rtt_ns);
+        // Where packets were given up lately or come out of order, each round trip moves the time
+        // after which one counts as lost.
+        let is_calm = sample.lost_packets | sample.ce_packets | sample.spurious_packets == 0
+            && self.watch_from == u64::MAX
+            && self.reordering.late_ns() == 0;
+        if !is_calm || self.batch.is_due(now) || self.rtt.smoothed().is_none() {
+            self.tell(now, sample);
+        }
+    }
+
+    /// Tells the round trip and congestion control what acknowledgements have shown. `sample`: what
+    /// the last has shown beside.
+    fn tell(&mut self, now: u64, sample: &AckSample) {
+        let batch = core::mem::take(&mut self.batch);
+        if let Some(rtt) = batch.last {
+            // The timer must expect the peer's own delay; the queue does not.
+            self.rtt.sample(rtt);
+        }
+        let sample = AckSample {
+            acked_packets: batch.acked,
+            came_packets: batch.came,
+            rtt_ns: batch.shortest,
+            late_ns: self.reordering.late_ns().min(self.rtt.variation4()),
+            mean_ns: self.reordering.mean_ns(),
+            in_flight_packets: self.flying,
+            ..*sample
+        };
+        self.congestion.on_ack(now, &sample);
         self.pacer.set_rate(self.congestion.rate());
         let smooth = sample.mean_ns > 0 || self.is_long();
         self.pacer.set_smooth(smooth);
@@ -575,6 +605,9 @@ impl Sent {
     pub fn probe(&mut self, now: u64, refuses: bool) {
         self.advance();
         self.probes.probe(now);
+        if !self.batch.is_empty() {
+            self.tell(now, &AckSample::default());
+        }
         if !refuses && self.rtt.smoothed().is_some() {
             self.congestion.on_timeout(now);
         }
@@ -590,6 +623,7 @@ impl Sent {
     pub fn begin_anew(&mut self, packet_max: u16) {
         let mode = self.congestion.mode();
         self.congestion = Congestion::new(mode, packet_max, WINDOW_SPAN as u32);
+        self.batch = Batch::default();
         self.pacer = Pacer::new();
     }
 

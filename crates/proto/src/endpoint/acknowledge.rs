@@ -159,7 +159,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if waits && again {
             self.open_round(conn);
         }
-        let new = self.paths[path].sent.end_report(report.largest(), sample);
+        let new = self.paths[path].sent.end_report(report.largest());
         if new && self.conns[conn].paths.has_more() {
             self.path_answered(now, path, report.largest());
         }

@@ -317,7 +317,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         sent.advance();
         let search_at = sent.mtu.due();
-        sent.end_report(largest, &mut sample);
+        sent.end_report(largest);
         self.arm(search_at);
         self.adapt(now, path, ack, &mut sample, false, false);
         self.after_read(now, conn);

@@ -73,7 +73,7 @@ pub fn take(sent: &mut Sent, now: u64, ack: &impl Confirms) -> (Vec<usize>, Vec<
         }
     }
     sent.advance();
-    sent.end_report(report.largest(), &mut sample);
+    sent.end_report(report.largest());
     sent.adapt(now, &mut sample, Some(0), false);
     (arrived, missing)
 }
@@ -187,7 +187,7 @@ fn an_older_acknowledgement_moves_nothing_back() {
     assert_eq!((sent.acked_to, sent.numbers()), (55, 55..56));
     let covers = sent.read(&old).unwrap();
     let report = sent.begin_report(MS, covers, false, 0);
-    assert!(!sent.end_report(report.largest(), &mut AckSample::default()));
+    assert!(!sent.end_report(report.largest()));
 }
 
 #[test]
@@ -411,4 +411,47 @@ fn a_ping_or_a_probe_that_is_owed_is_unusual() {
     let mut sent = path();
     sent.probes.owe_probe();
     assert_eq!(sent.unusual(), Unusual::PROBE);
+}
+
+#[test]
+fn acknowledgements_are_told_together_until_something_is_wrong() {
+    let one = |rtt_ns| AckSample {
+        acked_packets: 1,
+        rtt_ns: Some(rtt_ns),
+        ..AckSample::default()
+    };
+    let adapt = |sent: &mut Sent, now, sample: AckSample| {
+        sent.adapt(now, &mut sample.clone(), Some(0), false);
+        (sent.batch.acked, sent.window(), sent.round_trip())
+    };
+    // The first shows the round trip.
+    let mut begun = path();
+    assert_eq!(adapt(&mut begun, 0, one(MS)), (0, 11, Some(MS)));
+    // Eight at once; the round trip is that of the last.
+    let mut sent = begun;
+    for told in 1..8 {
+        assert_eq!(adapt(&mut sent, 10, one(9)), (told, 11, Some(MS)));
+    }
+    assert_eq!(adapt(&mut sent, 10, one(9 * MS)), (0, 19, Some(2 * MS)));
+    // Before, if the first has waited for 100 us.
+    let mut sent = begun;
+    assert_eq!(adapt(&mut sent, 10, one(MS)), (1, 11, Some(MS)));
+    assert_eq!(adapt(&mut sent, 100_009, one(MS)), (2, 11, Some(MS)));
+    assert_eq!(adapt(&mut sent, 100_010, one(MS)), (0, 14, Some(MS)));
+    // Whatever is wrong is told at once, with those before it.
+    for (lost_packets, ce_packets) in [(1, 0), (0, 1)] {
+        let mut sent = begun;
+        adapt(&mut sent, 10, one(MS));
+        let wrong = AckSample {
+            lost_packets,
+            ce_packets,
+            ..one(MS)
+        };
+        let (left, window, _) = adapt(&mut sent, 10, wrong);
+        assert!(left == 0 && window < 11, "{window}");
+    }
+    let mut sent = begun;
+    adapt(&mut sent, 10, one(MS));
+    sent.probe(20, false);
+    assert_eq!((sent.batch.acked, sent.window()), (0, 12));
 }

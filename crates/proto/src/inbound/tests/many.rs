@@ -211,7 +211,7 @@ impl Cast {
             }
         }
         sent.advance();
-        sent.end_report(report.largest(), &mut sample);
+        sent.end_report(report.largest());
         sent.adapt(*now, &mut sample, None, false);
     }
 
