@@ -7,7 +7,7 @@ mod pool;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use portolan_wire::{HEADER_BYTES, TAG_BYTES};
+use portolan_wire::{Ack, HEADER_BYTES, TAG_BYTES};
 
 use crate::base::{ConnIndex, FrameIndex, List, LongIndex, Outcome};
 
@@ -101,6 +101,14 @@ impl Memory<'_> {
     pub fn frame(&mut self, frame: FrameIndex) -> &mut [u8] {
         let (at, len) = (self.at(frame), self.pool.frame_bytes as usize);
         &mut self.bytes[at..at + len]
+    }
+
+    /// Writes an acknowledgement before a frame's chunks; returns its length.
+    #[inline]
+    pub fn write_ack(&mut self, frame: FrameIndex, ack: &Ack) -> usize {
+        let (len, end) = (ack.bytes(), self.at(frame) + CHUNKS_AT);
+        ack.write(&mut self.bytes[end - len..end]);
+        len
     }
 
     /// The bytes of a frame's chunks.

@@ -157,6 +157,24 @@ impl Received {
     #[inline]
     pub fn note(&mut self, now: u64, number: u64, contents: Contents, ack_wanted: bool) -> Owed {
         let gap = self.note_number(now, number, contents != Contents::Refused);
+        self.owe_for(contents, gap, ack_wanted)
+    }
+
+    /// Notes a packet with messages that were taken, the next one where nothing is missing: as
+    /// [`Received::note`].
+    #[inline]
+    pub fn note_next(&mut self, now: u64, ack_wanted: bool) -> Owed {
+        let (word, bit) = Self::place(self.next);
+        self.seen[word] |= bit;
+        self.next += 1;
+        self.base = self.next;
+        self.largest_at = now;
+        self.owe_for(Contents::Taken, false, ack_wanted)
+    }
+
+    /// Which acknowledgement is owed for a packet that was noted, and may have shown a new gap.
+    #[inline]
+    fn owe_for(&mut self, contents: Contents, gap: bool, ack_wanted: bool) -> Owed {
         if contents == Contents::Taken {
             self.unacked += 1;
             self.came = self.came.saturating_add(1);

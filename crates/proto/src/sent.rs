@@ -4,6 +4,7 @@
 mod batch;
 mod confirms;
 mod mtu;
+mod one;
 mod probes;
 mod reordering;
 #[cfg(test)]
@@ -11,13 +12,14 @@ pub(crate) mod tests;
 
 use core::ops::Range;
 
-use portolan_wire::{Ack, PacketNo};
+use portolan_wire::PacketNo;
 
 use crate::base::{FrameIndex, Unusual, WINDOW_SPAN};
 use crate::congestion::{AckSample, Congestion, Mode, Pacer, Rtt};
 use batch::Batch;
 pub(crate) use confirms::Confirms;
 pub(crate) use mtu::Mtu;
+pub(crate) use one::Left;
 pub(crate) use probes::Probes;
 use reordering::Reordering;
 
@@ -341,45 +343,6 @@ impl Sent {
             self.marks_seen = marks;
         }
         0
-    }
-
-    /// Where an acknowledgement names nothing that is missing, and settles one
-    /// frame at most: its largest number, and the frame with its number.
-    /// `None`: [go through](Self::begin_report) its numbers.
-    #[inline]
-    pub fn settles_one(&self, ack: &Ack) -> Option<(u64, Option<(u64, FrameIndex)>)> {
-        let (largest, base) = ack.covers(self.next);
-        if largest >= self.next
-            || base != largest + 1
-            || ack.ce != self.marks_seen
-            || self.watch_from != u64::MAX
-            || self.lowest < self.acked_to
-        {
-            return None;
-        }
-        // A lower number's slot belongs to a later one by now.
-        let oldest = self.next.saturating_sub(WINDOW_SPAN as u64);
-        let mut found = None;
-        for number in self.lowest.max(oldest)..=largest {
-            match self.slots[(number % WINDOW_SPAN as u64) as usize] {
-                SIZE_PROBE => return None,
-                frame if frame < FRAMES => match found {
-                    None => found = Some((number, frame)),
-                    Some(_) => return None,
-                },
-                _ => {}
-            }
-        }
-        Some((largest, found))
-    }
-
-    /// Takes the one frame that an acknowledgement [settles](Self::settles_one):
-    /// a packet of `bytes` that had left at `sent_at`.
-    #[inline]
-    pub fn settle_one(&mut self, now: u64, number: u64, bytes: usize, sent_at: u64) {
-        *self.slot(number) = ACKED;
-        self.reordering.took(now.saturating_sub(sent_at));
-        self.acked(now, bytes);
     }
 
     /// Begins to go through the numbers that an acknowledgement speaks of.

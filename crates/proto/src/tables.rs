@@ -11,7 +11,9 @@ mod tokens;
 use portolan_seal::random_number;
 use portolan_wire::{EndpointId, Life};
 
-use crate::base::{Config, ConnIndex, Counters, FrameIndex, List, LongIndex, PATHS_MAX, PeerId};
+use crate::base::{
+    Config, ConnIndex, Counters, FrameIndex, List, LongIndex, PATHS_MAX, PeerId, WINDOW_SPAN,
+};
 use crate::memory::{Cargo, Flight, Long, Pool};
 use crate::path::Path;
 
@@ -198,10 +200,7 @@ impl Default for State {
             full: false,
             next_deadline: u64::MAX,
             starved_until: 0,
-            senders: Senders {
-                count: 1,
-                counted_at: 0,
-            },
+            senders: Senders::new(1, 0, 0),
             connect_tokens: Tokens::FULL,
             search_tokens: Tokens::FULL,
             pending: [Pending::NONE; PENDING],
@@ -232,8 +231,25 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Senders {
     pub count: u32,
+    /// Packets that each may have in flight to us.
+    pub share: u64,
     /// When they were counted, ns.
     pub counted_at: u64,
+}
+
+/// Smallest share of the receive buffer, packets.
+const SHARE_MIN: u64 = 2;
+
+impl Senders {
+    /// So many, 1 or more, which share a receive buffer of `packets`; counted at `now`.
+    pub fn new(count: u32, packets: u32, now: u64) -> Self {
+        let share = u64::from(packets / count);
+        Self {
+            count,
+            share: share.clamp(SHARE_MIN, WINDOW_SPAN as u64),
+            counted_at: now,
+        }
+    }
 }
 
 /// Source of random numbers. Plain data.
@@ -365,6 +381,7 @@ impl Tables<'_> {
             me,
             packet_max: config.packet_max,
             connect_number: config.first_packet,
+            senders: Senders::new(1, config.receive_packets, 0),
             ..State::default()
         };
         // Written in place: a `State` on the stack would leave a copy there.

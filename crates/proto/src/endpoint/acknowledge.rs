@@ -7,11 +7,13 @@ use portolan_wire::{Ack, Priority, TAG_BYTES};
 use crate::base::{ConnIndex, FrameIndex, PathIndex, Unusual, WINDOW_SPAN};
 use crate::congestion::AckSample;
 use crate::endpoint::Endpoint;
+use crate::inbound::Inbound;
 use crate::keys::{nonce, tx_slot};
 use crate::memory::{CHUNKS_AT, Flight, GivenUp, Need, Use};
+use crate::path::Path;
 use crate::received::{DELAY_UNIT_NS, Owed};
 use crate::sent::{Finding, Report};
-use crate::tables::Listed;
+use crate::tables::{Listed, Senders, State};
 
 /// Silence in spite of probes after which the packet size is suspected, ns:
 /// longer than other work keeps a host from answering.
@@ -22,6 +24,13 @@ const SUSPECT_SIZE_PARTS: u64 = 4;
 /// Probes in a row that resend a packet. Later ones are pings: where losses
 /// come in bursts, each takes one packet out of the burst.
 const RESENDS: u8 = 8;
+
+/// The receiver's own part of a round trip, ns, if both sides had a core all that time.
+#[inline]
+pub(super) fn delay_of(core: &State, now: u64, ack: &Ack) -> Option<u64> {
+    let is_known = ack.delay < u16::MAX && now >= core.starved_until;
+    is_known.then_some(u64::from(ack.delay) * DELAY_UNIT_NS)
+}
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Takes an acknowledgement. One that reports no loss, and that nothing
@@ -178,7 +187,7 @@ impl<S: Seal> Endpoint<'_, S> {
         waits: bool,
         again: bool,
     ) {
-        let is_starved = now < self.core.starved_until;
+        let delay = delay_of(&self.core, now, ack);
         let p = &mut self.paths[path];
         let conn = p.conn;
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
@@ -186,8 +195,6 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         sample.came_packets = p.received.take_came();
-        let is_known = ack.delay < u16::MAX && !is_starved;
-        let delay = is_known.then_some(u64::from(ack.delay) * DELAY_UNIT_NS);
         p.sent.adapt(now, sample, delay, waits);
         if sample.acked_packets > 0 {
             if !waits || again {
@@ -410,17 +417,10 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Makes the acknowledgement that leaves now, and records what it grants.
     pub(super) fn make_ack(&mut self, now: u64, path: PathIndex) -> Ack {
-        let room = self.room(now, path);
-        let is_starved = now < self.core.starved_until;
-        let p = self.path_mut(path);
-        let (conn, id) = (p.conn, p.way.id);
-        let mut ack = p.received.ack(now, room);
-        if is_starved {
-            ack.delay = u16::MAX;
-        }
-        ack.path = id;
-        ack.credit = self.conns[conn].inbound.credit(self.hold_limit());
-        ack
+        self.count_senders(now);
+        let limit = self.hold_limit();
+        let p = &mut self.paths[path];
+        ack_of(self.core, now, &self.conns[p.conn].inbound, p, limit)
     }
 
     /// Notes that an acknowledgement with this credit has left with a packet.
@@ -448,8 +448,6 @@ impl<S: Seal> Endpoint<'_, S> {
 const SENDER_QUIET_NS: u64 = 10_000_000;
 /// Interval at which the current senders are counted, ns.
 const COUNT_EVERY_NS: u64 = 1_000_000;
-/// Smallest share of the receive buffer, packets.
-const SHARE_MIN: u64 = 2;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Chunks of one priority that one peer may have undelivered here.
@@ -458,36 +456,48 @@ impl<S: Seal> Endpoint<'_, S> {
         if hold < quarter { hold } else { quarter }
     }
 
-    /// Packets that each current sender may have in flight to us.
-    pub(super) fn share(&mut self, now: u64) -> u64 {
+    /// Counts the peers that send to us, now and then.
+    #[inline]
+    pub(super) fn count_senders(&mut self, now: u64) {
         if now.saturating_sub(self.core.senders.counted_at) >= COUNT_EVERY_NS {
-            let senders = self.conns[..self.core.places.conns_used as usize]
-                .iter()
-                .filter(|c| {
-                    c.listed != Listed::Free
-                        && c.inbound.last_data_at != 0
-                        && now.saturating_sub(c.inbound.last_data_at) < SENDER_QUIET_NS
-                })
-                .count();
-            self.core.senders.count = (senders as u32).max(1);
-            self.core.senders.counted_at = now;
+            self.count_senders_anew(now);
         }
-        let all = u64::from(self.core.config.receive_packets);
-        (all / u64::from(self.core.senders.count)).clamp(SHARE_MIN, WINDOW_SPAN as u64)
     }
 
-    /// Packets beyond the last received on a path that may be in flight. A lone
-    /// sender whose packets come spread over time has twice its share.
-    pub(super) fn room(&mut self, now: u64, path: PathIndex) -> u64 {
-        let share = self.share(now);
-        let alone = self.core.senders.count == 1;
-        let received = &mut self.path_mut(path).received;
-        if received.is_spread(now, share) && alone {
-            (2 * share).min(WINDOW_SPAN as u64)
-        } else {
-            share
-        }
+    #[cold]
+    fn count_senders_anew(&mut self, now: u64) {
+        let senders = self.conns[..self.core.places.conns_used as usize]
+            .iter()
+            .filter(|c| {
+                c.listed != Listed::Free
+                    && c.inbound.last_data_at != 0
+                    && now.saturating_sub(c.inbound.last_data_at) < SENDER_QUIET_NS
+            })
+            .count();
+        let packets = self.core.config.receive_packets;
+        self.core.senders = Senders::new((senders as u32).max(1), packets, now);
     }
+}
+
+/// The acknowledgement that leaves now for a path whose senders were
+/// [counted](Endpoint::count_senders); records what it grants. `limit`: chunks of one priority
+/// that the peer may have undelivered here.
+#[inline(always)]
+pub(super) fn ack_of(core: &State, now: u64, inbound: &Inbound, p: &mut Path, limit: u32) -> Ack {
+    // A lone sender whose packets come spread over time has twice its share.
+    let Senders { count, share, .. } = core.senders;
+    let room = if p.received.is_spread(now, share) && count == 1 {
+        (2 * share).min(WINDOW_SPAN as u64)
+    } else {
+        share
+    };
+    let mut ack = p.received.ack(now, room);
+    if now < core.starved_until {
+        ack.delay = u16::MAX;
+    }
+    ack.path = p.way.id;
+    ack.credit = inbound.credit(limit);
+    ack
 }
 
 // Receiver not ready: the receiver reports it, the sender waits.

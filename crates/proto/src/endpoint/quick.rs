@@ -8,13 +8,14 @@ use portolan_wire::{
 
 use crate::base::{ConnIndex, Delivery, Heard, Message, NetAddress, PeerId, Transmit, Verdict};
 use crate::congestion::AckSample;
+use crate::endpoint::acknowledge::{ack_of, delay_of};
 use crate::endpoint::rx::first_part;
-use crate::endpoint::transmit::chunk_bytes;
+use crate::endpoint::transmit::{Place, chunk_bytes, seal_frame, write_message};
 use crate::endpoint::{Endpoint, Rx};
 use crate::inbound::Spare;
 use crate::keys::{nonce, rx_slot};
-use crate::memory::Need;
-use crate::received::Contents;
+use crate::memory::{Need, Use};
+use crate::sent::Left;
 use crate::tables::{Listed, PeerState};
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -29,27 +30,85 @@ impl<S: Seal> Endpoint<'_, S> {
         m: &Message<'_>,
     ) -> Option<(MessageNo, Transmit)> {
         let conn = self.clear_way(now, peer, m)?;
-        let outbound = &mut self.conns[conn].outbound;
-        let frame = outbound.bypass_queue(&mut self.memory, conn, m.priority, m.flow)?;
-        let message = self.add_message(conn, frame, m);
-        let c = &mut self.conns[conn];
+        let path = conn.first_path();
+        let (hold, phase_limit) = (self.hold_limit(), self.phase_limit());
+        self.count_senders(now);
+        let Self {
+            core,
+            peers,
+            conns,
+            paths,
+            memory,
+            seal,
+            ..
+        } = self;
+        let (c, p) = (&mut conns[conn], &mut paths[path]);
+        let frame = (c.outbound).bypass_queue(memory, conn, m.priority, m.flow)?;
+        let message = c.outbound.number(m.priority, m.flow);
+        write_message(memory, frame, m, message);
+        memory.pool.refused_above = u32::MAX;
         c.silence.used(now);
-        if c.listed == Listed::Deferred {
-            self.core.queues.deferred.remove(self.conns, conn);
+        c.silence.wait(now);
+        c.paths.count();
+        c.outbound.asked();
+        let runs = p.sent.count_one(now);
+        let number = p.sent.next;
+        p.sent.take_number(number);
+        let mut ack_len = 0;
+        if p.received.has_news() {
+            let ack = ack_of(core, now, &c.inbound, p, hold);
+            let room = memory.chunk_room(p.sent.mtu.current());
+            if chunk_bytes(m) + ack.bytes() <= room {
+                ack_len = memory.write_ack(frame, &ack);
+                p.received.acknowledged();
+                c.inbound.advertised = ack.credit;
+            }
         }
-        // In no list, so that nothing below enters it.
-        self.conns[conn].listed = Listed::Ready;
-        self.memory.pool.refused_above = u32::MAX;
-        let t = self.depart_data(now, conn.first_path(), frame);
-        if !self.conns[conn].unusual.is_nothing() {
-            self.conns[conn].unusual = self.find_unusual(conn);
+        let place = Place {
+            conn,
+            path,
+            id: 0,
+            number,
+        };
+        let flags = Flags::ACK_WANTED;
+        let (start, len) = seal_frame(*seal, memory, &mut c.kept, place, flags, frame, ack_len);
+        memory.cargo[frame].usage = Use::Flying;
+        memory.flights[frame].sent_at = now;
+        p.sent.left(now, number, frame, len as u32);
+        let (to, network) = {
+            let peer = &peers[peer];
+            (peer.to, peer.bits.network())
+        };
+        core.counters.messages_sent += 1;
+        core.counters.packets_sent += 1;
+        core.counters.data_packets_sent += 1;
+        core.counters.bytes_sent += len as u64;
+        if c.listed == Listed::Deferred {
+            core.queues.deferred.remove(conns, conn);
+        }
+        let unusual = self.conns[conn].kept.keys.unusual(phase_limit);
+        self.conns[conn].unusual = unusual;
+        if !runs {
+            self.arm_probe(now, path);
         }
         if self.has_nothing(now, conn, false) {
             self.end_turn(conn);
         } else {
+            self.conns[conn].listed = Listed::Ready;
             self.core.queues.burst = 1;
             self.core.queues.ready.push_back(self.conns, conn);
         }
+        let t = Transmit {
+            to,
+            peer,
+            path: 0,
+            network,
+            frame,
+            start,
+            len,
+            ecn: true,
+            connect: false,
+        };
         Some((message, t))
     }
 
@@ -77,6 +136,7 @@ impl<S: Seal> Endpoint<'_, S> {
             && self.memory.pool.may_take(Need::message(m.priority))
             && chunk_bytes(m) <= self.memory.chunk_room(sent.mtu.current())
             && sent.is_open(0)
+            && sent.has_slot()
             && sent.ready_at(now) <= now;
         is_clear.then_some(conn)
     }
@@ -249,21 +309,30 @@ impl<S: Seal> Endpoint<'_, S> {
         let One {
             now, conn, head, ..
         } = it;
-        let c = &self.conns[conn];
+        let limit = self.hold_limit();
+        let counters = &mut self.core.counters;
+        let c = &mut self.conns[conn];
         let is_on = c.busy && c.peer == it.heard.peer;
         if !is_on || !matches!(verdict, Verdict::Take(_)) {
             let mut rx = self.leave_quick_way(it, is_on, Some(head));
             rx.answer(self, verdict);
             return Some(rx);
         }
-        self.answered(conn, &head, verdict);
-        self.note_taken(conn, head.priority, head.flow);
-        self.advance(conn, head.priority, head.flow);
-        if self.conns[conn].inbound.resumable().is_some() {
+        let (priority, flow) = (head.priority, head.flow);
+        c.inbound.answered(&head, verdict, counters);
+        let has_news = c.inbound.note_taken(limit, priority, flow, counters);
+        c.inbound.advance(priority, flow);
+        let goes_on = c.inbound.resumable().is_some();
+        if has_news {
+            self.owe_news(conn);
+        }
+        if goes_on {
             return Some(self.leave_quick_way(it, true, None));
         }
-        let place = (conn, conn.first_path(), it.number);
-        self.count_packet(now, place, Contents::Taken, it.ack_wanted);
+        let received = &mut self.paths[conn.first_path()].received;
+        debug_assert!(received.is_whole() && received.next == it.number);
+        let owed = received.note_next(now, it.ack_wanted);
+        self.schedule_ack(conn, owed);
         self.conns[conn].busy = false;
         if let Some(ack) = &it.ack
             && !self.settle_one(now, conn, ack)
@@ -290,37 +359,52 @@ impl<S: Seal> Endpoint<'_, S> {
     fn settle_one(&mut self, now: u64, conn: ConnIndex, ack: &Ack) -> bool {
         let path = conn.first_path();
         let c = &mut self.conns[conn];
-        let sent = &mut self.paths[path].sent;
+        let p = &mut self.paths[path];
         if ack.path != 0 || ack.words != 0 || c.outbound.has_queue() || !c.unusual.is_nothing() {
             return false;
         }
-        let Some((largest, found)) = sent.settles_one(ack) else {
+        let Some((largest, found)) = p.sent.settles_one(ack) else {
             return false;
         };
-        if let Some((_, frame)) = found
-            && (self.memory.flights[frame].again || !self.memory.cargo[frame].is_plain())
-        {
-            return false;
-        }
-        sent.read(ack);
-        c.outbound.grant(ack.credit);
-        let mut sample = AckSample {
-            app_limited: true,
-            ..AckSample::default()
-        };
+        let mut packet = None;
         if let Some((number, frame)) = found {
-            let sent_at = self.memory.flights[frame].sent_at;
-            sent.settle_one(now, number, self.memory.packet_bytes(frame), sent_at);
-            sample.acked_packets = 1;
-            sample.rtt_ns = (number == largest).then_some(now.saturating_sub(sent_at));
+            let flight = &self.memory.flights[frame];
+            if flight.again || !self.memory.cargo[frame].is_plain() {
+                return false;
+            }
+            packet = Some(Left {
+                number,
+                bytes: self.memory.packet_bytes(frame),
+                at: flight.sent_at,
+            });
             c.outbound.settled(&mut self.memory, frame);
         }
-        sent.advance();
-        let search_at = sent.mtu.due();
-        sent.end_report(largest);
+        p.sent.settle_one(now, ack, largest, packet);
+        c.outbound.grant(ack.credit);
+        let search_at = p.sent.mtu.due();
+        let is_deferred = c.listed == Listed::Deferred;
+        if let Some(it) = packet {
+            let mut sample = AckSample {
+                acked_packets: 1,
+                came_packets: p.received.take_came(),
+                rtt_ns: (it.number == largest).then_some(now.saturating_sub(it.at)),
+                app_limited: true,
+                ..AckSample::default()
+            };
+            let delay = delay_of(&self.core, now, ack);
+            p.sent.adapt(now, &mut sample, delay, false);
+            p.sent.probes.restart(now);
+            if p.sent.flying == 0 {
+                c.silence.wait_no_more();
+            } else {
+                c.silence.wait_anew(now);
+                self.arm_probe(now, path);
+            }
+        }
         self.arm(search_at);
-        self.adapt(now, path, ack, &mut sample, false, false);
-        self.after_read(now, conn);
+        if !is_deferred {
+            self.after_read(now, conn);
+        }
         true
     }
 }

@@ -252,7 +252,14 @@ impl<S: Seal> Endpoint<'_, S> {
         ack_wanted: bool,
     ) {
         let received = &mut self.path_mut(path).received;
-        match received.note(now, number, contents, ack_wanted) {
+        let owed = received.note(now, number, contents, ack_wanted);
+        self.schedule_ack(conn, owed);
+    }
+
+    /// Schedules the acknowledgement that a packet has brought about.
+    #[inline]
+    pub(super) fn schedule_ack(&mut self, conn: ConnIndex, owed: Owed) {
+        match owed {
             Owed::Nothing => {}
             Owed::Delayed => self.make_deferred(conn),
             Owed::Now => {

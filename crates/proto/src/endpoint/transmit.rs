@@ -13,10 +13,10 @@ use crate::base::{
 };
 use crate::endpoint::Endpoint;
 use crate::keys::{nonce, tx_slot};
-use crate::memory::{CHUNKS_AT, Long, Need, Use};
+use crate::memory::{CHUNKS_AT, Long, Memory, Need, Use};
 use crate::outbound::Pick;
 use crate::received::Owed;
-use crate::tables::{Listed, PeerState};
+use crate::tables::{Kept, Listed, PeerState};
 
 /// Packets in a row to one peer before another has its turn: one unit of
 /// segmentation offload.
@@ -145,7 +145,8 @@ impl<S: Seal> Endpoint<'_, S> {
         waits || core.full || !core.queues.starved.is_empty() || !core.queues.connects.is_empty()
     }
 
-    fn transmit(
+    #[inline]
+    pub(super) fn transmit(
         &mut self,
         peer: PeerId,
         path: PathIndex,
@@ -407,51 +408,83 @@ impl<S: Seal> Endpoint<'_, S> {
             let room = self.memory.chunk_room(packet);
             let ack = self.make_ack(now, about);
             if bare || len + ack.bytes() <= room {
-                ack_len = ack.bytes();
-                let at = self.memory.at(frame) + CHUNKS_AT - ack_len;
-                ack.write(&mut self.memory.bytes[at..at + ack_len]);
+                ack_len = self.memory.write_ack(frame, &ack);
                 self.ack_left(about, ack.credit);
             }
         }
         let limit = self.phase_limit();
         let c = &mut self.conns[conn];
         let (full, detour) = (c.inbound.full, c.paths.reports_detours());
-        let k = &mut c.kept;
-        let phase = k.keys.seal();
-        c.unusual |= k.keys.unusual(limit);
-        let header = Header {
-            kind: PacketType::Data,
-            flags: Flags::NONE
-                .with(Flags::ACK_WANTED, ask)
-                .with(Flags::KEY_PHASE, phase & 1 == 1)
-                .with(Flags::HAS_ACK, ack_len > 0)
-                .with(Flags::REQUESTS_FULL, full[0])
-                .with(Flags::REPLIES_FULL, full[1])
-                .with(Flags::DETOUR, detour),
-            path: id,
-            connection: k.connection_theirs,
-            number: PacketNo(number).low(),
-        }
-        .to_bytes();
-        let start = self.memory.at(frame) + CHUNKS_AT - ack_len - HEADER_BYTES;
-        let total = HEADER_BYTES + ack_len + len + TAG_BYTES;
-        let packet = &mut self.memory.bytes[start..start + total];
-        let (head, rest) = packet.split_at_mut(HEADER_BYTES);
-        head.copy_from_slice(&header);
-        let (body, tag) = rest.split_at_mut(ack_len + len);
-        let sealed = self
-            .seal
-            .seal(tx_slot(conn, phase), nonce(id, number), &header, body);
-        tag.copy_from_slice(&sealed);
-        let flight = &mut self.memory.flights[frame];
-        flight.in_link = true;
-        flight.number = number;
-        flight.path = path;
-        flight.phase = phase;
-        flight.header = header;
-        flight.ack_len = ack_len as u16;
+        let flags = Flags::NONE
+            .with(Flags::ACK_WANTED, ask)
+            .with(Flags::REQUESTS_FULL, full[0])
+            .with(Flags::REPLIES_FULL, full[1])
+            .with(Flags::DETOUR, detour);
+        let place = Place {
+            conn,
+            path,
+            id,
+            number,
+        };
+        let (memory, keys) = (&mut self.memory, &mut c.kept);
+        let (start, total) = seal_frame(self.seal, memory, keys, place, flags, frame, ack_len);
+        c.unusual |= c.kept.keys.unusual(limit);
         self.transmit(peer, path, frame, start, total)
     }
+}
+
+/// Where a packet belongs.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub conn: ConnIndex,
+    pub path: PathIndex,
+    /// Number of the path, as in packets, and of the packet.
+    pub id: u8,
+    pub number: u64,
+}
+
+/// Seals a frame, in which an acknowledgement of `ack_len` bytes stands before the chunks, as a
+/// packet with these flags, and those of the key phase and the acknowledgement. Returns where it
+/// begins in the bytes of all frames, and its length.
+#[inline(always)]
+pub(super) fn seal_frame(
+    seal: &mut impl Seal,
+    memory: &mut Memory<'_>,
+    kept: &mut Kept,
+    to: Place,
+    flags: Flags,
+    frame: FrameIndex,
+    ack_len: usize,
+) -> (usize, usize) {
+    let phase = kept.keys.seal();
+    let header = Header {
+        kind: PacketType::Data,
+        flags: flags
+            .with(Flags::KEY_PHASE, phase & 1 == 1)
+            .with(Flags::HAS_ACK, ack_len > 0),
+        path: to.id,
+        connection: kept.connection_theirs,
+        number: PacketNo(to.number).low(),
+    }
+    .to_bytes();
+    let body_len = ack_len + memory.cargo[frame].len as usize;
+    let start = memory.at(frame) + CHUNKS_AT - ack_len - HEADER_BYTES;
+    let total = HEADER_BYTES + body_len + TAG_BYTES;
+    let packet = &mut memory.bytes[start..start + total];
+    let (head, rest) = packet.split_at_mut(HEADER_BYTES);
+    head.copy_from_slice(&header);
+    let (body, tag) = rest.split_at_mut(body_len);
+    let slot = tx_slot(to.conn, phase);
+    let sealed = seal.seal(slot, nonce(to.id, to.number), &header, body);
+    tag.copy_from_slice(&sealed);
+    let flight = &mut memory.flights[frame];
+    flight.in_link = true;
+    flight.number = to.number;
+    flight.path = to.path;
+    flight.phase = phase;
+    flight.header = header;
+    flight.ack_len = ack_len as u16;
+    (start, total)
 }
 
 // Queuing messages: small ones are copied into frames at once, long ones are
@@ -551,14 +584,7 @@ impl<S: Seal> Endpoint<'_, S> {
         m: &Message<'_>,
     ) -> MessageNo {
         let message = self.next_message(conn, m);
-        let bytes = chunk_bytes(m);
-        let at = self.memory.at(frame) + CHUNKS_AT + self.memory.cargo[frame].len as usize;
-        let out = &mut self.memory.bytes[at..at + bytes];
-        write_head(out, m, message, m.payload.len() as u64);
-        out[HEAD_BYTES + 8 * m.args.len()..].copy_from_slice(m.payload);
-        let cargo = &mut self.memory.cargo[frame];
-        cargo.len += bytes as u32;
-        cargo.chunks += 1;
+        write_message(&mut self.memory, frame, m, message);
         message
     }
 
@@ -665,6 +691,24 @@ impl<S: Seal> Endpoint<'_, S> {
 #[inline]
 pub(super) const fn chunk_bytes(m: &Message<'_>) -> usize {
     HEAD_BYTES + 8 * m.args.len() + m.payload.len()
+}
+
+/// Writes a message behind what a frame of its flow has.
+#[inline(always)]
+pub(super) fn write_message(
+    memory: &mut Memory<'_>,
+    frame: FrameIndex,
+    m: &Message<'_>,
+    message: MessageNo,
+) {
+    let bytes = chunk_bytes(m);
+    let at = memory.at(frame) + CHUNKS_AT;
+    let cargo = &mut memory.cargo[frame];
+    let out = &mut memory.bytes[at + cargo.len as usize..][..bytes];
+    cargo.len += bytes as u32;
+    cargo.chunks += 1;
+    write_head(out, m, message, m.payload.len() as u64);
+    out[HEAD_BYTES + 8 * m.args.len()..].copy_from_slice(m.payload);
 }
 
 /// Writes a head chunk with its argument words; the payload is left to the caller.
