@@ -14,9 +14,10 @@ use crate::LinkAddress;
 /// Packets in a row to one address, with none to the present peer, that make
 /// it the new one.
 const STREAK: u32 = 512;
-/// Longest time without a look at the first socket, ns. The kernel keeps what
-/// comes there; a look that finds nothing costs 0.3 us.
+/// Time between two looks at the first socket, ns: at first, and at most, once looks have found
+/// nothing. The kernel keeps what comes there; a look that finds nothing costs 0.3 us.
 const MAIN_EVERY_NS: u64 = 3_000;
+const MAIN_EVERY_NS_MAX: u64 = 12_000;
 
 /// Whom the second socket is for.
 #[derive(Debug)]
@@ -28,16 +29,28 @@ pub(super) struct Direct {
 }
 
 /// Who gets a socket of their own, and how often the other one is looked at.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Choice {
     candidate: LinkAddress,
     streak: u32,
     /// The clock when the first socket was last looked at, ns.
     main_at: u64,
-    /// That look found something.
-    main_busy: bool,
+    /// Time from that look to the next, ns; 0: it found something.
+    main_every: u64,
     /// A socket could not be made: not tried again.
     failed: bool,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            candidate: LinkAddress::default(),
+            streak: 0,
+            main_at: 0,
+            main_every: MAIN_EVERY_NS,
+            failed: false,
+        }
+    }
 }
 
 impl Choice {
@@ -86,14 +99,18 @@ impl Choice {
     /// Whether the first socket is to be looked at, though the second exists.
     #[inline]
     pub fn main_is_due(&self, now: u64) -> bool {
-        self.main_busy || now.wrapping_sub(self.main_at) >= MAIN_EVERY_NS
+        now.wrapping_sub(self.main_at) >= self.main_every
     }
 
     /// The first socket was looked at.
     #[inline]
     pub fn looked_at_main(&mut self, now: u64, found: bool) {
         self.main_at = now;
-        self.main_busy = found;
+        self.main_every = if found {
+            0
+        } else {
+            (2 * self.main_every).clamp(MAIN_EVERY_NS, MAIN_EVERY_NS_MAX)
+        };
     }
 }
 
@@ -126,8 +143,13 @@ mod tests {
         let mut choice = Choice::default();
         choice.looked_at_main(1_000, true);
         assert!(choice.main_is_due(1_000));
-        choice.looked_at_main(1_000, false);
-        assert!(!choice.main_is_due(1_000));
-        assert!(choice.main_is_due(1_000 + MAIN_EVERY_NS));
+        // The longer it has nothing, the later it is looked at again.
+        for every in [3_000, 6_000, 12_000, 12_000] {
+            choice.looked_at_main(1_000, false);
+            assert!(!choice.main_is_due(1_000 + every - 1));
+            assert!(choice.main_is_due(1_000 + every));
+        }
+        choice.looked_at_main(1_000, true);
+        assert!(choice.main_is_due(1_000));
     }
 }

@@ -32,7 +32,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let conn = self.clear_way(now, peer, m)?;
         let path = conn.first_path();
         let (hold, phase_limit) = (self.hold_limit(), self.phase_limit());
-        self.count_senders(now);
+        let has_news = self.paths[path].received.has_news();
+        if has_news {
+            self.count_senders(now);
+        }
         let Self {
             core,
             peers,
@@ -55,7 +58,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let number = p.sent.next;
         p.sent.take_number(number);
         let mut ack_len = 0;
-        if p.received.has_news() {
+        if has_news {
             let ack = ack_of(core, now, &c.inbound, p, hold);
             let room = memory.chunk_room(p.sent.mtu.current());
             if chunk_bytes(m) + ack.bytes() <= room {
