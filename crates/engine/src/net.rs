@@ -3,15 +3,17 @@
 
 mod failing;
 mod intake;
+mod receive;
 mod starvation;
 
-use portolan_link::{LinkAddress, LinkError, TxFrame};
+use portolan_link::{LinkAddress, LinkError, Looked, TxFrame};
 use portolan_proto as proto;
 use portolan_proto::{NetAddress, PeerId, Spare, Tables, Transmit};
 use portolan_wire::{Address, MessageNo};
 
 use self::failing::Failing;
 use self::intake::{Intake, Peers};
+use self::receive::Receipt;
 use self::starvation::Starvation;
 use crate::core::{Core, Finding};
 use crate::environment::{Clock, Network};
@@ -77,13 +79,6 @@ pub struct NetLane<N> {
     starvation: Starvation,
 }
 
-fn net_address(a: LinkAddress) -> NetAddress {
-    NetAddress {
-        ip: a.ip,
-        port: a.port,
-    }
-}
-
 const fn link_address(to: NetAddress) -> LinkAddress {
     LinkAddress {
         ip: to.ip,
@@ -128,7 +123,7 @@ impl<N: Network> NetLane<N> {
         &mut self,
         core: &mut Core,
         matched: &mut Matched,
-        shm: Option<&mut ShmLane>,
+        mut shm: Option<&mut ShmLane>,
         clock: &dyn Clock,
     ) -> usize {
         let now = clock.now();
@@ -144,66 +139,66 @@ impl<N: Network> NetLane<N> {
             self.ask_sizes(core);
         }
         let before = core.answerable();
+        let Self {
+            link,
+            tx,
+            peers,
+            mis_steered,
+            spare,
+            ..
+        } = self;
+        let found = match link.receive_one() {
+            Looked::Nothing => Some(0),
+            Looked::One(frame) => {
+                Receipt {
+                    now,
+                    tx,
+                    matched,
+                    intake: Intake {
+                        shm: shm.as_deref_mut(),
+                        ..peers.intake(core, clock)
+                    },
+                    mis_steered,
+                    spare,
+                    has_fast: false,
+                }
+                .take(frame);
+                Some(1)
+            }
+            Looked::Unknown => None,
+        };
+        let moved = match found {
+            Some(found) => {
+                self.peers.failing.received();
+                found
+            }
+            None => self.receive_burst(core, matched, shm.as_deref_mut(), clock),
+        };
+        if self.tx.tables.is_due(now) {
+            self.handle_timeouts(core, matched, shm, clock);
+        }
+        let flush_delayed_acks = self.answer_is_late(core.answerable() != before, moved > 0);
+        moved + self.transmit(core, flush_delayed_acks, clock)
+    }
+
+    /// Handles what is due now.
+    #[inline(never)]
+    fn handle_timeouts(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
+        shm: Option<&mut ShmLane>,
+        clock: &dyn Clock,
+    ) {
         let tx = &mut self.tx;
+        if let Some(count) = tx.tables.view().wanted_connections() {
+            tx.tables.grow_connections(count);
+        }
         let mut intake = Intake {
             shm,
             ..self.peers.intake(core, clock)
         };
-        let (mis_steered, spare) = (&mut self.mis_steered, &mut *self.spare);
-        let has_fast = self.link.has_fast_path();
-        let received = self.link.rx_burst(BURST, |f| {
-            let (from, detour) = (net_address(f.from), f.detour);
-            let mut view = tx.tables.view();
-            if !detour && let Some(it) = view.foresee(from, f.ce, f.bytes) {
-                let taken = view.take_foreseen(now, it, f.bytes, spare);
-                intake.hear(&mut view);
-                intake.take_quick(matched, tx, taken);
-                return;
-            }
-            let Some(mut rx) = view.handle_packet(now, from, f.ce, f.bytes, spare) else {
-                intake.hear(&mut view);
-                return;
-            };
-            if let Some(heard) = rx.heard().filter(|_| has_fast) {
-                // Only the first network has a path past the kernel.
-                if heard.path == 0 {
-                    view.note_detour(heard.peer, detour);
-                }
-                if heard.detour && mis_steered.last() != Some(&heard.peer) {
-                    mis_steered.push(heard.peer);
-                }
-            }
-            intake.take(matched, tx, &mut rx);
-        });
-        if !mis_steered.is_empty() {
-            for peer in mis_steered.drain(..) {
-                if let Some(to) = tx.tables.view().peer_address(peer) {
-                    self.link.mis_steered(&link_address(to));
-                }
-            }
-        }
-        self.link.take_unreachable(|quote| {
-            tx.tables.view().port_unreachable(now, quote);
-        });
-        let due = tx.tables.view().next_timeout();
-        if due.is_some_and(|at| at <= now) {
-            if let Some(count) = tx.tables.view().wanted_connections() {
-                tx.tables.grow_connections(count);
-            }
-            intake.handle_timeouts(matched, tx, &mut self.spare);
-        }
-        let moved = match received {
-            Ok(n) => {
-                self.peers.failing.received();
-                n
-            }
-            Err(e) => {
-                self.cannot_receive(core, e);
-                0
-            }
-        };
-        let flush_delayed_acks = self.answer_is_late(core.answerable() != before, moved > 0);
-        moved + self.transmit(core, flush_delayed_acks, clock)
+        intake.handle_timeouts(matched, tx, &mut self.spare);
     }
 
     /// Tells the protocol that no pass was made from `last` to `now`: none was wanted, or this
@@ -439,20 +434,6 @@ impl<N: Network> NetLane<N> {
             }
             let now = self.tx.now;
             self.tx.tables.view().set_packet_max(now, path, size);
-        }
-    }
-
-    /// Prints that nothing can be received: reports of silent peers alone would mislead.
-    #[cold]
-    fn cannot_receive(&mut self, core: &Core, e: LinkError) {
-        if let LinkError::Broken(errno) = e
-            && let Some(failure) = self.peers.failing.not_received(errno)
-        {
-            (core.tell)(format_args!(
-                "portolan: rank {}: {failure}. Does a filter (seccomp) refuse the call? \
-                 `portolan doctor`, run the same way, says which one",
-                core.rank
-            ));
         }
     }
 

@@ -70,6 +70,17 @@ pub struct RxFrame<'a> {
     pub detour: bool,
 }
 
+/// What one quick look at a link has found.
+#[derive(Debug)]
+pub enum Looked<'a> {
+    /// Nothing.
+    Nothing,
+    /// One frame.
+    One(RxFrame<'a>),
+    /// Unknown: such a look does not do now.
+    Unknown,
+}
+
 /// Why a link could not do what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkError {

@@ -23,7 +23,7 @@ use portolan_sys::raw::Errno;
 
 pub use self::capacity::ReceiveCapacity;
 use self::direct::{Choice, Direct};
-use self::receive::{Port, Reader, probe_gro};
+use self::receive::{Port, Reader, Wishes, probe_gro};
 use crate::bell::Bell;
 use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 
@@ -132,6 +132,8 @@ pub struct Udp {
     mmsg: bool,
     counters: UdpCounters,
     reader: Reader,
+    /// What the sockets were set to last.
+    wishes: Wishes,
     /// The clock, as far as we were told; ns.
     now: u64,
 }
@@ -185,6 +187,7 @@ impl Udp {
             capacity: ReceiveCapacity::of_buffer(buffer, frame_max),
             counters: UdpCounters::default(),
             reader: Reader::new(mmsg),
+            wishes: Wishes::default(),
             direct: None,
             choice: Choice::default(),
             options,

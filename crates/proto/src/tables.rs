@@ -214,6 +214,15 @@ impl Default for State {
     }
 }
 
+impl Core {
+    /// Whether [`Endpoint::handle_timeouts`](crate::Endpoint::handle_timeouts) must be called now.
+    #[inline]
+    #[must_use]
+    pub const fn is_due(&self, now: u64) -> bool {
+        self.state.next_deadline <= now
+    }
+}
+
 impl State {
     /// Whether anything of the endpoint comes before the next message, or with it.
     #[inline]

@@ -4,7 +4,7 @@
 use portolan_engine::Network;
 use portolan_link::udp::{ReceiveCapacity, Udp};
 use portolan_link::xdp::Xdp;
-use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
+use portolan_link::{Capabilities, Link, LinkAddress, LinkError, Looked, RxFrame, TxFrame};
 use portolan_sys::epoll::Epoll;
 use portolan_sys::raw::Errno;
 
@@ -160,6 +160,14 @@ impl Network for Links {
         match usize::from(number).checked_sub(1) {
             None => self.first.tx_burst(frames),
             Some(at) => self.further[at].link.tx_burst(frames),
+        }
+    }
+
+    #[inline]
+    fn receive_one(&mut self) -> Looked<'_> {
+        match &mut self.first {
+            First::Udp(link) if self.further.is_empty() => link.receive_one(),
+            _ => Looked::Unknown,
         }
     }
 

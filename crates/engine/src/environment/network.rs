@@ -1,6 +1,6 @@
 //! What the network lane needs from the links below it.
 
-use portolan_link::{LinkAddress, LinkError, RxFrame, TxFrame};
+use portolan_link::{LinkAddress, LinkError, Looked, RxFrame, TxFrame};
 
 /// One or several networks that carry packets, addressed by path number.
 pub trait Network {
@@ -13,6 +13,11 @@ pub trait Network {
     /// # Errors
     /// Only when the first frame could not be taken.
     fn tx_burst(&mut self, number: u8, frames: &[TxFrame<'_>]) -> Result<usize, LinkError>;
+
+    /// Makes one quick look for a frame, where the network is one and has such a look.
+    fn receive_one(&mut self) -> Looked<'_> {
+        Looked::Unknown
+    }
 
     /// Passes received frames to `sink`, about `max` from each network.
     ///

@@ -175,6 +175,12 @@ impl ProtoTables {
         (tables, &mut self.seal)
     }
 
+    /// Whether a timeout of the protocol is due.
+    #[inline]
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        self.core.first().is_some_and(|core| core.is_due(now))
+    }
+
     /// Returns the protocol over these tables.
     #[inline]
     pub fn view(&mut self) -> View<'_, Suites> {

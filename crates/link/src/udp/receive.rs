@@ -10,7 +10,7 @@ use portolan_sys::raw::Errno;
 use super::direct::Direct;
 use super::unreachable::may_be_earlier;
 use super::{Udp, UdpCounters, broken};
-use crate::{LinkAddress, LinkError, RxFrame};
+use crate::{LinkAddress, LinkError, Looked, RxFrame};
 
 /// Most messages in one call.
 const BUFFERS: usize = 16;
@@ -85,7 +85,7 @@ impl Port {
 }
 
 /// What the sockets are to be set to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wishes {
     coalesce: bool,
     classes: bool,
@@ -153,56 +153,51 @@ impl Reader {
     }
 
     /// Makes one look at a connected socket where small messages come one by one:
-    /// no name, no batch, no control messages. `None`: look as ever.
+    /// no name, no batch, no control messages.
     #[inline]
-    fn look(
-        &mut self,
-        direct: &mut Direct,
-        counters: &mut UdpCounters,
-        sink: &mut impl FnMut(RxFrame<'_>),
-    ) -> Option<usize> {
+    fn look(&mut self, direct: &mut Direct, counters: &mut UdpCounters) -> Looked<'_> {
         let Direct {
             port,
             to,
             is_drained,
         } = direct;
         if !*is_drained || self.reading != Reading::Plain || port.dense_calls >= DENSE_CALLS {
-            return None;
+            return Looked::Unknown;
         }
-        let buffer = &mut self.memory[..BUFFER_BYTES];
-        let bytes = match port.socket.receive_connected(buffer) {
-            Ok(len) => buffer.get_mut(..len)?,
+        counters.rx_calls += 1;
+        let got = (port.socket).receive_connected(&mut self.memory[..BUFFER_BYTES]);
+        let len = match got {
+            Ok(len) => len,
             Err(Errno::AGAIN) => {
-                counters.rx_calls += 1;
                 counters.rx_empty += 1;
                 port.dense_calls = 0;
                 self.note_thin();
-                return Some(0);
+                return Looked::Nothing;
             }
             // This call has taken the error; the next one reads messages.
             Err(_) => {
-                counters.rx_calls += 1;
                 port.failed.set(true);
-                return None;
+                return Looked::Unknown;
             }
         };
-        counters.rx_calls += 1;
-        counters.rx_frames += 1;
         port.dense_calls += 1;
         self.segments_last = 1;
-        let large = bytes.len() > SMALL_BYTES;
-        sink(RxFrame {
-            from: *to,
-            bytes,
-            ce: false,
-            detour: false,
-        });
-        if large {
+        if len > SMALL_BYTES {
             self.note_bulk();
         } else {
             self.note_thin();
         }
-        Some(1)
+        // Longer than any of ours.
+        let Some(bytes) = self.memory[..BUFFER_BYTES].get_mut(..len) else {
+            return Looked::Nothing;
+        };
+        counters.rx_frames += 1;
+        Looked::One(RxFrame {
+            from: *to,
+            bytes,
+            ce: false,
+            detour: false,
+        })
     }
 
     /// Hands out the frames of `count` messages, of `wanted`; gives how many.
@@ -367,25 +362,33 @@ impl Reader {
 }
 
 impl Udp {
+    /// Makes one quick look, where all that is usual is a small message of the peer that has a
+    /// socket of its own.
+    #[inline]
+    pub fn receive_one(&mut self) -> Looked<'_> {
+        let Some(direct) = &mut self.direct else {
+            return Looked::Unknown;
+        };
+        let has_failed = self.main.failed.get() || direct.port.failed.get();
+        let choice = &self.choice;
+        if has_failed || choice.main_is_due(self.now) || choice.chosen().is_some() {
+            return Looked::Unknown;
+        }
+        self.reader.look(direct, &mut self.counters)
+    }
+
     #[inline]
     pub(super) fn receive_burst(
         &mut self,
         max: usize,
         mut sink: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
-        let before = self.reader.wishes();
         let mut frames = 0;
         if let Some(direct) = &mut self.direct {
             let counters = &mut self.counters;
-            frames = match self.reader.look(direct, counters, &mut sink) {
-                Some(frames) => frames,
-                None => {
-                    let empty = counters.rx_empty;
-                    let found = (self.reader).read(&mut direct.port, counters, max, &mut sink)?;
-                    direct.is_drained |= counters.rx_empty > empty;
-                    found
-                }
-            };
+            let empty = counters.rx_empty;
+            frames = (self.reader).read(&mut direct.port, counters, max, &mut sink)?;
+            direct.is_drained |= counters.rx_empty > empty;
         }
         let direct_empty = frames == 0;
         if self.direct.is_none() || self.choice.main_is_due(self.now) {
@@ -394,7 +397,7 @@ impl Udp {
             self.choice.looked_at_main(self.now, found > 0);
             frames += found;
         }
-        if self.reader.wishes() != before {
+        if self.reader.wishes() != self.wishes {
             self.grant_wishes();
         }
         // The old one is empty at this moment, so that nothing is lost.
@@ -421,6 +424,7 @@ impl Udp {
     #[cold]
     fn grant_wishes(&mut self) {
         let wishes = self.reader.wishes();
+        self.wishes = wishes;
         let direct = self.direct.as_ref().map(|direct| &direct.port.socket);
         let granted = std::iter::once(&self.main.socket)
             .chain(direct)
