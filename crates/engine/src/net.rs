@@ -174,7 +174,7 @@ impl<N: Network> NetLane<N> {
             }
             None => self.receive_burst(core, matched, shm.as_deref_mut(), clock),
         };
-        if self.tx.tables.is_due(now) {
+        if self.tx.tables.core().is_due(now) {
             self.handle_timeouts(core, matched, shm, clock);
         }
         let flush_delayed_acks = self.answer_is_late(core.answerable() != before, moved > 0);
@@ -254,7 +254,7 @@ impl<N: Network> NetLane<N> {
         self.tx.dirty = false;
         self.tx.gathering.left();
         if self.pending.is_empty()
-            && !self.tx.tables.view().may_transmit(flush_delayed_acks)
+            && !self.tx.tables.core().may_transmit(flush_delayed_acks)
             && self.peers.gone.is_empty()
         {
             return 0;
@@ -400,9 +400,9 @@ impl<N: Network> NetLane<N> {
             ecn: t.ecn,
         };
         if link.tx_burst(t.network, &[frame]) == Ok(1) {
-            view.transmitted(t.frame);
+            view.sent_one(t.frame);
             // An acknowledgement or a probe of the packet size may be due now.
-            tx.dirty = view.may_transmit(false);
+            tx.dirty = tx.tables.core().may_transmit(false);
             peers.failing.sent(std::iter::once(peer));
         } else {
             // The usual way finds out why.

@@ -82,6 +82,22 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         }
     }
 
+    /// The same view once more. Where only rare work gets a reference to it, the compiler keeps the
+    /// tables of the one before in registers.
+    #[inline(always)]
+    fn again(&mut self) -> Endpoint<'_, S> {
+        Endpoint {
+            core: self.core,
+            peers: self.peers,
+            parked: self.parked,
+            parked_paths: self.parked_paths,
+            conns: self.conns,
+            paths: self.paths,
+            memory: self.memory.again(),
+            seal: self.seal,
+        }
+    }
+
     /// State of a peer; [`PeerState::New`] if there is no such peer.
     #[must_use]
     pub fn peer_state(&self, peer: PeerId) -> PeerState {
@@ -442,9 +458,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Arms the timer for `at`.
     #[inline]
     const fn arm(&mut self, at: u64) {
-        if at < self.core.next_deadline {
-            self.core.next_deadline = at;
-        }
+        self.core.arm(at);
     }
 
     /// Arms the probe timer of a path (P6.15).

@@ -30,6 +30,18 @@ pub(crate) struct Memory<'m> {
 }
 
 impl Memory<'_> {
+    /// The same view once more.
+    #[inline(always)]
+    pub fn again(&mut self) -> Memory<'_> {
+        Memory {
+            pool: self.pool,
+            cargo: self.cargo,
+            flights: self.flights,
+            longs: self.longs,
+            bytes: self.bytes,
+        }
+    }
+
     /// Takes a frame out of the pool.
     #[inline]
     pub fn take(&mut self, need: Need, usage: Use, conn: ConnIndex) -> Option<FrameIndex> {
@@ -45,6 +57,7 @@ impl Memory<'_> {
     }
 
     /// Frees a frame, now or when the link is done with it.
+    #[inline]
     pub fn free(&mut self, frame: FrameIndex) {
         let cargo = &mut self.cargo[frame];
         debug_assert_ne!(cargo.usage, Use::Free);

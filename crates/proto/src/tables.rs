@@ -221,9 +221,42 @@ impl Core {
     pub const fn is_due(&self, now: u64) -> bool {
         self.state.next_deadline <= now
     }
+
+    /// As [`Endpoint::may_transmit`](crate::Endpoint::may_transmit).
+    #[inline]
+    #[must_use]
+    pub const fn may_transmit(&self, flush_delayed_acks: bool) -> bool {
+        self.state.may_transmit(flush_delayed_acks)
+    }
+
+    /// Whether [`Endpoint::poll_event`](crate::Endpoint::poll_event) has something.
+    #[inline]
+    #[must_use]
+    pub const fn has_events(&self) -> bool {
+        self.state.events.count > 0 || self.pool.released.head.is_some()
+    }
 }
 
 impl State {
+    /// Whether a packet may be there to leave; false is certain.
+    #[inline]
+    pub(crate) const fn may_transmit(&self, flush_delayed_acks: bool) -> bool {
+        let q = &self.queues;
+        !q.ready.is_empty()
+            || (flush_delayed_acks && !q.deferred.is_empty())
+            || self.full
+            || !q.starved.is_empty()
+            || !q.connects.is_empty()
+    }
+
+    /// Arms the timer for `at`.
+    #[inline]
+    pub(crate) const fn arm(&mut self, at: u64) {
+        if at < self.next_deadline {
+            self.next_deadline = at;
+        }
+    }
+
     /// Whether anything of the endpoint comes before the next message, or with it.
     #[inline]
     pub(crate) const fn is_unusual(&self) -> bool {
@@ -246,10 +279,18 @@ pub(crate) struct Senders {
     pub counted_at: u64,
 }
 
+/// Interval at which the current senders are counted, ns.
+const COUNT_EVERY_NS: u64 = 1_000_000;
 /// Smallest share of the receive buffer, packets.
 const SHARE_MIN: u64 = 2;
 
 impl Senders {
+    /// Whether it is time to count them anew.
+    #[inline]
+    pub const fn is_due(&self, now: u64) -> bool {
+        now.saturating_sub(self.counted_at) >= COUNT_EVERY_NS
+    }
+
     /// So many, 1 or more, which share a receive buffer of `packets`; counted at `now`.
     pub fn new(count: u32, packets: u32, now: u64) -> Self {
         let share = u64::from(packets / count);

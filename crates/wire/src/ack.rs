@@ -16,7 +16,7 @@
 //! | 24 | 4 | credit: fresh reply packets allowed since connect |
 //! | 28 | 8 n | bitmap: bit i says that base + i was received |
 
-use crate::{WireError, take, u16_at, u32_at, u64_at};
+use crate::{WireError, u16_at, u32_at, u64_at};
 
 /// Bytes of an acknowledgement without its bitmap.
 pub const ACK_BYTES: usize = 28;
@@ -55,25 +55,44 @@ impl Ack {
         ACK_BYTES + 8 * self.words as usize
     }
 
+    /// Length of the acknowledgement at the start of `bytes`, all of which is there.
+    ///
+    /// # Errors
+    /// As [`Ack::parse`].
+    #[inline]
+    pub fn length(bytes: &[u8]) -> Result<usize, WireError> {
+        let fixed: &[u8; ACK_BYTES] = bytes.first_chunk().ok_or(WireError::Truncated)?;
+        let words = fixed[1] as usize;
+        if words > BITMAP_WORDS_MAX {
+            return Err(WireError::Malformed);
+        }
+        let length = ACK_BYTES + 8 * words;
+        if bytes.len() < length {
+            return Err(WireError::Truncated);
+        }
+        Ok(length)
+    }
+
     /// Reads an acknowledgement at the start of `bytes`; gives its length too (P2.11).
     ///
     /// # Errors
     /// [`WireError::Truncated`], or [`WireError::Malformed`] for too long a bitmap.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), WireError> {
-        let [path, words] = take(bytes, 0)?;
+        let fixed: &[u8; ACK_BYTES] = bytes.first_chunk().ok_or(WireError::Truncated)?;
+        let words = fixed[1];
         if words as usize > BITMAP_WORDS_MAX {
             return Err(WireError::Malformed);
         }
         let mut ack = Self {
-            path,
+            path: fixed[0],
             words,
-            delay: u16_at(bytes, 2)?,
-            ce: u32_at(bytes, 4)?,
-            largest: u32_at(bytes, 8)?,
-            base: u32_at(bytes, 12)?,
-            packet_limit: u32_at(bytes, 16)?,
-            credit: [u32_at(bytes, 20)?, u32_at(bytes, 24)?],
+            delay: u16_at(fixed, 2)?,
+            ce: u32_at(fixed, 4)?,
+            largest: u32_at(fixed, 8)?,
+            base: u32_at(fixed, 12)?,
+            packet_limit: u32_at(fixed, 16)?,
+            credit: [u32_at(fixed, 20)?, u32_at(fixed, 24)?],
             bitmap: [0; BITMAP_WORDS_MAX],
         };
         for (w, word) in ack.bitmap.iter_mut().take(words as usize).enumerate() {

@@ -91,7 +91,8 @@ impl Header {
     /// Any [`WireError`]; the packet is to be dropped and counted.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, WireError> {
-        let [first, flags, path, reserved] = take(packet, 0)?;
+        let bytes: &[u8; HEADER_BYTES] = packet.first_chunk().ok_or(WireError::Truncated)?;
+        let [first, flags, path, reserved] = take(bytes, 0)?;
         if first >> 4 != VERSION {
             return Err(WireError::Version(first >> 4));
         }
@@ -112,8 +113,8 @@ impl Header {
             kind,
             flags: Flags(flags),
             path,
-            connection: u32_at(packet, 4)?,
-            number: u32_at(packet, 8)?,
+            connection: u32_at(bytes, 4)?,
+            number: u32_at(bytes, 8)?,
         })
     }
 

@@ -81,9 +81,9 @@ impl Intake<'_> {
             Taken::Nothing => {}
             Taken::One(one) => {
                 let verdict = self.deliver(matched, tx, &one.delivery());
-                let mut view = tx.tables.view();
-                match view.answer_one(one, verdict) {
-                    None => self.hear(&mut view),
+                match tx.tables.view().answer_one(one, verdict) {
+                    None if !tx.tables.core().has_events() => {}
+                    None => self.hear(&mut tx.tables.view()),
                     Some(mut rx) => self.take(matched, tx, &mut rx),
                 }
             }

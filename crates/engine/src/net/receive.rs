@@ -25,14 +25,26 @@ pub(super) struct Receipt<'a> {
 impl Receipt<'_> {
     #[inline]
     pub fn take(&mut self, f: RxFrame<'_>) {
+        let from = net_address(f.from);
+        if f.detour {
+            return self.take_usual(f);
+        }
+        // The compiler keeps a view in registers that nobody gets a reference to.
+        let Some(it) = self.tx.tables.view().foresee(from, f.ce, f.bytes) else {
+            return self.take_usual(f);
+        };
+        let mut view = self.tx.tables.view();
+        let taken = view.take_foreseen(self.now, it, f.bytes, self.spare);
+        if self.tx.tables.core().has_events() {
+            self.intake.hear(&mut self.tx.tables.view());
+        }
+        self.intake.take_quick(self.matched, self.tx, taken);
+    }
+
+    #[inline(never)]
+    fn take_usual(&mut self, f: RxFrame<'_>) {
         let (from, detour) = (net_address(f.from), f.detour);
         let mut view = self.tx.tables.view();
-        if !detour && let Some(it) = view.foresee(from, f.ce, f.bytes) {
-            let taken = view.take_foreseen(self.now, it, f.bytes, self.spare);
-            self.intake.hear(&mut view);
-            self.intake.take_quick(self.matched, self.tx, taken);
-            return;
-        }
         let Some(mut rx) = view.handle_packet(self.now, from, f.ce, f.bytes, self.spare) else {
             self.intake.hear(&mut view);
             return;

@@ -175,10 +175,10 @@ impl ProtoTables {
         (tables, &mut self.seal)
     }
 
-    /// Whether a timeout of the protocol is due.
+    /// The protocol's state beside its tables.
     #[inline]
-    pub(crate) fn is_due(&self, now: u64) -> bool {
-        self.core.first().is_some_and(|core| core.is_due(now))
+    pub(crate) fn core(&self) -> &proto::Core {
+        &self.core[0]
     }
 
     /// Returns the protocol over these tables.

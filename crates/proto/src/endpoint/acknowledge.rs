@@ -446,8 +446,6 @@ impl<S: Seal> Endpoint<'_, S> {
 
 /// Time without data after which a peer has no share of the receive buffer, ns.
 const SENDER_QUIET_NS: u64 = 10_000_000;
-/// Interval at which the current senders are counted, ns.
-const COUNT_EVERY_NS: u64 = 1_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Chunks of one priority that one peer may have undelivered here.
@@ -459,7 +457,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Counts the peers that send to us, now and then.
     #[inline]
     pub(super) fn count_senders(&mut self, now: u64) {
-        if now.saturating_sub(self.core.senders.counted_at) >= COUNT_EVERY_NS {
+        if self.core.senders.is_due(now) {
             self.count_senders_anew(now);
         }
     }

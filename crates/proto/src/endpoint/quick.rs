@@ -3,10 +3,12 @@
 
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{
-    ARGS_MAX, Ack, Flags, HEADER_BYTES, Head, Header, MessageNo, PacketType, TAG_BYTES,
+    ACK_BYTES, ARGS_MAX, Ack, Flags, HEADER_BYTES, Head, Header, MessageNo, PacketType, TAG_BYTES,
 };
 
-use crate::base::{ConnIndex, Delivery, Heard, Message, NetAddress, PeerId, Transmit, Verdict};
+use crate::base::{
+    ConnIndex, Delivery, FrameIndex, Heard, Message, NetAddress, PeerId, Transmit, Verdict,
+};
 use crate::congestion::AckSample;
 use crate::endpoint::acknowledge::{ack_of, delay_of};
 use crate::endpoint::rx::first_part;
@@ -15,6 +17,7 @@ use crate::endpoint::{Endpoint, Rx};
 use crate::inbound::Spare;
 use crate::keys::{nonce, rx_slot};
 use crate::memory::{Need, Use};
+use crate::received::Owed;
 use crate::sent::Left;
 use crate::tables::{Listed, PeerState};
 
@@ -29,14 +32,15 @@ impl<S: Seal> Endpoint<'_, S> {
         peer: PeerId,
         m: &Message<'_>,
     ) -> Option<(MessageNo, Transmit)> {
-        let conn = self.clear_way(now, peer, m)?;
+        let mut e = self.again();
+        let conn = e.clear_way(now, peer, m)?;
         let path = conn.first_path();
-        let (hold, phase_limit) = (self.hold_limit(), self.phase_limit());
-        let has_news = self.paths[path].received.has_news();
-        if has_news {
-            self.count_senders(now);
+        let (hold, phase_limit) = (e.hold_limit(), e.phase_limit());
+        let has_news = e.paths[path].received.has_news();
+        if has_news && e.core.senders.is_due(now) {
+            e.again().count_senders(now);
         }
-        let Self {
+        let Endpoint {
             core,
             peers,
             conns,
@@ -44,7 +48,7 @@ impl<S: Seal> Endpoint<'_, S> {
             memory,
             seal,
             ..
-        } = self;
+        } = &mut e;
         let (c, p) = (&mut conns[conn], &mut paths[path]);
         let frame = (c.outbound).bypass_queue(memory, conn, m.priority, m.flow)?;
         let message = c.outbound.number(m.priority, m.flow);
@@ -86,20 +90,28 @@ impl<S: Seal> Endpoint<'_, S> {
         core.counters.packets_sent += 1;
         core.counters.data_packets_sent += 1;
         core.counters.bytes_sent += len as u64;
+        if !runs {
+            let slack = core.config.probe_slack_ns;
+            let answer_after = |backoff| p.sent.answer_after(slack, backoff);
+            let probes = &p.sent.probes;
+            let at = probes.at(0, &core.config, false, answer_after, || false);
+            core.arm(at.max(now));
+        }
+        c.unusual = c.kept.keys.unusual(phase_limit);
+        let waits = c.deferred_ack.is_some();
+        let is_done =
+            c.unusual.is_nothing() && (!waits || p.sent.is_open(0)) && now < p.sent.mtu.due();
         if c.listed == Listed::Deferred {
             core.queues.deferred.remove(conns, conn);
         }
-        let unusual = self.conns[conn].kept.keys.unusual(phase_limit);
-        self.conns[conn].unusual = unusual;
-        if !runs {
-            self.arm_probe(now, path);
-        }
-        if self.has_nothing(now, conn, false) {
-            self.end_turn(conn);
+        if !is_done {
+            e.again().go_on(now, conn);
+        } else if waits || p.received.owed() == Owed::Delayed {
+            conns[conn].listed = Listed::Deferred;
+            core.queues.deferred.push_back(conns, conn);
         } else {
-            self.conns[conn].listed = Listed::Ready;
-            self.core.queues.burst = 1;
-            self.core.queues.ready.push_back(self.conns, conn);
+            conns[conn].listed = Listed::None;
+            core.arm(p.sent.mtu.due());
         }
         let t = Transmit {
             to,
@@ -113,6 +125,27 @@ impl<S: Seal> Endpoint<'_, S> {
             connect: false,
         };
         Some((message, t))
+    }
+
+    /// Ends the turn of a connection, which is in no list, that may have more to send.
+    #[cold]
+    fn go_on(&mut self, now: u64, conn: ConnIndex) {
+        if !self.conns[conn].unusual.is_nothing() {
+            self.conns[conn].unusual = self.find_unusual(conn);
+        }
+        if self.has_nothing(now, conn, false) {
+            self.end_turn(conn);
+        } else {
+            self.conns[conn].listed = Listed::Ready;
+            self.core.queues.burst = 1;
+            self.core.queues.ready.push_back(self.conns, conn);
+        }
+    }
+
+    /// The link has taken the frame of a message that left at once, or failed to.
+    #[inline]
+    pub fn sent_one(&mut self, frame: FrameIndex) {
+        self.memory.flights[frame].in_link = false;
     }
 
     /// The connection by which a message may leave at once.
@@ -172,8 +205,8 @@ pub struct One<'p> {
     conn: ConnIndex,
     number: u64,
     ack_wanted: bool,
-    /// Acknowledgement that is read once the message was answered.
-    ack: Option<Ack>,
+    /// Acknowledgement, which is read once the message was answered; empty: none.
+    ack: &'p [u8],
     head: Head<'p>,
     spare: &'p mut Spare,
 }
@@ -238,6 +271,7 @@ impl<S: Seal> Endpoint<'_, S> {
         packet: &'p mut [u8],
         spare: &'p mut Spare,
     ) -> Taken<'p> {
+        let mut e = self.again();
         let Foreseen {
             header,
             conn,
@@ -245,18 +279,18 @@ impl<S: Seal> Endpoint<'_, S> {
         } = it;
         let length = packet.len();
         let path = conn.first_path();
-        let c = &mut self.conns[conn];
+        let c = &mut e.conns[conn];
         let slot = rx_slot(conn, c.kept.keys.receiving);
         let (clear, rest) = packet.split_at_mut(HEADER_BYTES);
         let (body, tag) = rest.split_at_mut(length - HEADER_BYTES - TAG_BYTES);
         let tag: &Tag = (&*tag).try_into().expect("the length was checked");
-        let opened = self.seal.open(slot, nonce(0, number), clear, body, tag);
+        let opened = e.seal.open(slot, nonce(0, number), clear, body, tag);
         if opened.is_err() {
-            self.core.counters.drops.bad_tag += 1;
+            e.core.counters.drops.bad_tag += 1;
             return Taken::Nothing;
         }
-        self.core.counters.packets_received += 1;
-        self.core.counters.bytes_received += length as u64;
+        e.core.counters.packets_received += 1;
+        e.core.counters.bytes_received += length as u64;
         c.silence.heard(now);
         c.silence.used(now);
         c.paths.heard(path);
@@ -266,22 +300,24 @@ impl<S: Seal> Endpoint<'_, S> {
             path: 0,
             detour: false,
         };
-        let (mut ack, mut at) = (None, 0);
+        let mut ack_len = 0;
         if header.flags.has(Flags::HAS_ACK) {
-            let Ok((it, bytes)) = Ack::parse(body) else {
-                self.core.counters.drops.malformed += 1;
-                self.conns[conn].busy = false;
+            let Ok(length) = Ack::length(body) else {
+                e.core.counters.drops.malformed += 1;
+                e.conns[conn].busy = false;
                 return Taken::Nothing;
             };
-            (ack, at) = (Some(it), bytes);
-            self.settle_deferred_ack(conn);
+            ack_len = length;
+            if e.conns[conn].deferred_ack.is_some() {
+                e.again().settle_deferred_ack(conn);
+            }
         }
-        let chunks = &body[at..];
+        let (ack, chunks) = body.split_at(ack_len);
         let ack_wanted = header.flags.has(Flags::ACK_WANTED);
-        let c = &mut self.conns[conn];
-        let may_wait = ack.is_none_or(|ack| ack.words == 0 && !c.outbound.has_queue());
+        let c = &mut e.conns[conn];
+        let may_wait = ack_len == 0 || ack_len == ACK_BYTES && !c.outbound.has_queue();
         if let Some(head) = Head::whole(chunks)
-            && head.flow < self.core.config.flows
+            && head.flow < e.core.config.flows
             && c.inbound.expects(&head)
             && may_wait
             && c.unusual.is_nothing()
@@ -298,9 +334,10 @@ impl<S: Seal> Endpoint<'_, S> {
                 spare,
             });
         }
-        if let Some(ack) = ack {
-            self.take_ack(now, conn, &ack);
-            self.go_on_after_refusals(conn);
+        if let Ok((ack, _)) = Ack::parse(ack) {
+            let mut e = e.again();
+            e.take_ack(now, conn, &ack);
+            e.go_on_after_refusals(conn);
         }
         let place = (conn, path, number);
         Taken::Rest(Rx::of_packet(now, heard, place, ack_wanted, chunks, spare))
@@ -309,38 +346,46 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Answers the message of a packet. The packet then counts, unless there is more to do.
     #[inline]
     pub fn answer_one<'p>(&mut self, it: One<'p>, verdict: Verdict) -> Option<Rx<'p>> {
+        let mut e = self.again();
         let One {
             now, conn, head, ..
         } = it;
-        let limit = self.hold_limit();
-        let counters = &mut self.core.counters;
-        let c = &mut self.conns[conn];
+        let limit = e.hold_limit();
+        let counters = &mut e.core.counters;
+        let c = &mut e.conns[conn];
         let is_on = c.busy && c.peer == it.heard.peer;
         if !is_on || !matches!(verdict, Verdict::Take(_)) {
-            let mut rx = self.leave_quick_way(it, is_on, Some(head));
-            rx.answer(self, verdict);
+            let mut e = e.again();
+            let mut rx = e.leave_quick_way(it, is_on, Some(head));
+            rx.answer(&mut e, verdict);
             return Some(rx);
         }
         let (priority, flow) = (head.priority, head.flow);
         c.inbound.answered(&head, verdict, counters);
         let has_news = c.inbound.note_taken(limit, priority, flow, counters);
         c.inbound.advance(priority, flow);
-        let goes_on = c.inbound.resumable().is_some();
         if has_news {
-            self.owe_news(conn);
+            e.again().owe_news(conn);
         }
-        if goes_on {
-            return Some(self.leave_quick_way(it, true, None));
+        let (c, p) = (&mut e.conns[conn], &mut e.paths[conn.first_path()]);
+        if c.inbound.resumable().is_some() {
+            return Some(e.again().leave_quick_way(it, true, None));
         }
-        let received = &mut self.paths[conn.first_path()].received;
-        debug_assert!(received.is_whole() && received.next == it.number);
-        let owed = received.note_next(now, it.ack_wanted);
-        self.schedule_ack(conn, owed);
-        self.conns[conn].busy = false;
-        if let Some(ack) = &it.ack
-            && !self.settle_one(now, conn, ack)
+        debug_assert!(p.received.is_whole() && p.received.next == it.number);
+        c.busy = false;
+        match p.received.note_next(now, it.ack_wanted) {
+            Owed::Nothing => {}
+            Owed::Delayed if c.listed == Listed::Deferred => {}
+            Owed::Delayed if c.listed == Listed::None && !c.outbound.has_queue() => {
+                c.listed = Listed::Deferred;
+                e.core.queues.deferred.push_back(e.conns, conn);
+            }
+            owed => e.again().schedule_ack(conn, owed),
+        }
+        if let Ok((ack, _)) = Ack::parse(it.ack)
+            && !e.settle_one(now, conn, &ack)
         {
-            self.defer_ack(now, conn, ack);
+            e.again().defer_ack(now, conn, &ack);
         }
         None
     }
@@ -350,7 +395,9 @@ impl<S: Seal> Endpoint<'_, S> {
     #[cold]
     fn leave_quick_way<'p>(&mut self, it: One<'p>, is_on: bool, head: Option<Head<'p>>) -> Rx<'p> {
         let place = (it.conn, it.conn.first_path(), it.number);
-        if let Some(ack) = it.ack.filter(|_| is_on) {
+        if let Ok((ack, _)) = Ack::parse(it.ack)
+            && is_on
+        {
             self.defer_ack(it.now, it.conn, &ack);
         }
         Rx::of_one(it.now, it.heard, place, it.ack_wanted, head, it.spare)
@@ -358,7 +405,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Reads an acknowledgement that names nothing that is missing, and settles one plain frame at
     /// most. Returns false if it says anything else: nothing was done.
-    #[inline]
+    #[inline(always)]
     fn settle_one(&mut self, now: u64, conn: ConnIndex, ack: &Ack) -> bool {
         let path = conn.first_path();
         let c = &mut self.conns[conn];
@@ -401,12 +448,12 @@ impl<S: Seal> Endpoint<'_, S> {
                 c.silence.wait_no_more();
             } else {
                 c.silence.wait_anew(now);
-                self.arm_probe(now, path);
+                self.again().arm_probe(now, path);
             }
         }
-        self.arm(search_at);
+        self.core.arm(search_at);
         if !is_deferred {
-            self.after_read(now, conn);
+            self.again().after_read(now, conn);
         }
         true
     }

@@ -139,10 +139,7 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     #[must_use]
     pub const fn may_transmit(&self, flush_delayed_acks: bool) -> bool {
-        let core = &self.core;
-        let waits = !core.queues.ready.is_empty()
-            || (flush_delayed_acks && !core.queues.deferred.is_empty());
-        waits || core.full || !core.queues.starved.is_empty() || !core.queues.connects.is_empty()
+        self.core.may_transmit(flush_delayed_acks)
     }
 
     #[inline]
