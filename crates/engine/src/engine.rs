@@ -60,6 +60,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
+    /// Returns the clock.
+    pub const fn clock(&self) -> &C {
+        &self.clock
+    }
+
     /// Returns the two halves that a handler needs: the core and the sending halves.
     #[inline(always)]
     pub fn split(&mut self) -> (&mut Core, Outbound<'_>) {

@@ -17,7 +17,7 @@ use portolan_proto::congestion::Mode;
 use portolan_proto::{Identity, LocalNetwork, NetAddress};
 use portolan_ring::{Fence, ForkMark, Owned};
 use portolan_sys::barrier;
-use portolan_sys::clock::now_ns;
+use portolan_sys::clock::{is_tsc, now_ns};
 use portolan_sys::epoll::Epoll;
 use portolan_sys::memory::cache_bytes;
 use portolan_sys::process::Pidfd;
@@ -434,7 +434,7 @@ impl Opening {
             slice_ns,
             shortens,
         );
-        let clock = HostClock::new(config.clock.clone());
+        let clock = HostClock::new(config.clock.clone(), !config.udp.disabled.tsc && is_tsc());
         let engine = Engine::new(core, matched, net, shm, clock);
         let mut state = State::new(engine, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;

@@ -393,6 +393,7 @@ impl State {
     /// Ends what [`State::prepare`] began.
     pub fn awake(&mut self, woken: &Woken) {
         self.look_at_all();
+        self.engine.clock().check();
         if self.sleep.is_declared() {
             self.end_sleep();
         }

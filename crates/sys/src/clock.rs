@@ -13,6 +13,20 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// The kernel's clocksource (`tsc`, `kvm-clock`, ...); `None` where /sys does not say.
+#[must_use]
+pub fn source() -> Option<String> {
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    Some(std::fs::read_to_string(path).ok()?.trim_end().to_owned())
+}
+
+/// Whether [`now_ns`] counts what [`ticks`](crate::ticks::ticks) counts, the TSC: the kernel has
+/// found its rate constant, and its count the same on all cores.
+#[must_use]
+pub fn is_tsc() -> bool {
+    cfg!(target_arch = "x86_64") && source().is_some_and(|source| source == "tsc")
+}
+
 /// Nanoseconds of processor time that all threads of this process have used so
 /// far, the kernel's work on their behalf included. A system call.
 #[must_use]

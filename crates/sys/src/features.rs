@@ -57,6 +57,7 @@ features! {
     pidfd: "watching a process by descriptor (pidfd_open)",
     tcx: "faults in labs by links (tcx, from Linux 6.6), not by filters as on older kernels",
     passrights: "refusing descriptors that are sent (SO_PASSRIGHTS, from Linux 6.16); the launcher's",
+    tsc: "time by the processor's counter, where the kernel's clock goes by it too",
 }
 
 /// A name that is no feature.

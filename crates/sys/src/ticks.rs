@@ -1,5 +1,5 @@
-//! The processor's own counter, for measuring: a third of the cost of the
-//! clock (12 ns), but a bare count without a unit.
+//! The processor's own counter: a third of the cost of the clock (12 ns), but
+//! a bare count without a unit.
 
 use crate::clock::now_ns;
 

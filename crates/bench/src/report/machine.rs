@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use portolan_sys::clock;
+use portolan_sys::features::Disabled;
 use serde::{Deserialize, Serialize};
 
 /// The machine, for the reader of a figure.
@@ -17,6 +19,10 @@ pub struct Machine {
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: usize,
+    /// Where endpoints take the time from: `tsc`, the processor's counter itself, or the kernel,
+    /// with its clocksource. `None` in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<String>,
     /// Memory, MB.
     pub memory_mb: u64,
     /// Portolan's version.
@@ -40,6 +46,7 @@ impl Machine {
             arch: text(names.machine()),
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            clock: Some(clock()),
             memory_mb: field("/proc/meminfo", "MemTotal")
                 .and_then(|value| value.trim_end_matches(" kB").parse::<u64>().ok())
                 .unwrap_or(0)
@@ -66,11 +73,21 @@ impl Machine {
             [] => String::new(),
             cores => format!("; ranks on cores {}", cores.join(", ")),
         };
+        let clock = self.clock.as_deref().unwrap_or("unknown");
         format!(
-            "{place}: {}, {} cores, Linux {}{bound}",
+            "{place}: {}, {} cores, Linux {}, clock {clock}{bound}",
             self.cpu, self.cores, self.kernel
         )
     }
+}
+
+fn clock() -> String {
+    let is_off = Disabled::from_env().is_ok_and(|it| it.tsc);
+    if !is_off && clock::is_tsc() {
+        return "tsc".to_owned();
+    }
+    let source = clock::source();
+    format!("kernel ({})", source.as_deref().unwrap_or("unknown"))
 }
 
 /// The value of the first line `name : value` of a file.
@@ -155,5 +172,7 @@ mod tests {
         let machine = Machine::here();
         assert!(!machine.kernel.is_empty() && machine.cores > 0 && machine.memory_mb > 0);
         assert!(machine.line().contains(&machine.kernel));
+        let clock = machine.clock.as_deref().unwrap();
+        assert!(clock == "tsc" || clock.starts_with("kernel ("), "{clock}");
     }
 }

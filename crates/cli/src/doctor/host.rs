@@ -13,7 +13,7 @@ use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::UdpSocket;
 use portolan_sys::process::{Pidfd, limits};
-use portolan_sys::{barrier, calls, futex, process};
+use portolan_sys::{barrier, calls, clock, futex, process};
 use rustix::process::Resource;
 
 use super::Finding;
@@ -29,6 +29,7 @@ pub fn look(disabled: Disabled) -> Vec<Finding> {
     let mut findings = vec![kernel(), processor(), cores(), memory(), files(), calls()];
     findings.extend(socket(disabled));
     findings.extend(features(disabled));
+    findings.push(time(disabled));
     findings.push(copies(disabled));
     findings.push(agent());
     findings.push(labs());
@@ -253,6 +254,24 @@ fn features(disabled: Disabled) -> Vec<Finding> {
         .collect()
 }
 
+/// Where endpoints take the time from. What the kernel has chosen is no fault: another clocksource
+/// may go wrong.
+fn time(disabled: Disabled) -> Finding {
+    let name = "tsc";
+    if disabled.tsc {
+        off(name)
+    } else if clock::is_tsc() {
+        Finding::ok(name, meaning(name))
+    } else {
+        let source = clock::source();
+        let source = source.as_deref().unwrap_or("unknown");
+        Finding::ok(
+            name,
+            format!("not used: the kernel's clocksource is {source}, so the time is read from it"),
+        )
+    }
+}
+
 /// Whether a rank may read the memory of another of the same user.
 fn copies(disabled: Disabled) -> Finding {
     let name = "cma";
@@ -376,9 +395,9 @@ mod tests {
 
     #[test]
     fn what_is_switched_off_says_how_to_switch_it_on() {
-        let disabled = Disabled::parse("gso,cma,pidfd").unwrap();
+        let disabled = Disabled::parse("gso,cma,pidfd,tsc").unwrap();
         let findings = look(disabled);
-        for name in ["gso", "cma", "pidfd"] {
+        for name in ["gso", "cma", "pidfd", "tsc"] {
             let it = findings.iter().find(|it| it.subject == name).unwrap();
             assert_eq!(it.state, super::super::State::Slower);
             assert!(

@@ -91,8 +91,9 @@ fn hosts(files: &[File]) -> Vec<String> {
     for host in files.iter().map(|file| &file.report.host) {
         let lab = host.lab.as_ref();
         let lab = lab.map_or(String::new(), |name| format!(", lab {name}"));
+        let clock = host.clock.as_deref().unwrap_or("unknown");
         let about = format!(
-            "{}: {}, {} cores, {} GB, {}, Linux {}{lab}; Portolan {}",
+            "{}: {}, {} cores, {} GB, {}, Linux {}, clock {clock}{lab}; Portolan {}",
             host.name,
             host.cpu,
             host.cores,
