@@ -141,7 +141,7 @@ impl Default for Sent {
             probes: Probes::default(),
             mtu: Mtu::BASE,
             reordering: Reordering::default(),
-            batch: Batch::default(),
+            batch: Batch::EMPTY,
             rtt: Rtt::new(),
             congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
             pacer: Pacer::new(),
@@ -530,28 +530,34 @@ impl Sent {
         }
         let (acked, came) = (sample.acked_packets, sample.came_packets);
         self.batch.add(now, acked, came, whole, sample.rtt_ns);
-        // Where packets were given up lately or come out of order, each round trip moves the time
-        // after which one counts as lost.
-        let is_calm = sample.lost_packets | sample.ce_packets | sample.spurious_packets == 0
-            && self.watch_from == u64::MAX
-            && self.reordering.late_ns() == 0;
-        if !is_calm || self.batch.is_due(now) || self.rtt.smoothed().is_none() {
+        let is_calm = sample.lost_packets | sample.ce_packets | sample.spurious_packets == 0;
+        if !is_calm || self.tells(now) {
             self.tell(now, sample);
         }
+    }
+
+    /// Whether congestion control is told now, though nothing is wrong. Where packets were given up
+    /// lately or come out of order, each round trip moves the time after which one counts as lost.
+    #[inline]
+    fn tells(&self, now: u64) -> bool {
+        self.batch.is_due(now)
+            || self.watch_from != u64::MAX
+            || self.reordering.late_ns() != 0
+            || self.rtt.smoothed().is_none()
     }
 
     /// Tells the round trip and congestion control what acknowledgements have shown. `sample`: what
     /// the last has shown beside.
     fn tell(&mut self, now: u64, sample: &AckSample) {
-        let batch = core::mem::take(&mut self.batch);
-        if let Some(rtt) = batch.last {
+        let batch = core::mem::replace(&mut self.batch, Batch::EMPTY);
+        if let Some(rtt) = batch.last() {
             // The timer must expect the peer's own delay; the queue does not.
             self.rtt.sample(rtt);
         }
         let sample = AckSample {
             acked_packets: batch.acked,
             came_packets: batch.came,
-            rtt_ns: batch.shortest,
+            rtt_ns: batch.shortest(),
             late_ns: self.reordering.late_ns().min(self.rtt.variation4()),
             mean_ns: self.reordering.mean_ns(),
             in_flight_packets: self.flying,
@@ -586,7 +592,7 @@ impl Sent {
     pub fn begin_anew(&mut self, packet_max: u16) {
         let mode = self.congestion.mode();
         self.congestion = Congestion::new(mode, packet_max, WINDOW_SPAN as u32);
-        self.batch = Batch::default();
+        self.batch = Batch::EMPTY;
         self.pacer = Pacer::new();
     }
 

@@ -16,7 +16,7 @@
 //! | 24 | 4 | credit: fresh reply packets allowed since connect |
 //! | 28 | 8 n | bitmap: bit i says that base + i was received |
 
-use crate::{WireError, u16_at, u32_at, u64_at};
+use crate::{WireError, u64_at};
 
 /// Bytes of an acknowledgement without its bitmap.
 pub const ACK_BYTES: usize = 28;
@@ -79,26 +79,34 @@ impl Ack {
     /// [`WireError::Truncated`], or [`WireError::Malformed`] for too long a bitmap.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), WireError> {
-        let fixed: &[u8; ACK_BYTES] = bytes.first_chunk().ok_or(WireError::Truncated)?;
-        let words = fixed[1];
-        if words as usize > BITMAP_WORDS_MAX {
-            return Err(WireError::Malformed);
+        let length = Self::length(bytes)?;
+        let (fixed, bitmap) = bytes.split_first_chunk().ok_or(WireError::Truncated)?;
+        let mut ack = Self::without_bitmap(fixed);
+        ack.words = fixed[1];
+        let words = bitmap.chunks_exact(8).take(ack.words as usize);
+        for (word, bytes) in ack.bitmap.iter_mut().zip(words) {
+            *word = u64_at(bytes, 0)?;
         }
-        let mut ack = Self {
+        Ok((ack, length))
+    }
+
+    /// Reads an acknowledgement that ends before its bitmap, whatever its words say (P2.11).
+    #[inline(always)]
+    #[must_use]
+    pub fn without_bitmap(fixed: &[u8; ACK_BYTES]) -> Self {
+        let word =
+            |i: usize| u32::from_le_bytes([fixed[i], fixed[i + 1], fixed[i + 2], fixed[i + 3]]);
+        Self {
             path: fixed[0],
-            words,
-            delay: u16_at(fixed, 2)?,
-            ce: u32_at(fixed, 4)?,
-            largest: u32_at(fixed, 8)?,
-            base: u32_at(fixed, 12)?,
-            packet_limit: u32_at(fixed, 16)?,
-            credit: [u32_at(fixed, 20)?, u32_at(fixed, 24)?],
+            words: 0,
+            delay: u16::from_le_bytes([fixed[2], fixed[3]]),
+            ce: word(4),
+            largest: word(8),
+            base: word(12),
+            packet_limit: word(16),
+            credit: [word(20), word(24)],
             bitmap: [0; BITMAP_WORDS_MAX],
-        };
-        for (w, word) in ack.bitmap.iter_mut().take(words as usize).enumerate() {
-            *word = u64_at(bytes, ACK_BYTES + 8 * w)?;
         }
-        Ok((ack, ack.bytes()))
     }
 
     /// Writes the acknowledgement at the start of `out` (P2.11).

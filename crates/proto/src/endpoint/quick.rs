@@ -9,7 +9,6 @@ use portolan_wire::{
 use crate::base::{
     ConnIndex, Delivery, FrameIndex, Heard, Message, NetAddress, PeerId, Transmit, Verdict,
 };
-use crate::congestion::AckSample;
 use crate::endpoint::acknowledge::{ack_of, delay_of};
 use crate::endpoint::rx::first_part;
 use crate::endpoint::transmit::{Place, chunk_bytes, seal_frame, write_message};
@@ -205,8 +204,8 @@ pub struct One<'p> {
     conn: ConnIndex,
     number: u64,
     ack_wanted: bool,
-    /// Acknowledgement, which is read once the message was answered; empty: none.
-    ack: &'p [u8],
+    /// Acknowledgement, which is read once the message was answered.
+    ack: Option<&'p [u8; ACK_BYTES]>,
     head: Head<'p>,
     spare: &'p mut Spare,
 }
@@ -329,7 +328,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 conn,
                 number,
                 ack_wanted,
-                ack,
+                ack: ack.first_chunk(),
                 head,
                 spare,
             });
@@ -382,7 +381,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             owed => e.again().schedule_ack(conn, owed),
         }
-        if let Ok((ack, _)) = Ack::parse(it.ack)
+        if let Some(ack) = it.ack.map(Ack::without_bitmap)
             && !e.settle_one(now, conn, &ack)
         {
             e.again().defer_ack(now, conn, &ack);
@@ -395,9 +394,7 @@ impl<S: Seal> Endpoint<'_, S> {
     #[cold]
     fn leave_quick_way<'p>(&mut self, it: One<'p>, is_on: bool, head: Option<Head<'p>>) -> Rx<'p> {
         let place = (it.conn, it.conn.first_path(), it.number);
-        if let Ok((ack, _)) = Ack::parse(it.ack)
-            && is_on
-        {
+        if let Some(ack) = it.ack.map(Ack::without_bitmap).filter(|_| is_on) {
             self.defer_ack(it.now, it.conn, &ack);
         }
         Rx::of_one(it.now, it.heard, place, it.ack_wanted, head, it.spare)
@@ -434,15 +431,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let search_at = p.sent.mtu.due();
         let is_deferred = c.listed == Listed::Deferred;
         if let Some(it) = packet {
-            let mut sample = AckSample {
-                acked_packets: 1,
-                came_packets: p.received.take_came(),
-                rtt_ns: (it.number == largest).then_some(now.saturating_sub(it.at)),
-                app_limited: true,
-                ..AckSample::default()
-            };
+            let rtt = (it.number == largest).then_some(now.saturating_sub(it.at));
             let delay = delay_of(&self.core, now, ack);
-            p.sent.adapt(now, &mut sample, delay, false);
+            let came = p.received.take_came();
+            p.sent.adapt_one(now, rtt, delay, came);
             p.sent.probes.restart(now);
             if p.sent.flying == 0 {
                 c.silence.wait_no_more();

@@ -6,21 +6,29 @@ const PACKETS: u32 = 8;
 const NS: u64 = 100_000;
 
 /// What acknowledgements have shown that congestion control was not told yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Batch {
     /// Packets acknowledged.
     pub acked: u32,
     /// Packets with messages that came from the peer.
     pub came: u32,
-    /// Smallest round trip without the receiver's delay, ns.
-    pub shortest: Option<u64>,
-    /// Last round trip with the receiver's delay, ns.
-    pub last: Option<u64>,
+    /// Smallest round trip without the receiver's delay, ns; `u64::MAX`: none is known.
+    shortest: u64,
+    /// Last round trip with the receiver's delay, ns; `u64::MAX`: none is known.
+    last: u64,
     /// Time of the first, ns.
     since: u64,
 }
 
 impl Batch {
+    pub const EMPTY: Self = Self {
+        acked: 0,
+        came: 0,
+        shortest: u64::MAX,
+        last: u64::MAX,
+        since: 0,
+    };
+
     /// Adds what an acknowledgement has shown: packets acknowledged and come, and the round trip
     /// with and without the receiver's delay, ns.
     #[inline]
@@ -30,11 +38,18 @@ impl Batch {
         }
         self.acked = self.acked.saturating_add(acked);
         self.came = self.came.saturating_add(came);
-        self.last = whole.or(self.last);
-        self.shortest = match (self.shortest, rtt) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        self.last = whole.unwrap_or(self.last);
+        self.shortest = self.shortest.min(rtt.unwrap_or(u64::MAX));
+    }
+
+    /// Smallest round trip without the receiver's delay, ns.
+    pub fn shortest(&self) -> Option<u64> {
+        (self.shortest != u64::MAX).then_some(self.shortest)
+    }
+
+    /// Last round trip with the receiver's delay, ns.
+    pub fn last(&self) -> Option<u64> {
+        (self.last != u64::MAX).then_some(self.last)
     }
 
     /// Whether there is nothing to tell.

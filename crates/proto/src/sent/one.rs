@@ -5,6 +5,7 @@ use portolan_wire::Ack;
 
 use super::{ACKED, Confirms, FRAMES, SIZE_PROBE, Sent};
 use crate::base::{FrameIndex, WINDOW_SPAN};
+use crate::congestion::AckSample;
 
 /// A packet that has left.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,7 @@ impl Sent {
     /// Where an acknowledgement names nothing that is missing, and settles one
     /// frame at most: its largest number, and the frame with its number.
     /// `None`: [go through](Self::begin_report) its numbers.
-    #[inline]
+    #[inline(always)]
     pub fn settles_one(&self, ack: &Ack) -> Option<(u64, Option<(u64, FrameIndex)>)> {
         let (largest, base) = ack.covers(self.next);
         if largest >= self.next
@@ -62,7 +63,7 @@ impl Sent {
 
     /// Takes an acknowledgement up to `largest` that [settles](Self::settles_one) this packet, or
     /// none, as going through its numbers would.
-    #[inline]
+    #[inline(always)]
     pub fn settle_one(&mut self, now: u64, ack: &Ack, largest: u64, packet: Option<Left>) {
         self.limit = self.limit.max(ack.limit(self.limit));
         if let Some(it) = packet {
@@ -75,5 +76,21 @@ impl Sent {
         self.advance();
         self.acked_to = self.acked_to.max(largest + 1);
         self.reordering.advance(largest);
+    }
+
+    /// Takes it into congestion control as [`Sent::adapt`] would: one packet, with its round trip if
+    /// it was the largest, while `came` packets came from the peer.
+    #[inline(always)]
+    pub fn adapt_one(&mut self, now: u64, rtt: Option<u64>, delay: Option<u64>, came: u32) {
+        let own = rtt.zip(delay);
+        let own = own.map(|(rtt, delay)| rtt.saturating_sub(delay));
+        self.batch.add(now, 1, came, rtt, own);
+        if self.tells(now) {
+            let sample = AckSample {
+                app_limited: true,
+                ..AckSample::default()
+            };
+            self.tell(now, &sample);
+        }
     }
 }
