@@ -150,9 +150,9 @@ pub struct CoreState {
     pub size: u32,
     /// Handlers bound to the program's thread may run now.
     pub(crate) run: bool,
-    /// Reasons for which a pass, or an arrival, is more than usual: [`WORK`] and [`CARE`]. It
-    /// has each reason that holds, and perhaps some that held before: those go once they have
-    /// been looked at.
+    /// Reasons for which a pass, or an arrival, is more than usual: [`WORK`], [`CARE`] and
+    /// [`NETWORK`]. It has each reason that holds, and perhaps some that held before: those go
+    /// once they have been looked at.
     pub(crate) unusual: u8,
     /// A message was left with its lane.
     pub starved: bool,
@@ -222,6 +222,8 @@ const fn is_matched(cookie: u64) -> bool {
 const WORK: u8 = 1;
 /// Messages are not handed over by the shortest path, or a call has to look at more when it ends.
 const CARE: u8 = 2;
+/// There is a network lane, at which each pass looks.
+pub(crate) const NETWORK: u8 = 4;
 
 /// Maximum length of [`CoreState::spare`].
 const SPARE_MAX: usize = 4;
@@ -282,7 +284,7 @@ impl CoreState {
     #[inline(always)]
     #[must_use]
     pub const fn is_unusual(&self) -> bool {
-        self.unusual != 0
+        self.unusual & (WORK | CARE) != 0
     }
 
     /// Whether the slow half of a pass has work.
@@ -304,7 +306,8 @@ impl CoreState {
             || self.trace.is_some()
             || !self.findings.is_empty()
             || self.panic.is_some();
-        self.unusual = (u8::from(work) * WORK) | (u8::from(care) * CARE);
+        let network = self.unusual & NETWORK;
+        self.unusual = network | (u8::from(work) * WORK) | (u8::from(care) * CARE);
     }
 
     /// Says whether handlers bound to the program's thread may run.

@@ -12,10 +12,10 @@ use portolan_wire::{ARGS_MAX, MessageNo};
 
 pub use self::peers::LocalRefused;
 use self::poll_throttle::PollThrottle;
-use crate::core::{Core, CoreState, Finding, message};
+use crate::core::{Core, CoreState, Finding, NETWORK, message};
 use crate::environment::{Clock, Network};
 use crate::lanes::{Lane, Restarted};
-use crate::matched::{Matched, Onward};
+use crate::matched::{Lend, Matched, Onward};
 use crate::net::NetLane;
 use crate::outbound::{Outbound, ShmFailure};
 use crate::shm::ShmLane;
@@ -28,41 +28,63 @@ const FRAMES_OF_OTHERS: usize = 1 << 16;
 pub struct Engine<N, C> {
     /// State without the lanes and the exchanges.
     pub core: Core,
+    /// The lanes and the exchanges.
+    pub io: Io<N, C>,
+    throttle: PollThrottle,
+    /// Numbers of departed peers, oldest first, each with the time of departure, ns.
+    departed: VecDeque<(u32, u64)>,
+}
+
+/// All that a handler may need beside the core: one reference to it is handed down.
+pub struct Io<N, C> {
     /// Matched messages and one-sided accesses.
     pub matched: Matched,
     /// The network lane.
     pub net: Option<NetLane<N>>,
     /// The shared memory lane.
     pub shm: Option<ShmLane>,
-    throttle: PollThrottle,
-    /// Numbers of departed peers, oldest first, each with the time of departure, ns.
-    departed: VecDeque<(u32, u64)>,
-    clock: C,
+    pub(crate) clock: C,
+}
+
+impl<N: Network, C: Clock> Lend for Io<N, C> {
+    #[inline]
+    fn lend(&mut self) -> Onward<'_> {
+        let out = Outbound {
+            net: self.net.as_mut().map(NetLane::sender),
+            shm: self.shm.as_mut().map(ShmLane::sender),
+            clock: &self.clock,
+        };
+        let matched = &mut self.matched;
+        Onward { matched, out }
+    }
 }
 
 impl<N: Network, C: Clock> Engine<N, C> {
     /// Makes an engine of these parts.
     pub const fn new(
-        core: Core,
+        mut core: Core,
         matched: Matched,
         net: Option<NetLane<N>>,
         shm: Option<ShmLane>,
         clock: C,
     ) -> Self {
+        core.state.unusual |= NETWORK * net.is_some() as u8;
         Self {
             core,
-            matched,
-            net,
-            shm,
+            io: Io {
+                matched,
+                net,
+                shm,
+                clock,
+            },
             throttle: PollThrottle::new(),
             departed: VecDeque::new(),
-            clock,
         }
     }
 
     /// Returns the clock.
     pub const fn clock(&self) -> &C {
-        &self.clock
+        &self.io.clock
     }
 
     /// Returns the two halves that a handler needs: the core and the sending halves.
@@ -75,18 +97,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Returns the core, and the exchanges with the sending halves.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&mut Core, Onward<'_>) {
-        let out = Outbound {
-            net: self.net.as_mut().map(NetLane::sender),
-            shm: self.shm.as_mut().map(ShmLane::sender),
-            clock: &self.clock,
-        };
-        let matched = &mut self.matched;
-        (&mut self.core, Onward { matched, out })
+        (&mut self.core, self.io.lend())
     }
 
     /// Makes one pass. Returns how much was moved: 0 when nothing waited.
     pub fn pass(&mut self) -> usize {
-        let moved = self.pass_shm();
+        let moved = self.io.pass_shm(&mut self.core);
         if self.is_unusual() {
             self.pass_rest(moved)
         } else {
@@ -94,51 +110,28 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
     }
 
-    /// Makes the part of a pass that is for shared memory. If then all is as usual, that was all
-    /// of it.
-    #[inline(always)]
-    pub fn pass_shm(&mut self) -> usize {
-        if self.shm.as_mut().is_none_or(ShmLane::is_quiet) {
-            return 0;
-        }
-        self.take_shm()
-    }
-
-    /// Makes a pass over shared memory, where something waits.
-    #[inline(never)]
-    fn take_shm(&mut self) -> usize {
-        let Self {
-            core,
-            matched,
-            net,
-            shm,
-            clock,
-            ..
-        } = self;
-        let net = net.as_mut().map(NetLane::sender);
-        let Some(shm) = shm else { return 0 };
-        shm.pass(core, matched, net, clock)
-    }
-
     /// Whether a pass has more to do than a look at shared memory.
     #[inline(always)]
-    pub fn is_unusual(&self) -> bool {
-        self.net.is_some() || self.core.is_unusual()
+    pub const fn is_unusual(&self) -> bool {
+        self.core.state.unusual != 0
     }
 
     /// Makes the rest of a pass that has moved so much.
     pub fn pass_rest(&mut self, mut moved: usize) -> usize {
         let Self {
             core,
-            matched,
-            net,
-            shm,
+            io:
+                Io {
+                    matched,
+                    net,
+                    shm,
+                    clock,
+                },
             throttle,
-            clock,
             ..
         } = self;
         if let Some(net) = net
-            && (!throttle.can_wait(moved > 0, clock) || net.is_owed())
+            && (shm.is_none() || !throttle.can_wait(moved > 0, clock) || net.is_owed())
         {
             let found = net.pass(core, matched, shm.as_mut(), clock);
             throttle.looked(net.now(), found > 0, clock);
@@ -147,7 +140,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if self.core.has_work() || self.core.has_news() {
             moved += self.slow();
         }
-        if self.matched.own.exchange.has_unready() {
+        if self.io.matched.own.exchange.has_unready() {
             self.make_ready();
         }
         moved
@@ -178,27 +171,28 @@ impl<N: Network, C: Clock> Engine<N, C> {
         core.update_handlers();
         if resume
             && std::mem::take(&mut core.starved)
-            && let Some(net) = &mut self.net
+            && let Some(net) = &mut self.io.net
         {
             net.resume(
                 &mut self.core,
-                &mut self.matched,
-                self.shm.as_mut(),
-                &self.clock,
+                &mut self.io.matched,
+                self.io.shm.as_mut(),
+                &self.io.clock,
             );
         }
         // What the handlers have sent leaves now.
-        if let Some(net) = &mut self.net
+        if let Some(net) = &mut self.io.net
             && net.is_dirty()
         {
-            moved += net.transmit(&mut self.core, false, &self.clock);
+            moved += net.transmit(&mut self.core, false, &self.io.clock);
         }
-        let unready = self.matched.make_others_ready() || self.matched.own.exchange.has_unready();
+        let unready =
+            self.io.matched.make_others_ready() || self.io.matched.own.exchange.has_unready();
         let core = &mut self.core;
         let work = core.has_work()
             || unready
             || !core.outbox.is_empty()
-            || self.matched.has_backlog()
+            || self.io.matched.has_backlog()
             || !core.events.is_empty()
             || !core.ready.is_empty()
             || core.unasked
@@ -218,11 +212,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
         // Deaths are reported to spaces that are open. In this one they are reported below,
         // behind all that the dead had sent.
-        self.core.tell_news(&mut self.matched);
+        self.core.tell_news(&mut self.io.matched);
         let CoreState {
             settings, lanes, ..
         } = &*self.core;
-        self.matched.open(settings, lanes, space);
+        self.io.matched.open(settings, lanes, space);
         let (core, mut on) = self.parts();
         if core.aside.is_any() {
             let run = std::mem::replace(&mut core.run, false);
@@ -232,7 +226,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let CoreState {
             settings, lanes, ..
         } = &*self.core;
-        if let Some(part) = self.matched.part(space) {
+        if let Some(part) = self.io.matched.part(space) {
             part.mark_dead(lanes, settings.size);
         }
         Ok(())
@@ -261,7 +255,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Returns why nothing more of a rank arrives in a space, also if only the next pass
     /// settles that.
     pub fn death(&self, rank: u32, space: SpaceId) -> Option<Death> {
-        let found = match (self.core.lanes.get(rank)?, &self.shm) {
+        let found = match (self.core.lanes.get(rank)?, &self.io.shm) {
             (Lane::Shm(index), Some(shm)) => {
                 (self.core.suspected(rank)).map(|why| shm.why(index, why))
             }
@@ -272,15 +266,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Handles the end of a rank: what it still sent is read, then it is marked dead.
     pub fn handle_peer_death(&mut self, rank: u32, why: Death) {
-        let Self {
-            core,
-            matched,
-            net,
-            shm,
-            clock,
-            ..
-        } = self;
-        if let Some(shm) = shm
+        let Self { core, io, .. } = self;
+        if let Some(shm) = &mut io.shm
             && why.is_end()
             && !core.standalone()
         {
@@ -289,18 +276,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
             shm.mark_dead(rank);
         }
         let mut why = why;
-        match (core.lanes.get(rank), net, shm) {
+        match (core.lanes.get(rank), &mut io.net, &mut io.shm) {
             (Some(Lane::Net(peer)), Some(net), shm) => {
-                net.pass(core, matched, shm.as_mut(), clock);
-                net.peer_died(core, peer, why, clock);
+                net.pass(core, &mut io.matched, shm.as_mut(), &io.clock);
+                net.peer_died(core, peer, why, &io.clock);
             }
-            (Some(Lane::Shm(index)), net, Some(shm)) => {
+            (Some(Lane::Shm(index)), _, Some(shm)) => {
                 why = shm.why(index, why);
                 // Bounded: others may go on sending, and their messages may lie before its own.
                 let mut left = FRAMES_OF_OTHERS;
                 while left > 0 {
-                    let moved = shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock);
-                    if moved == 0 && !shm.link.has_unread(index) {
+                    let moved = io.pass_shm(core);
+                    let unread = |shm: &ShmLane| shm.link.has_unread(index);
+                    if moved == 0 && !io.shm.as_ref().is_some_and(unread) {
                         break;
                     }
                     left = left.saturating_sub(moved.max(1));
@@ -308,8 +296,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 if core.standalone() {
                     return self.detach_local(rank, index, why);
                 }
-                shm.forget(index);
-                shm.settle(index);
+                if let Some(shm) = &mut io.shm {
+                    shm.forget(index);
+                    shm.settle(index);
+                }
             }
             _ => {}
         }
@@ -320,7 +310,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// closed before.
     #[must_use]
     pub fn refine_death(&self, rank: u32, said: Death) -> Death {
-        match (self.core.lanes.get(rank), &self.shm) {
+        match (self.core.lanes.get(rank), &self.io.shm) {
             (Some(Lane::Shm(index)), Some(shm)) => shm.why(index, said),
             _ => said,
         }
@@ -328,8 +318,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Handles the return of a rank that was marked dead.
     pub fn handle_peer_restart(&mut self, it: &Restarted) {
-        let Some(net) = &mut self.net else { return };
-        let Some(peer) = net.peer_returned(&mut self.core, it, &self.clock) else {
+        let Some(net) = &mut self.io.net else { return };
+        let Some(peer) = net.peer_returned(&mut self.core, it, &self.io.clock) else {
             return;
         };
         let (core, mut on) = self.parts();
@@ -338,15 +328,37 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Resets a rank's silence timer: it is known to be alive, though silent.
     pub fn reset_silence_timer(&mut self, rank: u32) {
-        if let (Some(peer), Some(net)) = (self.core.lanes.peer(rank), &mut self.net) {
-            net.reset_silence_timer(peer, self.clock.now());
+        if let (Some(peer), Some(net)) = (self.core.lanes.peer(rank), &mut self.io.net) {
+            net.reset_silence_timer(peer, self.io.clock.now());
         }
     }
 
     /// Returns when a rank was last heard by the network, ns, if it has active state.
     pub fn heard_at(&mut self, rank: u32) -> Option<u64> {
         let peer = self.core.lanes.peer(rank)?;
-        self.net.as_mut()?.heard_at(peer)
+        self.io.net.as_mut()?.heard_at(peer)
+    }
+
+    /// Sends a message in the program's own space that fits a line of shared memory, if nothing is
+    /// unusual. `None`: [`Engine::send_now`].
+    #[inline(always)]
+    pub fn send_short(
+        &mut self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Option<MessageNo> {
+        if port < PORTS_RESERVED
+            && !self.core.is_unusual()
+            && let Some(Lane::Shm(to)) = self.core.lanes.get(rank)
+            && let Some(ShmLane { link, tx, .. }) = &mut self.io.shm
+        {
+            let number = tx.send_short(&mut link.outlet(), to, port, o, payload)?;
+            self.core.count_sent(0, payload.len() as u64);
+            return Some(number);
+        }
+        None
     }
 
     /// Sends a message that fits a frame of shared memory or a packet, by the shortest path.
@@ -360,24 +372,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Option<Result<MessageNo, SendError>> {
-        if OWN
-            && port < PORTS_RESERVED
-            && !self.core.is_unusual()
-            && let Some(Lane::Shm(to)) = self.core.lanes.get(rank)
-            && let Some(ShmLane { link, tx, .. }) = &mut self.shm
-            && let Some(number) = tx.send_short(&mut link.outlet(), to, port, o, payload)
-        {
-            self.core.count_sent(0, payload.len() as u64);
-            return Some(Ok(number));
-        }
-        let Self {
-            core,
-            matched,
-            net,
-            shm,
-            clock,
-            ..
-        } = self;
+        let Self { core, io, .. } = self;
         if port >= PORTS_RESERVED
             || if OWN {
                 core.own_is_over
@@ -389,7 +384,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return None;
         }
         let flow = if OWN { 0 } else { o.flow };
-        match (core.lanes.get(rank)?, shm, net) {
+        match (core.lanes.get(rank)?, &mut io.shm, &mut io.net) {
             (Lane::Shm(to), Some(ShmLane { link, tx, .. }), _) => {
                 if payload.len() > tx.inline_max(o.args.len()) {
                     return None;
@@ -410,11 +405,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 }
             }
             (Lane::Net(peer), _, Some(net)) => {
-                if core.trace.is_some() || matched.own.exchange.has_unready() {
+                if core.trace.is_some() || io.matched.own.exchange.has_unready() {
                     return None;
                 }
                 let message = message(port, o, payload);
-                let number = net.send_one(clock, peer, &message)?;
+                let number = net.send_one(&io.clock, peer, &message)?;
                 core.count_sent(flow, payload.len() as u64);
                 Some(Ok(number))
             }
@@ -462,20 +457,20 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Reads the clock, before something may be sent by the network.
     #[inline]
     pub fn touch_any(&mut self) {
-        if let Some(net) = &mut self.net {
-            net.set_now(self.clock.now());
+        if let Some(net) = &mut self.io.net {
+            net.set_now(self.io.clock.now());
         }
     }
 
     /// Transmits what a call has queued.
     #[inline]
     pub fn flush(&mut self) {
-        if let Some(net) = &mut self.net
+        if let Some(net) = &mut self.io.net
             && net.is_dirty()
         {
-            net.transmit(&mut self.core, false, &self.clock);
+            net.transmit(&mut self.core, false, &self.io.clock);
         }
-        if self.matched.own.exchange.has_unready() {
+        if self.io.matched.own.exchange.has_unready() {
             self.make_ready();
         }
     }
@@ -483,7 +478,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Transmits what a call has queued, unless it is short and waits for more of its kind.
     #[inline]
     pub fn flush_or_gather(&mut self) {
-        if !self.gathers() || self.matched.own.exchange.has_unready() {
+        if !self.gathers() || self.io.matched.own.exchange.has_unready() {
             self.flush();
         }
     }
@@ -491,25 +486,25 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Whether a message waits for a pass, so that those behind it can share its packet.
     #[inline(always)]
     pub fn gathers(&self) -> bool {
-        self.net.as_ref().is_some_and(NetLane::gathers)
+        self.io.net.as_ref().is_some_and(NetLane::gathers)
     }
 
     /// Prepares memory of requests that have left.
     #[cold]
     fn make_ready(&mut self) {
-        self.matched.own.make_ready();
+        self.io.matched.own.make_ready();
     }
 
     /// Returns when the next pass is due, ns; 0 for at once.
     pub fn next_timeout(&mut self) -> Option<u64> {
-        self.net.as_mut().and_then(NetLane::next_timeout)
+        self.io.net.as_mut().and_then(NetLane::next_timeout)
     }
 
     /// Announces to those for whom messages are held that this endpoint, or a space of it,
     /// closes.
     pub fn say_closing(&mut self, of: Option<SpaceId>) {
         self.touch_any();
-        let net = self.net.as_mut().filter(|_| of.is_none());
+        let net = self.io.net.as_mut().filter(|_| of.is_none());
         let stopped = net.map_or_else(Vec::new, NetLane::stopped_by);
         let (core, mut on) = self.parts();
         core.say_closing(&mut on, of, stopped.into_iter());
@@ -520,14 +515,18 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// reported.
     pub fn holds_any(&mut self, of: Option<SpaceId>) -> bool {
         match of {
-            None => self.matched.all_mut().any(|part| part.exchange.holds_any()),
-            Some(space) => (self.matched.part(space)).is_some_and(|it| it.exchange.holds_any()),
+            None => self
+                .io
+                .matched
+                .all_mut()
+                .any(|part| part.exchange.holds_any()),
+            Some(space) => (self.io.matched.part(space)).is_some_and(|it| it.exchange.holds_any()),
         }
     }
 
     /// Returns the number of operations that have ended so far, in all spaces.
     pub fn ends(&self) -> u64 {
-        self.matched.all().map(|part| part.exchange.ends()).sum()
+        self.io.matched.all().map(|part| part.exchange.ends()).sum()
     }
 
     /// Whether nothing of ours is in flight or pending.
@@ -535,46 +534,46 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.core.ops.is_empty()
             && !self.holds_any(None)
             && self.core.outbox.is_empty()
-            && !self.matched.has_backlog()
-            && self.shm.as_ref().is_none_or(ShmLane::idle)
-            && self.net.as_mut().is_none_or(NetLane::idle)
+            && !self.io.matched.has_backlog()
+            && self.io.shm.as_ref().is_none_or(ShmLane::idle)
+            && self.io.net.as_mut().is_none_or(NetLane::idle)
     }
 
     /// Whether all of ours has left: nothing waits for a further call.
     pub fn has_left(&mut self) -> bool {
         self.core.outbox.is_empty()
-            && !self.matched.has_backlog()
-            && self.shm.as_ref().is_none_or(ShmLane::idle)
-            && self.net.as_mut().is_none_or(NetLane::has_left)
+            && !self.io.matched.has_backlog()
+            && self.io.shm.as_ref().is_none_or(ShmLane::idle)
+            && self.io.net.as_mut().is_none_or(NetLane::has_left)
     }
 
     /// Whether something of ours waits for room, which no descriptor signals.
     pub fn waits_for_room(&self) -> bool {
         !self.core.outbox.is_empty()
-            || self.matched.has_backlog()
-            || self.shm.as_ref().is_some_and(|shm| !shm.idle())
+            || self.io.matched.has_backlog()
+            || self.io.shm.as_ref().is_some_and(|shm| !shm.idle())
     }
 
     /// Tells all peers that nothing more comes.
     pub fn close_lanes(&mut self) {
         // Dropping it tells the peers; what they have not read yet stays there.
-        self.shm = None;
-        if let Some(net) = &mut self.net {
-            net.close(self.clock.now());
-            net.transmit(&mut self.core, true, &self.clock);
+        self.io.shm = None;
+        if let Some(net) = &mut self.io.net {
+            net.close(self.io.clock.now());
+            net.transmit(&mut self.core, true, &self.io.clock);
         }
     }
 
     /// Ends what is still in flight.
     pub fn end(&mut self) {
         // Sends delayed acknowledgements: the peer's own close may wait for them.
-        if let Some(net) = &mut self.net {
-            net.transmit(&mut self.core, true, &self.clock);
+        if let Some(net) = &mut self.io.net {
+            net.transmit(&mut self.core, true, &self.io.clock);
         }
         // Operations that have ended well are reported as such.
-        self.core.tell_news(&mut self.matched);
+        self.core.tell_news(&mut self.io.matched);
         self.core.ops.end_all();
-        self.matched.end_all();
+        self.io.matched.end_all();
         self.core.trace = None;
     }
 }

@@ -13,7 +13,7 @@
 //! classes:
 //!
 //! - **Requests of the program.** [`Engine::try_send`] sends; [`Engine::send_now`] is its fast
-//!   path. [`Engine::take_part`] lends the core with the sending halves
+//!   path, [`Engine::send_short`] the fastest. [`Engine::take_part`] lends the core with the sending halves
 //!   for all else that sends: [`CoreState::post_message`], [`BarrierCall::poll`],
 //!   [`Core::close_port`]. [`Core::bind`] sends nothing and needs none of them. Operations on
 //!   matched messages begin with [`Engine::post_tagged`], [`Engine::post_receive`] and
@@ -79,7 +79,7 @@ pub use core::{
     BROADCAST, BarrierCall, Binding, Context, Core, CoreState, DeadPeer, ErrorHandler, Finding,
     Handler, Placement, Placing, Progress,
 };
-pub use engine::{Engine, LocalRefused};
+pub use engine::{Engine, Io, LocalRefused};
 pub use environment::{Clock, Network, Tracer};
 pub use groups::{Group, broadcast_head_bytes};
 pub use lanes::{Lane, LaneCount, Lanes, Restarted};

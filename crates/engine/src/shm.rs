@@ -18,15 +18,17 @@
 
 mod receive;
 
-use portolan_link::shm::{PeerState, ShmPort};
+use portolan_link::shm::{PeerState, ShmPort, ShortFrame};
 use portolan_wire::Priority;
 
 use self::receive::ShmRx;
 use crate::core::Core;
-use crate::environment::Clock;
-use crate::matched::{Lend, Matched, Onward};
+use crate::engine::Io;
+use crate::environment::{Clock, Network};
+use crate::matched::{Lend, Onward};
+use crate::net::NetLane;
 use crate::outbound::frame::{PART, control};
-use crate::outbound::{NetTx, Outbound, ShmOut, ShmTx, why};
+use crate::outbound::{Outbound, ShmOut, ShmTx, why};
 use crate::values::{Death, FLOWS_ALL};
 
 /// Maximum number of frames that one pass takes.
@@ -52,32 +54,6 @@ pub struct ShmLane {
     next: u16,
     /// The last pass left a frame where it was.
     pub blocked: bool,
-}
-
-/// What a handler may need: to borrow all of it takes longer than to hand over a message.
-struct Lanes<'a> {
-    matched: &'a mut Matched,
-    net: Option<&'a mut NetTx>,
-    link: &'a mut ShmPort,
-    tx: &'a mut ShmTx,
-    clock: &'a dyn Clock,
-}
-
-impl Lend for Lanes<'_> {
-    fn lend(&mut self) -> Onward<'_> {
-        let out = Outbound {
-            net: self.net.as_deref_mut(),
-            shm: Some(ShmOut {
-                outlet: self.link.outlet(),
-                tx: self.tx,
-            }),
-            clock: self.clock,
-        };
-        Onward {
-            matched: self.matched,
-            out,
-        }
-    }
 }
 
 /// No rank.
@@ -106,116 +82,16 @@ impl ShmLane {
         }
     }
 
-    /// Whether nothing waits: the usual case while an answer is awaited.
+    /// Whether nothing waits: the usual case while an answer is awaited. Ends then a row of short
+    /// messages.
     #[inline(always)]
-    pub fn is_quiet(&mut self) -> bool {
+    pub fn note_if_quiet(&mut self) -> bool {
         let quiet = !self.tx.has_work() && self.link.is_quiet();
         if quiet {
             self.link.end_streak();
             self.blocked = false;
         }
         quiet
-    }
-
-    /// Makes one pass: takes what has arrived, sends what waits for room. Returns how much
-    /// moved. Where one short message waits, that is usually all that is looked at.
-    #[inline(always)]
-    pub fn pass(
-        &mut self,
-        core: &mut Core,
-        matched: &mut Matched,
-        mut net: Option<&mut NetTx>,
-        clock: &dyn Clock,
-    ) -> usize {
-        let mut moved = 0;
-        if !self.tx.has_work() {
-            match self.take_short(core, matched, net.as_deref_mut(), clock) {
-                0 => {}
-                streak if streak.is_multiple_of(LOOK_AFTER) => moved = 1,
-                _ => return 1,
-            }
-        }
-        self.pass_all(core, matched, net, clock, moved)
-    }
-
-    /// Takes a short message, if there is one: returns how many came in a row, with it.
-    #[inline(always)]
-    fn take_short(
-        &mut self,
-        core: &mut Core,
-        matched: &mut Matched,
-        net: Option<&mut NetTx>,
-        clock: &dyn Clock,
-    ) -> u32 {
-        let Self { link, tx, rx, .. } = self;
-        let Some(frame) = link.peek_short() else {
-            return 0;
-        };
-        let mut lanes = Lanes {
-            matched,
-            net,
-            link,
-            tx,
-            clock,
-        };
-        if !rx.take_short(core, &mut lanes, frame) {
-            return 0;
-        }
-        link.advance_short()
-    }
-
-    /// Makes a pass in which `moved` frames were taken before.
-    #[inline(never)]
-    fn pass_all(
-        &mut self,
-        core: &mut Core,
-        matched: &mut Matched,
-        mut net: Option<&mut NetTx>,
-        clock: &dyn Clock,
-        mut moved: usize,
-    ) -> usize {
-        let Self {
-            link,
-            tx,
-            rx,
-            blocked,
-            ..
-        } = self;
-        *blocked = false;
-        let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
-            let out = Outbound {
-                net: net.as_deref_mut(),
-                shm: Some(ShmOut {
-                    outlet: outlet.again(),
-                    tx,
-                }),
-                clock,
-            };
-            let taken = rx.take(core, &mut Onward { matched, out }, from, priority, frame);
-            *blocked |= !taken;
-            taken
-        });
-        moved += match polled {
-            Ok(n) => n,
-            Err(e) => {
-                // The sender of a message in an inbox is not known.
-                for index in 0..rx.ranks().len() as u16 {
-                    if e.from.is_none_or(|from| from == index) {
-                        rx.distrust(core, index);
-                    }
-                }
-                1
-            }
-        };
-        if tx.has_work() {
-            moved += tx.run(&mut link.outlet(), &mut core.ops);
-            core.note_news();
-        }
-        if let Some(to) = link.take_corrupt() {
-            rx.distrust(core, to);
-            moved += 1;
-        }
-        moved
     }
 
     /// Returns the sending half.
@@ -368,5 +244,98 @@ impl ShmLane {
     /// Whether nothing waits for room.
     pub fn idle(&self) -> bool {
         !self.tx.has_work()
+    }
+}
+
+impl<N: Network, C: Clock> Io<N, C> {
+    /// Makes one pass over shared memory: takes what has arrived, sends what waits for room. Returns
+    /// how much moved. Where one short message waits, that is usually all that is looked at.
+    #[inline(always)]
+    pub fn pass_shm(&mut self, core: &mut Core) -> usize {
+        let Some(shm) = &mut self.shm else { return 0 };
+        let ShmLane { link, tx, rx, .. } = shm;
+        let mut streak = 0;
+        if !tx.has_work()
+            && let Some(ShortFrame {
+                short,
+                from,
+                priority,
+            }) = link.peek_short()
+            && let Some(message) = rx.whole(short.bytes(), from, priority)
+        {
+            if core.is_usual(&message)
+                && let Some((handler, state)) = core.usual_handler(message.port)
+            {
+                // At once: the handler sees a copy.
+                streak = link.advance_short();
+                state.run(handler, self, message.flow, &message);
+            } else if receive::hand_over_whole(core, &mut self.lend(), &message)
+                && let Some(shm) = &mut self.shm
+            {
+                streak = shm.link.advance_short();
+            }
+            if !streak.is_multiple_of(LOOK_AFTER) {
+                return 1;
+            }
+        } else if shm.note_if_quiet() {
+            return 0;
+        }
+        self.pass_all(core, usize::from(streak > 0))
+    }
+
+    /// Makes a pass over shared memory in which `moved` frames were taken before.
+    #[inline(never)]
+    fn pass_all(&mut self, core: &mut Core, mut moved: usize) -> usize {
+        let Self {
+            matched,
+            net,
+            shm,
+            clock,
+        } = self;
+        let Some(ShmLane {
+            link,
+            tx,
+            rx,
+            blocked,
+            ..
+        }) = shm
+        else {
+            return moved;
+        };
+        *blocked = false;
+        let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
+            let out = Outbound {
+                net: net.as_mut().map(NetLane::sender),
+                shm: Some(ShmOut {
+                    outlet: outlet.again(),
+                    tx,
+                }),
+                clock,
+            };
+            let taken = rx.take(core, &mut Onward { matched, out }, from, priority, frame);
+            *blocked |= !taken;
+            taken
+        });
+        moved += match polled {
+            Ok(n) => n,
+            Err(e) => {
+                // The sender of a message in an inbox is not known.
+                for index in 0..rx.ranks().len() as u16 {
+                    if e.from.is_none_or(|from| from == index) {
+                        rx.distrust(core, index);
+                    }
+                }
+                1
+            }
+        };
+        if tx.has_work() {
+            moved += tx.run(&mut link.outlet(), &mut core.ops);
+            core.note_news();
+        }
+        if let Some(to) = link.take_corrupt() {
+            rx.distrust(core, to);
+            moved += 1;
+        }
+        moved
     }
 }

@@ -85,6 +85,31 @@ impl<T> Owned<T> {
     /// Takes it for a call of the program.
     #[inline(always)]
     pub fn enter(&self) -> Result<OwnerGuard<'_, T>, Refused> {
+        match self.enter_at_once() {
+            Some(guard) => Ok(guard),
+            None => self.enter_slow(),
+        }
+    }
+
+    /// Takes it for the only thread that may have it, if the helper does not have it. `None`:
+    /// [`Owned::enter`] does all else.
+    #[inline(always)]
+    pub fn enter_at_once(&self) -> Option<OwnerGuard<'_, T>> {
+        let me = thread_marker();
+        if self.mark.is_forked() || me != self.caller.load(Relaxed) {
+            return None;
+        }
+        self.caller.store(me | INSIDE, Relaxed);
+        compiler_fence(SeqCst);
+        if !self.word.try_acquire() {
+            self.caller.store(me, Relaxed);
+            return None;
+        }
+        Some(self.guard())
+    }
+
+    #[inline(never)]
+    fn enter_slow(&self) -> Result<OwnerGuard<'_, T>, Refused> {
         if self.mark.is_forked() {
             return Err(Refused::Forked);
         }
@@ -99,10 +124,15 @@ impl<T> Owned<T> {
             self.take_among(me)?;
         }
         self.word.acquire();
-        Ok(OwnerGuard {
+        Ok(self.guard())
+    }
+
+    #[inline(always)]
+    const fn guard(&self) -> OwnerGuard<'_, T> {
+        OwnerGuard {
             owned: self,
             of_this_thread: PhantomData,
-        })
+        }
     }
 
     /// This thread is the first that came.
@@ -112,8 +142,8 @@ impl<T> Owned<T> {
     /// helper may help: the word keeps it out.
     pub unsafe fn adopt(&self) {
         let me = thread_marker();
-        // In a handler this thread stays inside.
-        if self.caller.load(Relaxed) != me | INSIDE {
+        // In a handler this thread stays inside. Of several callers none is the first.
+        if self.callers == Callers::First && self.caller.load(Relaxed) != me | INSIDE {
             self.caller.store(me, Relaxed);
         }
     }

@@ -46,18 +46,16 @@ impl Ownership {
     }
 
     /// Owner: takes it; where the helper holds it, asks for it and waits.
-    #[inline(always)]
     pub fn acquire(&self) {
-        if !self.claim() {
-            self.acquire_slow();
+        while !self.try_acquire() {
+            self.await_helper();
         }
-        // Only the owner counts, so no locked instruction is needed.
-        let calls = self.calls.load(Ordering::Relaxed);
-        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// Owner: takes it, unless the helper holds it.
     #[inline(always)]
-    fn claim(&self) -> bool {
+    #[must_use]
+    pub fn try_acquire(&self) -> bool {
         self.owner.store(HELD, Ordering::Relaxed);
         if self.fence == Fence::Local {
             fence(Ordering::SeqCst);
@@ -65,31 +63,29 @@ impl Ownership {
             // The helper's barrier orders the processor; this the compiler.
             std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
         }
-        self.helper.load(Ordering::Acquire) == FREE
+        if self.helper.load(Ordering::Acquire) != FREE {
+            // Steps back: the helper may have met our claim with its own.
+            self.owner.store(FREE, Ordering::Release);
+            return false;
+        }
+        // Only the owner counts, so no locked instruction is needed.
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
+        true
     }
 
     #[cold]
-    fn acquire_slow(&self) {
+    fn await_helper(&self) {
         let mut spins = 0;
-        loop {
-            // Steps back: the helper may have met our claim with its own.
-            self.owner.store(FREE, Ordering::Release);
-            while self.helper.load(Ordering::Relaxed) != FREE {
-                let _ = self.helper.compare_exchange(
-                    HELD,
-                    WANTED,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
-                if spins < SPINS {
-                    spins += 1;
-                    spin_loop();
-                } else {
-                    self.wait();
-                }
-            }
-            if self.claim() {
-                return;
+        while self.helper.load(Ordering::Relaxed) != FREE {
+            let _ =
+                self.helper
+                    .compare_exchange(HELD, WANTED, Ordering::Relaxed, Ordering::Relaxed);
+            if spins < SPINS {
+                spins += 1;
+                spin_loop();
+            } else {
+                self.wait();
             }
         }
     }

@@ -245,7 +245,8 @@ impl<'m> Producer<'m> {
     pub fn finish(&mut self, tag: u16) {
         assert!(self.begun_bytes != NONE, "nothing was begun");
         let bytes = std::mem::replace(&mut self.begun_bytes, NONE);
-        self.show(bytes as usize, tag, self.begun_data);
+        self.tail.data = self.begun_data;
+        self.show(bytes as usize, tag);
     }
 
     /// Shows a message of two parts to the consumer, with tag 0; false, and nothing has changed,
@@ -260,13 +261,13 @@ impl<'m> Producer<'m> {
         let (to_head, to_rest) = room.bytes_mut().split_at_mut(N);
         to_head.copy_from_slice(head);
         to_rest.copy_from_slice(rest);
-        self.show(N + rest.len(), 0, self.tail.data);
+        self.show(N + rest.len(), 0);
         true
     }
 
-    /// Shows the message in the next slot; the data lines then stand at `data`.
+    /// Shows the message in the next slot.
     #[inline(always)]
-    fn show(&mut self, bytes: usize, tag: u16, data: u32) {
+    fn show(&mut self, bytes: usize, tag: u16) {
         let number = self.tail.slots.wrapping_add(1);
         let header = Header {
             sequence: number,
@@ -275,10 +276,7 @@ impl<'m> Producer<'m> {
             tag,
         };
         self.next.header().store(header.pack(), Ordering::Release);
-        self.tail = Position {
-            slots: number,
-            data,
-        };
+        self.tail.slots = number;
         self.free -= 1;
         self.next = slot(self.slots, number);
     }

@@ -210,9 +210,12 @@ impl Space {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
+        if OWN && let Some(number) = s.send_short(rank, port, o, payload) {
+            return Ok(number);
+        }
         match s.send_now::<OWN>(rank, port, o, payload) {
             Some(sent) if !WAITS || sent.is_ok() => {
-                if s.net.is_some() {
+                if s.io.net.is_some() {
                     s.end();
                 }
                 return sent;
@@ -355,7 +358,7 @@ impl Space {
     pub fn counters(&self) -> Result<Counters, Misuse> {
         let mut s = self.enter()?;
         let mut counters = s.core.counters_of(self.id);
-        counters.protocol = s.net.as_mut().map(NetLane::counters).unwrap_or_default();
+        counters.protocol = s.io.net.as_mut().map(NetLane::counters).unwrap_or_default();
         Ok(counters)
     }
 
@@ -388,7 +391,7 @@ impl Space {
     /// [`Misuse`].
     pub fn with_host_port<R>(&self, act: impl FnOnce(&mut Xdp) -> R) -> Result<Option<R>, Misuse> {
         let mut s = self.enter()?;
-        Ok(s.net.as_mut().and_then(|net| match &mut net.link.first {
+        Ok(s.io.net.as_mut().and_then(|net| match &mut net.link.first {
             First::Xdp(link) => Some(act(link)),
             First::Udp(_) => None,
         }))

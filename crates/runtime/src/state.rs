@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use portolan_engine::{Death, Engine, Finding};
+use portolan_engine::{Death, Engine, Finding, ShmLane};
 use portolan_link::shm::Slumbering;
 use portolan_proto::congestion::Mode;
 use portolan_sys::clock::now_ns;
@@ -34,10 +34,10 @@ const TOKEN_PID: u64 = 1 << 32;
 const TOKEN_NEAR_PID: u64 = 1 << 33;
 
 /// Empty passes between two polls of descriptors that rarely have news.
-const LOOK_EVERY: u32 = 1024;
+const LOOK_EVERY: i32 = 1024;
 
 /// Passes that moved something between two such polls.
-const LOOK_EVERY_BUSY: u32 = 64 * LOOK_EVERY;
+const LOOK_EVERY_BUSY: i32 = 64 * LOOK_EVERY;
 
 /// Interval at which unused rings are released, ns.
 const TIDY_EVERY_NS: u64 = 1_000_000_000;
@@ -106,8 +106,9 @@ pub(crate) struct State {
     pub own_network: OwnNetwork,
     pub sleep: SleepState,
     pub backoff: Backoff,
-    empty_passes: u32,
-    busy_passes: u32,
+    /// Empty passes, and others, until descriptors that rarely have news are polled.
+    empty_passes_left: i32,
+    busy_passes_left: i32,
     /// Number of ended operations that sleepers know of.
     told_ends: u64,
     /// When unused rings were last released, ns.
@@ -143,10 +144,10 @@ impl State {
         backoff: Backoff,
     ) -> Result<Self, portolan_sys::raw::Errno> {
         let epoll = &wait_set.events;
-        if let Some(shm) = &engine.shm {
+        if let Some(shm) = &engine.io.shm {
             epoll.add(shm.link.as_fd(), TOKEN_SHM)?;
         }
-        if let Some(net) = &mut engine.net {
+        if let Some(net) = &mut engine.io.net {
             net.link.join(epoll)?;
         }
         if let Some(fd) = watch.as_ref().and_then(|w| w.fd()) {
@@ -170,8 +171,8 @@ impl State {
             sleep: SleepState::new(wait_set),
             backoff,
             tidied_at: now_ns(),
-            empty_passes: 0,
-            busy_passes: 0,
+            empty_passes_left: LOOK_EVERY,
+            busy_passes_left: LOOK_EVERY_BUSY,
             told_ends: 0,
             ending: None,
             closed: false,
@@ -181,6 +182,29 @@ impl State {
     /// Makes one pass. Returns how much was moved: 0 if nothing waited.
     #[inline(always)]
     pub fn pass(&mut self) -> usize {
+        if self.pass_in_vain() {
+            return 0;
+        }
+        self.pass_full()
+    }
+
+    /// Makes a pass if it finds nothing, and there is no more to do: the usual case while an
+    /// answer is awaited. False: make [`State::pass_full`].
+    #[inline(always)]
+    pub fn pass_in_vain(&mut self) -> bool {
+        if self.sleep.is_any()
+            || self.engine.is_unusual()
+            || !self.io.shm.as_mut().is_none_or(ShmLane::note_if_quiet)
+        {
+            return false;
+        }
+        self.empty_passes_left -= 1;
+        self.empty_passes_left >= 0
+    }
+
+    /// Makes a pass in which something is found, or due.
+    #[inline(never)]
+    fn pass_full(&mut self) -> usize {
         match self.pass_short() {
             (moved, false) => moved,
             (moved, true) => self.pass_rest(moved),
@@ -191,23 +215,27 @@ impl State {
     /// and whether the rest must be made.
     #[inline(always)]
     pub fn pass_short(&mut self) -> (usize, bool) {
-        let moved = self.engine.pass_shm();
-        let is_due = if moved == 0 {
-            self.empty_passes += 1;
-            self.empty_passes >= LOOK_EVERY
+        let moved = self.engine.io.pass_shm(&mut self.engine.core);
+        if moved == 0 {
+            self.empty_passes_left -= 1;
         } else {
-            self.empty_passes = 0;
-            self.busy_passes += 1;
-            self.busy_passes >= LOOK_EVERY_BUSY
-        };
-        let rest = is_due || self.sleep.is_any() || self.engine.is_unusual();
+            self.empty_passes_left = LOOK_EVERY;
+            self.busy_passes_left -= 1;
+        }
+        let rest = self.is_rare_due() || self.sleep.is_any() || self.engine.is_unusual();
         (moved, rest)
+    }
+
+    /// Whether descriptors that rarely have news are to be polled.
+    #[inline(always)]
+    const fn is_rare_due(&self) -> bool {
+        // One of them is negative.
+        (self.empty_passes_left | self.busy_passes_left) < 0
     }
 
     /// Makes the rest of a pass that has moved so much.
     #[inline(never)]
     pub fn pass_rest(&mut self, moved: usize) -> usize {
-        let mut is_due = self.empty_passes >= LOOK_EVERY || self.busy_passes >= LOOK_EVERY_BUSY;
         let by_shm = moved > 0;
         let mut moved = self.engine.pass_rest(moved);
         self.sleep.ask_no_more();
@@ -216,16 +244,13 @@ impl State {
             self.core.note_work();
         }
         if moved > 0 {
-            if !by_shm {
-                self.busy_passes += 1;
-                is_due |= self.busy_passes >= LOOK_EVERY_BUSY;
-            }
+            self.busy_passes_left -= i32::from(!by_shm);
             self.notify_progress();
-            if self.engine.net.as_ref().is_some_and(|net| net.is_armed()) {
+            if self.io.net.as_ref().is_some_and(|net| net.is_armed()) {
                 self.disarm_link();
             }
         }
-        if is_due || self.is_look_due() {
+        if self.is_rare_due() || self.is_look_due() {
             moved += self.look();
         }
         moved
@@ -249,7 +274,7 @@ impl State {
                 Finding::Due => self.engine.evict_peers(),
                 Finding::GivenUp(rank, why) => {
                     let restarts = self.core.lanes.returns.restarts(rank);
-                    let starved = self.engine.net.as_ref().is_some_and(|net| net.is_starved());
+                    let starved = self.io.net.as_ref().is_some_and(|net| net.is_starved());
                     if let Some(watch) = &mut self.watch {
                         watch.give_up(rank, restarts, why, starved);
                     }
@@ -264,7 +289,7 @@ impl State {
     fn disarm_link(&mut self) {
         if !self.sleep.relies_on_us()
             && !self.sleep.is_disturbed()
-            && let Some(net) = &mut self.engine.net
+            && let Some(net) = &mut self.engine.io.net
         {
             net.disarm_link();
         }
@@ -273,7 +298,7 @@ impl State {
     /// Wakes those that wait for something to happen.
     #[inline]
     pub fn notify_progress(&mut self) {
-        self.empty_passes = 0;
+        self.empty_passes_left = LOOK_EVERY;
         if self.sleep.waits_for_events() {
             self.told_ends = self.engine.ends();
             self.sleep.notify();
@@ -293,13 +318,13 @@ impl State {
     /// Polls what rarely has news: the launcher, processes that end. Returns the number of events.
     #[cold]
     fn look(&mut self) -> usize {
-        (self.empty_passes, self.busy_passes) = (0, 0);
-        if let (Some(near), Some(net)) = (&mut self.near, &self.engine.net) {
+        (self.empty_passes_left, self.busy_passes_left) = (LOOK_EVERY, LOOK_EVERY_BUSY);
+        if let (Some(near), Some(net)) = (&mut self.near, &self.engine.io.net) {
             near.looked_at = net.now();
         }
         let woken = Woken::from(&self.sleep.wait_set.events, Some(0));
         let mut events = self.note(&woken);
-        let Some(shm) = &mut self.engine.shm else {
+        let Some(shm) = &mut self.engine.io.shm else {
             return events;
         };
         let gone = shm.gone();
@@ -347,7 +372,7 @@ impl State {
     /// before a sleep could begin.
     pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Idle> {
         self.told_ends = self.engine.ends();
-        if let Some(shm) = &mut self.engine.shm
+        if let Some(shm) = &mut self.engine.io.shm
             && !shm.link.is_alone()
         {
             self.sleep.declare();
@@ -368,14 +393,14 @@ impl State {
             return None;
         }
         let mut due = due.unwrap_or(u64::MAX).min(deadline.unwrap_or(u64::MAX));
-        if let Some(net) = &mut self.net
+        if let Some(net) = &mut self.io.net
             && !net.arm()
         {
             // No descriptor would report a packet.
             due = due.min(now_ns() + BLOCKED_NAP_NS);
         }
-        if let Some(shm) = &self.shm
-            && (shm.blocked || self.core.starved || self.matched.has_backlog())
+        if let Some(shm) = &self.io.shm
+            && (shm.blocked || self.core.starved || self.io.matched.has_backlog())
         {
             // Frames that wait already ring no bell again.
             due = due.min(now_ns() + BLOCKED_NAP_NS);
@@ -397,7 +422,7 @@ impl State {
         if self.sleep.is_declared() {
             self.end_sleep();
         }
-        if let Some(net) = self.net.as_mut().filter(|net| net.is_armed()) {
+        if let Some(net) = self.io.net.as_mut().filter(|net| net.is_armed()) {
             net.link.woken(|token| woken.has(token));
         }
         if self.note(woken) > 0 {
@@ -436,7 +461,7 @@ impl State {
     fn end_sleep(&mut self) {
         self.sleep.undeclare();
         self.sleep.ring_armed();
-        if let Some(shm) = &mut self.shm {
+        if let Some(shm) = &mut self.io.shm {
             shm.link.sleep_cancel();
         }
     }
@@ -449,7 +474,7 @@ impl State {
             return false;
         }
         if self.sleep.is_declared()
-            && let Some(shm) = &mut self.engine.shm
+            && let Some(shm) = &mut self.engine.io.shm
         {
             // What the bell rang for has been taken; other sleepers stay asleep.
             shm.link.sleep_cancel();

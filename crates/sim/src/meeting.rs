@@ -571,8 +571,8 @@ impl Meeting {
         if mix(self.seed ^ now).is_multiple_of(LIES) {
             self.net.lock().quote_inbox(at);
         }
-        let lane = node.engine.net.as_ref().expect("there is one");
-        let shm = node.engine.shm.as_ref();
+        let lane = node.engine.io.net.as_ref().expect("there is one");
+        let shm = node.engine.io.shm.as_ref();
         let is_quiet = !lane.link.has_packets() && shm.is_none_or(|shm| shm.link.is_quiet());
         if node.next_pass > now && is_quiet {
             return;
@@ -744,7 +744,7 @@ impl Meeting {
             assert!(has(Some(*whom)) || has(None), "{by} never removed {whom}");
         }
         for node in self.nodes.iter_mut().flatten() {
-            let lane = node.engine.net.as_mut().expect("there is one");
+            let lane = node.engine.io.net.as_mut().expect("there is one");
             lane.check();
             assert!(
                 node.sends.is_empty(),

@@ -4,28 +4,29 @@
 use portolan_wire::Priority;
 
 use super::placing::place_cut;
-use super::ports::{HeldMessage, PortState};
+use super::ports::{Handler, HeldMessage, PortState};
 use super::{Arrival, ArrivalOutcome, Core, CoreState, SPARE_MAX, WORK, is_matched};
-use crate::matched::{Lend, MATCHED, Matched, Onward};
+use crate::matched::{MATCHED, Matched, Onward};
 use crate::values::{Charge, Event, FIRST_FLOW, Message, Meta, PORTS_RESERVED, PortId};
 use crate::waiting::{Dest, Incoming, Offer};
 
 impl Core {
-    /// Runs the handler of a whole message of the program's own space, if nothing is unusual and
-    /// the handler can run at once; false leaves the message.
+    /// Whether nothing is unusual for a whole message of the program's own space:
+    /// [`Core::usual_handler`] takes it.
     #[inline(always)]
-    pub(crate) fn arrive_usual(&mut self, on: &mut impl Lend, message: &Message<'_>) -> bool {
+    pub(crate) const fn is_usual(&self, message: &Message<'_>) -> bool {
+        !self.state.is_unusual() && message.flow < FIRST_FLOW
+    }
+
+    /// Returns the handler of a port of the program's own space, if it can run at once on a whole
+    /// message, which is counted.
+    #[inline(always)]
+    pub(crate) fn usual_handler(&mut self, port: u16) -> Option<(&mut Handler, &mut CoreState)> {
         let Self { handlers, state } = self;
-        if !state.is_unusual()
-            && message.flow < FIRST_FLOW
-            && let Some(slot) = state.ports.own(message.port)
-            && let Some(handler) = slot.fast.and_then(|id| handlers.get(id))
-        {
-            slot.arrived += 1;
-            state.run(handler, on, message.flow, message);
-            return true;
-        }
-        false
+        let slot = state.ports.own(port)?;
+        let handler = handlers.get(slot.fast?)?;
+        slot.arrived += 1;
+        Some((handler, state))
     }
 
     /// Handles a first part, which is set aside if it cannot be taken.

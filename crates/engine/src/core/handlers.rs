@@ -167,7 +167,7 @@ impl CoreState {
 
     /// Runs a port's handler. `flow`: that of the message, as it travels.
     #[inline(always)]
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         handler: &mut Handler,
         on: &mut impl Lend,

@@ -8,7 +8,7 @@ use portolan_exchange::{
 use portolan_proto::Release;
 use portolan_wire::MessageNo;
 
-use super::Engine;
+use super::{Engine, Io};
 use crate::environment::{Clock, Network};
 use crate::lanes::Lane;
 use crate::matched::{Exchange, Gather, Scatter, options};
@@ -30,8 +30,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
     ) -> bool {
         let Self {
             core,
-            matched,
-            shm: Some(ShmLane { link, tx, .. }),
+            io:
+                Io {
+                    matched,
+                    shm: Some(ShmLane { link, tx, .. }),
+                    ..
+                },
             ..
         } = self
         else {
@@ -226,7 +230,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// # Errors
     /// As [`crate::Matched::check_notify`].
     pub fn check_notify(&mut self, space: SpaceId, notify: Notify) -> Result<(), Misuse> {
-        self.matched.check_notify(space, notify)
+        self.io.matched.check_notify(space, notify)
     }
 
     /// # Errors
@@ -242,7 +246,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Returns the exchange of an open space.
     #[inline(always)]
     pub fn exchange(&mut self, space: SpaceId) -> &mut Exchange {
-        &mut self.matched.of(space).exchange
+        &mut self.io.matched.of(space).exchange
     }
 
     /// Runs `act` on the exchange of a space, and transmits what it sends.

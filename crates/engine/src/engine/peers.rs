@@ -50,7 +50,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn add_peer(&mut self, it: &NewPeer, near: bool) -> Option<u32> {
         if let Some(rank) = self.closed_with_messages(it.id) {
             self.departed.retain(|(other, _)| *other != rank);
-            self.net
+            self.io
+                .net
                 .as_mut()?
                 .tables()
                 .view()
@@ -58,7 +59,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             self.set_known(rank, true);
             return Some(rank);
         }
-        let mut view = self.net.as_mut()?.tables().view();
+        let mut view = self.io.net.as_mut()?.tables().view();
         if let Some(peer) = view.peer_of(it.id) {
             let rank = peer.0 + 1;
             view.acknowledge(peer);
@@ -79,31 +80,31 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Returns a peer that has closed, with messages still to be received. Its key does not
     /// come again.
     fn closed_with_messages(&mut self, id: EndpointId) -> Option<u32> {
-        let known = self.net.as_mut()?.tables().view().peer_of(id);
+        let known = self.io.net.as_mut()?.tables().view().peer_of(id);
         let departed: Vec<u32> = self.departed.iter().map(|(rank, _)| *rank).collect();
         let mut all = known.map(|peer| peer.0 + 1).into_iter().chain(departed);
         all.find(|&rank| {
             self.core.lanes.dead(rank) == Some(Death::Closed)
                 && self.identity(rank).is_some_and(|(its, _)| its == id)
-                && (self.core.holds_of(rank) || self.matched.holds_of(rank))
+                && (self.core.holds_of(rank) || self.io.matched.holds_of(rank))
         })
     }
 
     /// Sets whether the program has ever added the holder of a number. That stays until the
     /// number is released.
     fn set_known(&mut self, rank: u32, known: bool) {
-        for part in self.matched.all_mut() {
+        for part in self.io.matched.all_mut() {
             part.exchange.set_known(rank, known);
         }
-        if let Some(index) = self.shm.as_ref().and_then(|shm| shm.index_of(rank)) {
+        if let Some(index) = self.io.shm.as_ref().and_then(|shm| shm.index_of(rank)) {
             self.tell_reach(rank, index);
         }
     }
 
     /// Tells a peer of this host whether it may access our memory directly.
     fn tell_reach(&mut self, rank: u32, index: u16) {
-        let may = self.matched.own.exchange.may_reach(rank);
-        if let Some(shm) = &mut self.shm {
+        let may = self.io.matched.own.exchange.may_reach(rank);
+        if let Some(shm) = &mut self.io.shm {
             shm.link.outlet().set_barred(index, !may);
         }
     }
@@ -119,7 +120,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             // The peer has removed us, though we have not read that.
             self.handle_peer_death(rank, Death::Removed);
         }
-        let Some(net) = &mut self.net else {
+        let Some(net) = &mut self.io.net else {
             return Err(LocalRefused::Never);
         };
         let mut view = net.tables().view();
@@ -137,7 +138,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
         // Strangers that were evicted for it may have to be told first.
         let rank = self.record_peer(it).ok_or(LocalRefused::NotNow)?;
-        if let Some(net) = &mut self.net {
+        if let Some(net) = &mut self.io.net {
             net.tables().view().set_stranger(peer_of(rank));
         }
         self.begin_rank(rank, true, CAME);
@@ -162,7 +163,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             Some(Lane::Unmet(_) | Lane::Meeting(_)) => {}
             _ => return None,
         }
-        let shm = self.shm.as_mut()?;
+        let shm = self.io.shm.as_mut()?;
         let index = shm.free_index()?;
         shm.begin(index, rank);
         Some(index)
@@ -170,7 +171,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Frees an index that [`Engine::expect_near`] reserved.
     pub fn forget_near(&mut self, index: u16) {
-        if let Some(shm) = &mut self.shm {
+        if let Some(shm) = &mut self.io.shm {
             shm.unbegin(index);
         }
     }
@@ -187,7 +188,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         its: (OwnedFd, Ringer),
         (us, pid): (u16, u32),
     ) -> Result<(), SegmentError> {
-        let shm = self.shm.as_mut().ok_or(SegmentError::NoIndex(index))?;
+        let shm = self.io.shm.as_mut().ok_or(SegmentError::NoIndex(index))?;
         shm.link.connect(index, its, us)?;
         shm.link.set_process(index, pid);
         if let Some(rank) = shm.ranks().get(usize::from(index)).copied() {
@@ -198,20 +199,21 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Unmaps a peer that will never learn its index: nothing arrives from it.
     pub fn unmap_near(&mut self, index: u16) {
-        if let Some(shm) = &mut self.shm {
+        if let Some(shm) = &mut self.io.shm {
             shm.abandon(index);
         }
     }
 
     /// Returns the number of a peer, and how it is reached.
     fn lane_of(&mut self, id: EndpointId) -> Option<(u32, Lane)> {
-        let rank = self.net.as_mut()?.tables().view().peer_of(id)?.0 + 1;
+        let rank = self.io.net.as_mut()?.tables().view().peer_of(id)?.0 + 1;
         Some((rank, self.core.lanes.get(rank)?))
     }
 
     /// Returns a peer's id and life.
     pub fn identity(&mut self, rank: u32) -> Option<(EndpointId, Life)> {
-        self.net
+        self.io
+            .net
             .as_mut()?
             .tables()
             .view()
@@ -221,8 +223,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Marks a peer of this host dead that cannot be reached.
     pub fn lose_near(&mut self, rank: u32, why: Death) {
         self.core.mark_dead(rank, why);
-        if let Some(net) = &mut self.net {
-            net.peer_died(&mut self.core, peer_of(rank), why, &self.clock);
+        if let Some(net) = &mut self.io.net {
+            net.peer_died(&mut self.core, peer_of(rank), why, &self.io.clock);
         }
     }
 
@@ -234,7 +236,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             Some(Lane::Unmet(_) | Lane::Meeting(_))
         );
         if !is_met {
-            if let Some(shm) = &mut self.shm {
+            if let Some(shm) = &mut self.io.shm {
                 shm.part(index);
             }
             return;
@@ -256,10 +258,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Handles the end of a peer by shared memory, of which nothing more is read.
     pub(super) fn detach_local(&mut self, rank: u32, index: u16, why: Death) {
-        if let Some(shm) = &mut self.shm {
+        if let Some(shm) = &mut self.io.shm {
             shm.part(index);
         }
-        let state = self.net.as_mut().map(|net| {
+        let state = self.io.net.as_mut().map(|net| {
             let view = net.tables().view();
             view.peer_state(peer_of(rank))
         });
@@ -274,10 +276,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     fn record_peer(&mut self, it: &NewPeer) -> Option<u32> {
-        let mut added = self.net.as_mut()?.tables().add_peer(it).ok();
+        let mut added = self.io.net.as_mut()?.tables().add_peer(it).ok();
         if added.is_none() {
             self.evict_peers();
-            added = self.net.as_mut()?.tables().add_peer(it).ok();
+            added = self.io.net.as_mut()?.tables().add_peer(it).ok();
         }
         self.evict_peers();
         Some(added?.0 + 1)
@@ -299,7 +301,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// [`Misuse::BadRank`]: no peer has this number.
     pub fn release_peer(&mut self, rank: u32) -> Result<(), Misuse> {
         self.check_peer(rank)?;
-        if let Some(net) = &mut self.net {
+        if let Some(net) = &mut self.io.net {
             net.tables().view().set_stranger(peer_of(rank));
         }
         if self.core.lanes.dead(rank).is_some() {
@@ -323,12 +325,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Tells a peer that it was removed. Error handlers are not told.
     fn part_from(&mut self, rank: u32) {
-        if let (Some(Lane::Shm(index)), Some(shm)) = (self.core.lanes.get(rank), &mut self.shm) {
+        if let (Some(Lane::Shm(index)), Some(shm)) = (self.core.lanes.get(rank), &mut self.io.shm) {
             shm.part(index);
         }
-        let now = self.clock.now();
-        if let Some(net) = &mut self.net {
-            net.remove_peer(&mut self.core, now, peer_of(rank), &self.clock);
+        let now = self.io.clock.now();
+        if let Some(net) = &mut self.io.net {
+            net.remove_peer(&mut self.core, now, peer_of(rank), &self.io.clock);
         }
         // Only now: nothing is read any more from the memory of what was sent to it.
         self.core.set_dead(rank, Death::Nobody);
@@ -337,7 +339,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Admits a peer that has introduced itself: from now on it may send.
     pub fn accept_stranger(&mut self, rank: u32, mode: impl FnOnce(NetAddress) -> Mode) {
-        let Some(net) = &mut self.net else { return };
+        let Some(net) = &mut self.io.net else { return };
         let peer = peer_of(rank);
         let Some(address) = net.tables().view().peer_address(peer) else {
             return;
@@ -345,8 +347,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.evict_peers();
         self.begin_rank(rank, false, CAME);
         self.core.emit_to_all(Event::PeerCome { rank }, 0);
-        let now = self.clock.now();
-        if let Some(net) = &mut self.net {
+        let now = self.io.clock.now();
+        if let Some(net) = &mut self.io.net {
             net.set_now(now);
             net.tables().view().accept(now, peer, mode(address));
             net.sender().dirty = true;
@@ -357,16 +359,16 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Handles that nothing more arrives from a peer. Its number is free once nothing needs it,
     /// unless the program has added it, and has yet to remove it.
     pub fn has_departed(&mut self, rank: u32) {
-        let now = self.clock.now();
+        let now = self.io.clock.now();
         // The peer may have closed by the network before memory was shared with it again.
-        if let Some(shm) = &mut self.shm
+        if let Some(shm) = &mut self.io.shm
             && self.core.lanes.dead(rank).is_some()
             && let Some(index) = shm.index_of(rank)
         {
             shm.part(index);
         }
         let removed = self.core.lanes.dead(rank) == Some(Death::Nobody);
-        if let Some(net) = &mut self.net {
+        if let Some(net) = &mut self.io.net {
             let (view, peer) = (net.tables().view(), peer_of(rank));
             // The peer may have come again at once.
             let is_gone = matches!(view.peer_state(peer), PeerState::Dead(_));
@@ -388,7 +390,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 self.departed.push_front((rank, since));
                 return;
             }
-            if self.core.holds_of(rank) || self.matched.holds_of(rank) {
+            if self.core.holds_of(rank) || self.io.matched.holds_of(rank) {
                 self.departed.push_back((rank, now));
                 continue;
             }
@@ -402,7 +404,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     fn make_number_free(&mut self) {
         let is_free = |it: &Self, at: &usize| {
             let rank = it.departed[*at].0;
-            !(it.core.holds_of(rank) || it.matched.holds_of(rank))
+            !(it.core.holds_of(rank) || it.io.matched.holds_of(rank))
         };
         if let Some(at) = (0..self.departed.len()).find(|at| is_free(self, at))
             && let Some((rank, _)) = self.departed.remove(at)
@@ -411,13 +413,13 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return;
         }
         // Several if there are many, as more will come.
-        let now = self.clock.now();
+        let now = self.io.clock.now();
         let several = (self.core.size as usize / 64).clamp(1, EVICTED);
         for at in 0..several {
-            if let Some(net) = &mut self.net
+            if let Some(net) = &mut self.io.net
                 && let Some(peer) = net.tables().view().silent_stranger(now)
             {
-                net.peer_died(&mut self.core, peer, Death::Silent, &self.clock);
+                net.peer_died(&mut self.core, peer, Death::Silent, &self.io.clock);
                 continue;
             }
             // By turns one by the network and one of this host.
@@ -427,7 +429,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 let may_go = |peer: PeerId| {
                     matches!(lanes.get(peer.0 + 1), Some(Lane::Net(_) | Lane::Unmet(_)))
                 };
-                let view = it.net.as_mut()?.tables().view();
+                let view = it.io.net.as_mut()?.tables().view();
                 view.quietest_stranger(may_go).map(|peer| peer.0 + 1)
             };
             let rank = if at % 2 == 0 {
@@ -443,17 +445,17 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Returns the stranger by shared memory that was quiet longest.
     fn quietest_near(&mut self) -> Option<u32> {
-        let (net, lanes) = (self.net.as_mut()?, &self.core.lanes);
+        let (net, lanes) = (self.io.net.as_mut()?, &self.core.lanes);
         let view = net.tables().view();
         let is_stranger =
             |rank| matches!(lanes.get(rank), Some(Lane::Shm(_))) && view.is_stranger(peer_of(rank));
-        self.shm.as_ref()?.quietest(is_stranger)
+        self.io.shm.as_ref()?.quietest(is_stranger)
     }
 
     fn free_number(&mut self, rank: u32) {
         self.core.lanes.set_removed(rank);
         self.set_known(rank, false);
-        if let Some(net) = &mut self.net {
+        if let Some(net) = &mut self.io.net {
             net.tables().view().free_peer(peer_of(rank));
         }
     }
@@ -461,9 +463,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Releases numbers that nothing needs any more, and keeps some free for strangers that
     /// come between two passes.
     pub fn evict_peers(&mut self) {
-        let now = self.clock.now();
+        let now = self.io.clock.now();
         self.free_departed(now);
-        let Some(net) = &mut self.net else { return };
+        let Some(net) = &mut self.io.net else { return };
         net.tables().evict_peers();
         if net.tables().view().unused_peers() == 0 {
             self.make_number_free();
@@ -477,15 +479,15 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if self.core.lanes.get(rank).is_none() {
             self.core.lanes.grow(rank + 1, reason);
             self.core.grow(rank + 1);
-            self.matched.grow(rank + 1);
-            if let Some(net) = &mut self.net {
+            self.io.matched.grow(rank + 1);
+            if let Some(net) = &mut self.io.net {
                 net.grow(rank);
             }
         } else {
             let (core, mut on) = self.parts();
             core.forget_life(&mut on, rank);
         }
-        let lane = match &self.shm {
+        let lane = match &self.io.shm {
             Some(_) if near => Lane::Unmet(peer),
             _ => Lane::Net(peer),
         };

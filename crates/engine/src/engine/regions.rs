@@ -49,7 +49,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 Err(error) => return Err(error),
             }
         };
-        if self.matched.of(space).cache.count(id) {
+        if self.io.matched.of(space).cache.count(id) {
             // The cache counts itself how often the program has registered the region. No
             // memory comes back: this was not the only registration.
             self.exchange(space).deregister(id).ok();
@@ -60,19 +60,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Closes a region that only the cache keeps. False: there is none.
     fn make_place(&mut self, space: SpaceId) -> bool {
-        let made = self.matched.of(space).cache.evict();
+        let made = self.io.matched.of(space).cache.evict();
         self.close_leaving(space);
         made
     }
 
     /// Publishes a registered region to the other processes of this host.
     pub fn show_region(&mut self, space: SpaceId, id: RegionId) {
-        if let Some(shm) = &mut self.shm {
-            let (exchange, published) = self.matched.of(space).regions();
+        if let Some(shm) = &mut self.io.shm {
+            let (exchange, published) = self.io.matched.of(space).regions();
             let before = published.terms();
             published.publish(&mut shm.link, space, exchange, id);
             if published.terms() != before {
-                self.matched.say(&mut shm.link);
+                self.io.matched.say(&mut shm.link);
             }
         }
     }
@@ -80,12 +80,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Withdraws a region that stays open from the table: others reach it by messages from now
     /// on. False: a copy is in progress there; try again.
     pub fn hide_region(&mut self, space: SpaceId, id: RegionId) -> bool {
-        let Some(shm) = &mut self.shm else {
+        let Some(shm) = &mut self.io.shm else {
             return true;
         };
-        self.matched.of(space).published.send_elsewhere_for(id);
-        self.matched.say(&mut shm.link);
-        let published = &mut self.matched.of(space).published;
+        self.io.matched.of(space).published.send_elsewhere_for(id);
+        self.io.matched.say(&mut shm.link);
+        let published = &mut self.io.matched.of(space).published;
         let hidden = published.withdraw(&mut shm.link, id);
         published.send_elsewhere_for(id);
         hidden
@@ -97,12 +97,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
         space: SpaceId,
         id: RegionId,
     ) -> Result<Option<Scatter>, DeregisterRefused> {
-        let (exchange, published) = self.matched.of(space).regions();
+        let (exchange, published) = self.io.matched.of(space).regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
         let before = published.terms();
         // Accesses by message get the same answer as those through the table.
         exchange.shut(id);
-        let withdrawn = match &mut self.shm {
+        let withdrawn = match &mut self.io.shm {
             _ if !last => true,
             Some(shm) => published.withdraw(&mut shm.link, id),
             // Closed during a copy: nothing signals when that ends, so the memory never comes
@@ -114,8 +114,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
         let ended = exchange.deregister(id);
         let changed = published.terms() != before;
-        if let Some(shm) = self.shm.as_mut().filter(|_| changed) {
-            self.matched.say(&mut shm.link);
+        if let Some(shm) = self.io.shm.as_mut().filter(|_| changed) {
+            self.io.matched.say(&mut shm.link);
         }
         ended
     }
@@ -128,56 +128,56 @@ impl<N: Network, C: Clock> Engine<N, C> {
         extent: Extent,
     ) -> Result<RegionId, RegisterRefused> {
         self.close_leaving(space);
-        if self.matched.of(space).published.forbidden {
+        if self.io.matched.of(space).published.forbidden {
             return Err(RegisterRefused::Forbidden);
         }
-        if let Some(id) = self.matched.of(space).cache.find(&extent) {
+        if let Some(id) = self.io.matched.of(space).cache.find(&extent) {
             return Ok(id);
         }
         let registered = self.register_region(space, memory, None, extent.admission);
         let id = registered.map_err(|(error, _)| error)?;
-        self.matched.of(space).cache.insert(extent, id);
+        self.io.matched.of(space).cache.insert(extent, id);
         Ok(id)
     }
 
     /// Ends a registration of the program; the region may stay in the cache.
     pub fn release_cached(&mut self, space: SpaceId, id: RegionId) -> Released {
-        let released = self.matched.of(space).cache.release(id);
+        let released = self.io.matched.of(space).cache.release(id);
         self.close_leaving(space);
         released
     }
 
     /// Closes regions that left the cache, except those being accessed.
     fn close_leaving(&mut self, space: SpaceId) {
-        if !self.matched.of(space).cache.has_leaving() {
+        if !self.io.matched.of(space).cache.has_leaving() {
             return;
         }
-        let mut cache = std::mem::take(&mut self.matched.of(space).cache);
+        let mut cache = std::mem::take(&mut self.io.matched.of(space).cache);
         cache.close_leaving(|id| {
             let closed = self.deregister_region(space, id);
             !matches!(closed, Err(DeregisterRefused::InUse(_)))
         });
-        self.matched.of(space).cache = cache;
+        self.io.matched.of(space).cache = cache;
     }
 
     /// Removes memory from the cache.
     pub fn forget_memory(&mut self, space: SpaceId, start: usize, bytes: usize) {
-        self.matched.of(space).cache.forget(start, bytes);
+        self.io.matched.of(space).cache.forget(start, bytes);
     }
 
     /// Whether memory that was removed from the cache is no longer accessed.
     pub fn has_forgotten(&mut self, space: SpaceId, start: usize, bytes: usize) -> bool {
         self.close_leaving(space);
-        !self.matched.of(space).cache.is_leaving(start, bytes)
+        !self.io.matched.of(space).cache.is_leaving(start, bytes)
     }
 
     /// Forbids one-sided access to this rank's memory, in all spaces.
     pub fn forbid_one_sided(&mut self) {
-        for part in self.matched.all_mut() {
+        for part in self.io.matched.all_mut() {
             part.forbid();
         }
-        if let Some(shm) = &mut self.shm {
-            self.matched.say(&mut shm.link);
+        if let Some(shm) = &mut self.io.shm {
+            self.io.matched.say(&mut shm.link);
         }
     }
 
@@ -185,20 +185,20 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// waited for; later accesses learn by messages that we close. False: a copy is in
     /// progress; try again.
     pub fn withdraw_regions(&mut self, of: Option<SpaceId>) -> bool {
-        let Some(shm) = &mut self.shm else {
+        let Some(shm) = &mut self.io.shm else {
             return true;
         };
         let all = (0..SPACES).map(SpaceId::at);
         let closing = || all.clone().filter(|id| of.is_none_or(|of| of == *id));
         for id in closing() {
-            if let Some(part) = self.matched.part(id) {
+            if let Some(part) = self.io.matched.part(id) {
                 part.published.send_elsewhere();
             }
         }
-        self.matched.say(&mut shm.link);
+        self.io.matched.say(&mut shm.link);
         let mut done = true;
         for id in closing() {
-            if let Some(part) = self.matched.part(id) {
+            if let Some(part) = self.io.matched.part(id) {
                 done &= part.published.withdraw_all(&mut shm.link);
             }
         }
@@ -208,7 +208,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// After [`Engine::close_space`]: whether nothing of the space is in flight any more.
     pub fn space_has_left(&mut self, space: SpaceId) -> bool {
         let withdrawn = self.withdraw_regions(Some(space));
-        let left = (self.matched.part(space)).is_none_or(|it| it.exchange.is_left());
+        let left = (self.io.matched.part(space)).is_none_or(|it| it.exchange.is_left());
         withdrawn && left && self.core.has_sent_all(space)
     }
 
@@ -217,8 +217,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn publishes_receives(&mut self, of: Option<SpaceId>) -> bool {
         let publishes = |part: &Part| part.published.publishes_receives();
         match of {
-            None => self.matched.all().any(publishes),
-            Some(space) => self.matched.part(space).is_some_and(|part| publishes(part)),
+            None => self.io.matched.all().any(publishes),
+            Some(space) => self
+                .io
+                .matched
+                .part(space)
+                .is_some_and(|part| publishes(part)),
         }
     }
 }

@@ -1,17 +1,17 @@
 //! The receiving half of the lane through shared memory.
 
-use portolan_link::shm::{Frame, ShortFrame};
+use portolan_link::shm::Frame;
 use portolan_proto::SourceId;
 use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, ArrivalOutcome, Core};
-use crate::matched::{Lend, Onward};
+use crate::matched::Onward;
 use crate::outbound::Proof;
 use crate::outbound::frame::{
     ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, PART, control, meta, payload_at, total,
 };
-use crate::values::{Death, Message};
+use crate::values::{Death, Message, Meta};
 use crate::waiting::{Entry, Offer};
 
 /// A message that arrives in bodies.
@@ -108,59 +108,23 @@ impl ShmRx {
         (rank != NOBODY).then_some(rank)
     }
 
-    /// Takes a whole message that fits a cache line; false leaves the frame where it is, of
-    /// whatever kind.
+    /// Returns the message in a frame, if it has all of it. Its flow is as it travels.
     #[inline(always)]
-    pub fn take_short(&self, core: &mut Core, on: &mut impl Lend, frame: ShortFrame) -> bool {
-        // In parts: handlers see only the first, and the others need no place in memory.
-        let ShortFrame {
-            short,
-            from,
-            priority,
-        } = frame;
-        let head = short.bytes();
-        let Some(rank) = self.rank(from) else {
-            return false;
-        };
-        let Some(payload_at) = payload_at(head) else {
-            return false;
-        };
+    pub fn whole<'f>(&self, head: &'f [u8], from: u16, priority: Priority) -> Option<Message<'f>> {
+        let rank = self.rank(from)?;
+        let payload_at = payload_at(head)?;
         let meta = meta(head, rank, priority);
-        let (args, payload) = (&head[HEAD_BYTES..payload_at], &head[payload_at..]);
-        let total = total(head);
-        if total != payload.len() as u64 {
-            return false;
-        }
         let message = Message {
             from: rank,
             port: meta.port,
             flow: meta.flow,
-            priority: meta.priority,
+            priority,
             number: meta.number,
-            payload,
-            total,
-            args,
+            payload: &head[payload_at..],
+            total: total(head),
+            args: &head[HEAD_BYTES..payload_at],
         };
-        let whole = || Arrival {
-            meta,
-            args,
-            total,
-            payload,
-        };
-        core.arrive_usual(on, &message) || Self::hand_over(core, &mut on.lend(), &whole())
-    }
-
-    /// Hands over a whole message; false if it is to stay.
-    fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
-        match core.arrive(on, a) {
-            // A whole message has no further parts.
-            ArrivalOutcome::Whole | ArrivalOutcome::Part(_) => true,
-            ArrivalOutcome::NotNow => false,
-            ArrivalOutcome::Refused => {
-                core.refuse_kept(&mut on.out, &a.meta);
-                true
-            }
-        }
+        (message.total == message.payload.len() as u64).then_some(message)
     }
 
     /// Takes one frame; false leaves it where it is.
@@ -209,7 +173,7 @@ impl ShmRx {
                 payload,
             };
             if a.is_whole() {
-                return Self::hand_over(core, on, &a);
+                return hand_over(core, on, &a);
             }
             let flow = a.meta.flow;
             let (total, sent) = (a.total, a.payload.len() as u64);
@@ -384,5 +348,37 @@ impl ShmRx {
             core.suspect(rank, Death::Corrupt);
         }
         true
+    }
+}
+
+/// Hands over what [`ShmRx::whole`] returned; false if it is to stay.
+#[inline(never)]
+pub(super) fn hand_over_whole(core: &mut Core, on: &mut Onward<'_>, message: &Message<'_>) -> bool {
+    let a = Arrival {
+        meta: Meta {
+            from: message.from,
+            port: message.port,
+            flow: message.flow,
+            priority: message.priority,
+            number: message.number,
+            direct: true,
+        },
+        args: message.args,
+        total: message.total,
+        payload: message.payload,
+    };
+    hand_over(core, on, &a)
+}
+
+/// Hands over a whole message; false if it is to stay.
+fn hand_over(core: &mut Core, on: &mut Onward<'_>, a: &Arrival<'_>) -> bool {
+    match core.arrive(on, a) {
+        // A whole message has no further parts.
+        ArrivalOutcome::Whole | ArrivalOutcome::Part(_) => true,
+        ArrivalOutcome::NotNow => false,
+        ArrivalOutcome::Refused => {
+            core.refuse_kept(&mut on.out, &a.meta);
+            true
+        }
     }
 }

@@ -6,10 +6,10 @@
 pub struct Counters {
     /// Messages accepted for sending.
     pub sent: u64,
-    /// Payload bytes in messages accepted for sending.
-    pub bytes_sent: u64,
     /// Messages handed to a handler or written to a buffer.
     pub received: u64,
+    /// Payload bytes in messages accepted for sending.
+    pub bytes_sent: u64,
     /// Payload bytes in messages received.
     pub bytes_received: u64,
     /// Messages that were first stored in the endpoint's memory.

@@ -109,10 +109,10 @@ pub(crate) fn tables(state: &mut State, address: u64) -> Vec<Table> {
         Some(0),
     ));
     all.push(table("unbound", &core.unbound.rows[..], UNBOUND_FIELDS));
-    if let Some(net) = &mut state.net {
+    if let Some(net) = &mut state.io.net {
         all.extend(describe_net(net));
     }
-    if let Some(shm) = &state.shm {
+    if let Some(shm) = &state.io.shm {
         all.extend(describe_shm(shm));
     }
     all

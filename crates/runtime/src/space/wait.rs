@@ -45,7 +45,23 @@ impl Space {
     /// [`Misuse`].
     #[inline]
     pub fn progress(&self) -> Result<usize, Misuse> {
-        let mut s = self.enter()?;
+        let Some(mut s) = self.inner.state.enter_at_once() else {
+            return self.progress_slow();
+        };
+        if s.pass_in_vain() {
+            return Ok(0);
+        }
+        Self::make_pass(s)
+    }
+
+    #[cold]
+    fn progress_slow(&self) -> Result<usize, Misuse> {
+        Self::make_pass(self.enter()?)
+    }
+
+    /// Makes a pass in which something is found, or due.
+    #[inline(never)]
+    fn make_pass(mut s: Guard<'_>) -> Result<usize, Misuse> {
         s.begin();
         let (mut moved, rest) = s.pass_short();
         if rest {

@@ -67,7 +67,7 @@ impl State {
     /// makes few of them.
     #[inline]
     pub(super) fn is_look_due(&self) -> bool {
-        let (Some(near), Some(net)) = (&self.near, &self.engine.net) else {
+        let (Some(near), Some(net)) = (&self.near, &self.engine.io.net) else {
             return false;
         };
         let every = if near.neighbours.is_meeting() {
@@ -251,7 +251,7 @@ impl State {
             return;
         }
         self.forget_process(index);
-        let Some(shm) = &mut self.engine.shm else {
+        let Some(shm) = &mut self.engine.io.shm else {
             return;
         };
         shm.link.mark_dead(index);
@@ -265,7 +265,7 @@ impl State {
 
     /// Releases what belonged to endpoints that write nothing more.
     pub(super) fn free_near(&mut self) {
-        let freed = self.engine.shm.as_mut().map(|shm| shm.free_left());
+        let freed = self.engine.io.shm.as_mut().map(|shm| shm.free_left());
         for index in freed.unwrap_or_default() {
             self.forget_process(index);
         }

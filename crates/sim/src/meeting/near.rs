@@ -271,7 +271,7 @@ impl Meeting {
             return;
         }
         node.seats.remove(&index);
-        let Some(shm) = &mut node.engine.shm else {
+        let Some(shm) = &mut node.engine.io.shm else {
             return;
         };
         shm.link.mark_dead(index);
@@ -285,7 +285,7 @@ impl Meeting {
     /// What a look that is rarer than a pass finds: who has closed, and what is given back.
     pub(super) fn look(&mut self, at: usize) -> usize {
         let node = self.node(at);
-        let Some(shm) = &mut node.engine.shm else {
+        let Some(shm) = &mut node.engine.io.shm else {
             return 0;
         };
         let gone = shm.gone();
@@ -293,7 +293,7 @@ impl Meeting {
         for (rank, why) in gone {
             node.engine.handle_peer_death(rank, why);
         }
-        if let Some(shm) = &mut node.engine.shm {
+        if let Some(shm) = &mut node.engine.io.shm {
             shm.link.tidy();
             for index in shm.free_left() {
                 node.seats.remove(&index);

@@ -156,7 +156,7 @@ impl Rank {
                 let op = done(begun.map_err(|(e, ())| e));
                 self.ops.extend(op.map(|op| (op, Kind::Flushes(of))));
             }
-            4 => self.engine.matched.own.exchange.fence(target),
+            4 => self.engine.io.matched.own.exchange.fence(target),
             _ => {
                 let begun = self.engine.reach(SpaceId::PROGRAM, target, (), |x, ()| {
                     let added = x.fetch_add(target, place(0), ADDED, notify);

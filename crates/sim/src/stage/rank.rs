@@ -270,7 +270,7 @@ impl Rank {
             Some(due) => due.max(now + 300),
             None => u64::MAX,
         };
-        if let Some(shm) = self.engine.shm.as_mut().filter(|_| !busy) {
+        if let Some(shm) = self.engine.io.shm.as_mut().filter(|_| !busy) {
             // As before a sleep: what came meanwhile keeps it awake.
             let ready = shm.link.sleep_prepare() == Slumbering::No;
             shm.link.sleep_cancel();
@@ -431,7 +431,7 @@ impl Rank {
             self.barrier,
             self.parting,
             self.closing,
-            self.engine.matched.own.exchange.statistics(),
+            self.engine.io.matched.own.exchange.statistics(),
             core.waiting(),
         )
     }

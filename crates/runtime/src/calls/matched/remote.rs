@@ -224,7 +224,7 @@ impl Space {
         loop {
             let s = self.enter()?;
             // An access by messages ends with a message, or with its sender.
-            let look_again = (s.shm.is_some()).then(|| now_ns().saturating_add(pause));
+            let look_again = (s.io.shm.is_some()).then(|| now_ns().saturating_add(pause));
             match self.wait_loop(s, look_again, true, why, &mut ended) {
                 Ok(ended) => return Ok(ended),
                 Err(WaitError::Misuse(m)) => return Err(m),
