@@ -131,7 +131,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             ..
         } = self;
         if let Some(net) = net
-            && (shm.is_none() || !throttle.can_wait(moved > 0, clock) || net.is_owed())
+            && (shm.is_none() || !throttle.can_wait(moved, clock) || net.is_owed())
         {
             let found = net.pass(core, matched, shm.as_mut(), clock);
             throttle.looked(net.now(), found > 0, clock);

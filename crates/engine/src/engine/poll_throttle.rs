@@ -13,6 +13,9 @@ const QUIET: u8 = 16;
 /// Passes without a message through shared memory, after which none is
 /// expected.
 const EMPTY: u8 = 64;
+/// Messages through shared memory in a row after which a network that is not quiet is polled: a
+/// pass takes one.
+const ROW: usize = 8;
 /// Shortest interval between polls by which the counter's rate is measured, ns.
 const MEASURE_NS: u64 = 1_000;
 
@@ -23,8 +26,8 @@ pub struct PollThrottle {
     quiet: u8,
     /// Passes in a row that brought nothing through shared memory.
     empty: u8,
-    /// The previous pass brought something.
-    moved: bool,
+    /// Messages through shared memory in a row, without an empty pass or a poll in between.
+    row: usize,
     /// The last poll: on the clock, ns, and on the processor's counter; and [`EVERY_NS`] in
     /// ticks of that counter.
     at_ns: u64,
@@ -37,34 +40,35 @@ impl PollThrottle {
         Self {
             quiet: 0,
             empty: EMPTY,
-            moved: false,
+            row: 0,
             at_ns: 0,
             at: 0,
             every: 0,
         }
     }
 
-    /// Whether polling the network can wait. `moved`: shared memory has brought something.
+    /// Whether polling the network can wait. `moved`: how much shared memory has brought.
     #[inline(always)]
-    pub fn can_wait(&mut self, moved: bool, clock: &impl Clock) -> bool {
-        let again = self.moved;
-        self.moved = moved;
-        self.empty = if moved {
-            0
+    pub fn can_wait(&mut self, moved: usize, clock: &impl Clock) -> bool {
+        if moved == 0 {
+            self.row = 0;
+            self.empty = self.empty.saturating_add(1);
         } else {
-            self.empty.saturating_add(1)
-        };
+            self.row += moved;
+            self.empty = 0;
+        }
         if self.quiet < QUIET || self.empty >= EMPTY {
-            return false;
+            return (1..ROW).contains(&self.row);
         }
         // A message after an empty pass, and its answer, are not delayed by reading the
         // counter.
-        (moved && !again) || clock.ticks().wrapping_sub(self.at) < self.every
+        (moved > 0 && self.row == moved) || clock.ticks().wrapping_sub(self.at) < self.every
     }
 
     /// Notes that the network was polled; `found`: it had something.
     #[inline(always)]
     pub fn looked(&mut self, now_ns: u64, found: bool, clock: &impl Clock) {
+        self.row = 0;
         if found {
             self.quiet = 0;
             return;
@@ -88,6 +92,7 @@ impl PollThrottle {
     /// Makes the next passes poll the network, after a pause or a sleep.
     pub fn reset(&mut self) {
         self.quiet = 0;
+        self.row = ROW;
     }
 }
 
@@ -99,7 +104,7 @@ mod tests {
     /// Shared memory is busy, the network was quiet for long.
     fn quiet(clock: &CountingClock) -> PollThrottle {
         let mut throttle = PollThrottle::new();
-        throttle.can_wait(true, clock);
+        throttle.can_wait(1, clock);
         throttle.measure(1_000_000, clock.ticks());
         // A counter of 2^30 ticks in a microsecond: no time passes.
         throttle.measure(1_001_000, throttle.at.wrapping_add(1 << 30));
@@ -113,27 +118,33 @@ mod tests {
         let clock = CountingClock::default();
         let mut throttle = quiet(&clock);
         assert_eq!(throttle.every, 10 << 30);
-        assert!((0..10).all(|pass| throttle.can_wait(pass % 3 == 0, &clock)));
+        assert!((0..10).all(|pass| throttle.can_wait(pass % 2, &clock)));
         // The interval has passed: polled at once, or after one pass that brings something.
         throttle.at = throttle.at.wrapping_sub(throttle.every);
-        assert!(!throttle.can_wait(false, &clock));
-        assert!(throttle.can_wait(true, &clock) && !throttle.can_wait(true, &clock));
+        assert!(!throttle.can_wait(0, &clock));
+        assert!(throttle.can_wait(1, &clock) && !throttle.can_wait(1, &clock));
     }
 
     #[test]
     fn it_does_not_wait_once_it_has_something_or_shared_memory_is_quiet() {
         let clock = CountingClock::default();
         let mut throttle = quiet(&clock);
+        let waits = |throttle: &mut PollThrottle, moved| {
+            let passes = (0..200).take_while(|_| throttle.can_wait(moved, &clock));
+            passes.count()
+        };
+        for _ in 0..3 {
+            throttle.looked(2_000_000, true, &clock);
+            assert_eq!(waits(&mut throttle, 1), ROW - 1, "of a row, each eighth");
+            assert_eq!(waits(&mut throttle, 0), 0);
+        }
         throttle.looked(2_000_000, true, &clock);
-        assert!(!throttle.can_wait(true, &clock));
+        assert_eq!(waits(&mut throttle, ROW), 0, "a row in one pass");
         let mut throttle = quiet(&clock);
         throttle.reset();
-        assert!(!throttle.can_wait(true, &clock));
+        assert_eq!(waits(&mut throttle, 1), 0);
         let mut throttle = quiet(&clock);
-        let waits = (0..200)
-            .take_while(|_| throttle.can_wait(false, &clock))
-            .count();
-        assert_eq!(waits, usize::from(EMPTY) - 1);
+        assert_eq!(waits(&mut throttle, 0), usize::from(EMPTY) - 1);
     }
 
     #[test]
@@ -141,11 +152,11 @@ mod tests {
         let clock = CountingClock::default();
         let mut throttle = PollThrottle::new();
         for look in 1..=u64::from(QUIET) {
-            assert!(!throttle.can_wait(true, &clock));
+            throttle.can_wait(1, &clock);
             throttle.looked(look * MEASURE_NS, false, &clock);
         }
         // The counter's rate is not known before the second poll.
-        assert!(!throttle.can_wait(false, &clock));
+        assert!(!throttle.can_wait(0, &clock));
         assert_eq!(throttle.every, 0);
         throttle.looked(100 * MEASURE_NS, false, &clock);
         assert!(throttle.every > 0);
