@@ -36,6 +36,8 @@ pub(crate) const LOOK_NS: u64 = 1_000_000;
 /// Passes between two checks of a deadline while data keeps moving: a peer that sends without end,
 /// valid or not, must not keep a wait beyond it.
 const PASSES_UNTIMED: u32 = 64;
+/// Messages after which a wait lets other threads have the endpoint, though more come.
+const KEPT_MAX: usize = 64;
 
 impl Space {
     /// Makes one pass of progress: receives what has arrived, runs handlers, sends what is due.
@@ -155,6 +157,8 @@ impl Space {
         let mut yielded_at = None;
         let mut idle = 0_u32;
         let mut passes = 0_u32;
+        // Moved since other threads could have the endpoint.
+        let mut kept = 0;
         loop {
             if let Some(result) = poll(&mut s) {
                 s.stop_waiting(why);
@@ -167,15 +171,19 @@ impl Space {
                 s.end();
                 return Ok((s, Err(WaitError::TimedOut)));
             }
-            if s.pass() > 0 {
+            let moved = s.pass();
+            kept += moved;
+            // Short messages come one a pass: an empty one ends their row.
+            if kept >= KEPT_MAX || (kept > 0 && moved == 0) {
+                kept = 0;
+                s = self.turn(s)?;
+            }
+            if moved > 0 {
                 if unwind {
                     s.rethrow();
                 }
                 idle = 0;
                 (yields_until, yielded_at) = (None, None);
-                if self.inner.threads == Threads::Multiple {
-                    s = self.turn(s)?;
-                }
                 continue;
             }
             idle += 1;
