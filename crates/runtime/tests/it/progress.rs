@@ -1,6 +1,9 @@
 //! Who makes progress: threads, the helper, sleepers, event loops, futures.
 
 use std::future::Future;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -449,7 +452,7 @@ fn futures_need_no_runtime() {
 struct Once(Option<Notice>, Count);
 
 impl Watch for Once {
-    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
         // Always readable: the engine looks.
         None
     }
@@ -460,6 +463,51 @@ impl Watch for Once {
     fn leave(&mut self) {
         self.1.add();
     }
+}
+
+/// Has nothing to say, and counts how often it is asked.
+struct Silent(UnixStream, Count);
+
+impl Watch for Silent {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+    fn poll(&mut self) -> Option<Notice> {
+        self.1.add();
+        None
+    }
+    fn give_up(&mut self, _rank: u32, _restarts: u32, _why: Death, _starved: bool) {}
+    fn leave(&mut self) {}
+}
+
+#[test]
+fn news_of_processes_are_looked_for_though_packets_keep_coming() {
+    // More passes that move something than lie between two looks.
+    const PASSES: u64 = 70_000;
+    let (mut launcher, news) = UnixStream::pair().unwrap();
+    launcher.write_all(b"always readable").unwrap();
+    let asked = Count::default();
+    let all = job_watched(By::Udp, 2, &config(), |rank| {
+        let watch = || Silent(news.try_clone().unwrap(), asked.clone());
+        (rank == 1).then(|| Box::new(watch()) as Box<dyn Watch>)
+    });
+    let [a, b] = <[_; 2]>::try_from(all).unwrap();
+    let got = Count::default();
+    let log = got.clone();
+    b.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+    a.send(1, 1, b"").unwrap();
+    run(&[&a, &b], || got.get() == 1);
+    let before = asked.get();
+    let mut moved = 0;
+    while asked.get() == before {
+        assert!(moved < PASSES, "a look is due");
+        a.send(1, 1, b"").unwrap();
+        a.progress().unwrap();
+        // A hundred in vain are no reason to look.
+        let some = (0..100).find(|_| b.progress().unwrap() > 0);
+        moved += u64::from(some.is_some());
+    }
+    assert!(moved > 1_000, "looked for by those in vain");
 }
 
 #[test]
