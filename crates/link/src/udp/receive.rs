@@ -33,14 +33,9 @@ const SMALL_BYTES: usize = 256;
 /// a probe of the packet size or a few acknowledgements that have piled up
 /// must not cost the messages after them their latency.
 const BULK_CALLS: u32 = 3;
-/// Looks without such traffic after which the calls before are long ago.
+/// Looks without such traffic after which the calls before are long ago, and
+/// looks that find few small messages after which the shortest call is taken again.
 const SPARSE_CALLS: u32 = 64;
-/// After this many looks without large or dense traffic (some 6 ms of
-/// polling) go back to the shortest call. Long enough that the answers to a
-/// large message do not switch it off before the next one.
-const THIN_CALLS: u32 = 16_384;
-/// Looks until what was coalesced before has certainly come (some 0.5 ms).
-const DRAIN_CALLS: u32 = 1_024;
 
 /// How the socket is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +96,8 @@ pub(super) struct Reader {
     reading: Reading,
     /// Calls with large or dense traffic, while they are counted.
     bulk_calls: u32,
-    /// Calls in a row since then that found nothing, or few small messages.
+    /// Calls in a row since then that found few small messages or, unless
+    /// `Whole` is read, nothing.
     thin_calls: u32,
     /// Frames in the last message.
     segments_last: usize,
@@ -146,7 +142,7 @@ impl Reader {
         if count == 0 {
             port.dense_calls = 0;
             counters.rx_empty += 1;
-            self.note_thin();
+            self.note_thin(0);
             return Ok(0);
         }
         Ok(self.hand_out(port, counters, wanted, count, sink))
@@ -171,7 +167,7 @@ impl Reader {
             Err(Errno::AGAIN) => {
                 counters.rx_empty += 1;
                 port.dense_calls = 0;
-                self.note_thin();
+                self.note_thin(0);
                 return Looked::Nothing;
             }
             // This call has taken the error; the next one reads messages.
@@ -185,7 +181,7 @@ impl Reader {
         if len > SMALL_BYTES {
             self.note_bulk();
         } else {
-            self.note_thin();
+            self.note_thin(1);
         }
         // Longer than any of ours.
         let Some(bytes) = self.memory[..BUFFER_BYTES].get_mut(..len) else {
@@ -222,7 +218,7 @@ impl Reader {
         if large || count >= BULK_MESSAGES {
             self.note_bulk();
         } else {
-            self.note_thin();
+            self.note_thin(count);
         }
 
         let mut frames = 0;
@@ -346,18 +342,25 @@ impl Reader {
         }
     }
 
-    fn note_thin(&mut self) {
+    /// Notes a call that found few small messages, or none.
+    fn note_thin(&mut self, found: usize) {
+        // A pause says nothing of what comes after it.
+        if self.reading == Reading::Whole && found == 0 {
+            return;
+        }
         self.thin_calls += 1;
+        if self.thin_calls < SPARSE_CALLS {
+            return;
+        }
+        self.thin_calls = 0;
         match self.reading {
-            Reading::Plain if self.thin_calls >= SPARSE_CALLS => self.bulk_calls = 0,
-            Reading::Whole if self.thin_calls >= THIN_CALLS => self.reading = Reading::Draining,
+            Reading::Plain => self.bulk_calls = 0,
+            Reading::Whole => self.reading = Reading::Draining,
             // Should a coalesced message have been under way in the kernel
             // all that time, it is taken for one frame, does not verify, and
             // counts as lost.
-            Reading::Draining if self.thin_calls >= DRAIN_CALLS => self.reading = Reading::Plain,
-            _ => return,
+            Reading::Draining => self.reading = Reading::Plain,
         }
-        self.thin_calls = 0;
     }
 }
 
