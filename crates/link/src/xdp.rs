@@ -367,13 +367,13 @@ impl Xdp {
             if self.lost_until != 0 || self.begins_stream(&frames[count..]) {
                 break Went::Kernel;
             }
-            let Some(headers) = self.routes.find(&frame.to, self.now).copied() else {
+            let Some(headers) = self.routes.find(&frame.to, self.now) else {
                 break Went::Kernel;
             };
             let Some(fast) = &mut self.fast else {
                 break Went::Kernel;
             };
-            match fast.put(&headers, frame, self.now) {
+            match fast.put(headers, frame, self.now) {
                 Put::Done => {}
                 Put::Full => break Went::Full,
                 Put::TooBig => break Went::TooBig,
@@ -480,6 +480,15 @@ impl Xdp {
     /// Shows what the fast path has; gives how many frames.
     #[inline]
     fn receive_fast(&mut self, max: usize, sink: &mut impl FnMut(RxFrame<'_>)) -> usize {
+        if self.fast.as_mut().is_none_or(|fast| fast.is_empty()) {
+            return 0;
+        }
+        self.take_fast(max, sink)
+    }
+
+    /// Shows what the fast path has, which is something.
+    #[inline(never)]
+    fn take_fast(&mut self, max: usize, sink: &mut impl FnMut(RxFrame<'_>)) -> usize {
         let Some(fast) = &mut self.fast else { return 0 };
         let counters = &mut self.counters;
         let (found, failed) = fast.receive(self.port, max, self.now, counters, sink);

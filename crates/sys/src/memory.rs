@@ -546,16 +546,20 @@ impl<const N: usize> fmt::Debug for Hidden<N> {
 #[inline(always)]
 pub fn prefetch(bytes: &[u8]) {
     for line in bytes.chunks(64) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which changes nothing and never faults.
-        unsafe {
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
-                line.as_ptr().cast(),
-            );
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = line;
+        prefetch_line(NonNull::from(line).cast());
     }
+}
+
+/// Asks for the line in which a byte lies.
+#[inline(always)]
+pub fn prefetch_line(at: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which changes nothing and never faults.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Pages that one question is about.

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use portolan_ring::Descriptor;
-use portolan_sys::memory::SharedMemory;
+use portolan_sys::memory::{SharedMemory, prefetch_line};
 use portolan_sys::xdp::{PACKET_HEADROOM, Sizes};
 
 use super::packet::{ETHERNET, Template};
@@ -34,7 +34,7 @@ pub(super) struct Chunks {
     memory: SharedMemory,
     /// Bytes of all of them, from its beginning on.
     all: usize,
-    /// Bytes of one.
+    /// Bytes of one: a power of two.
     size: usize,
     /// A chunk's worth of our own, where others have the memory too.
     own: Option<Box<[u8]>>,
@@ -74,7 +74,7 @@ impl Chunks {
     /// The chunk in which `at` lies, which [`Self::arrived`] has found to be one.
     #[inline]
     pub fn number(&self, at: u64) -> u32 {
-        (at / self.size as u64) as u32
+        (at >> self.size.trailing_zeros()) as u32
     }
 
     /// Where the bytes of the area from `at` lie, `len` of them within one chunk;
@@ -82,7 +82,7 @@ impl Chunks {
     #[inline]
     fn place(&self, at: u64, len: usize) -> Option<NonNull<u8>> {
         let at = usize::try_from(at).ok()?;
-        let within = at % self.size;
+        let within = at & (self.size - 1);
         if at >= self.all || len > self.size - within {
             return None;
         }
@@ -109,6 +109,14 @@ impl Chunks {
         // transmit ring, and callers name neither. No other slice of the chunks
         // exists: this one borrows `self`.
         Some(unsafe { NonNull::slice_from_raw_parts(place, len).as_mut() })
+    }
+
+    /// Asks for the line at `at`, if there is one.
+    #[inline]
+    pub fn prefetch(&self, at: u64) {
+        if let Some(place) = self.place(at, 1) {
+            prefetch_line(place);
+        }
     }
 
     /// Has `write` write a packet, or a part of one, to the chunk at `at`; gives
