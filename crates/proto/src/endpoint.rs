@@ -82,7 +82,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         }
     }
 
-    /// The same view once more. Where only rare work gets a reference to it, the compiler keeps the
+    /// A second view of the same. Where only rare work gets a reference to it, the compiler keeps the
     /// tables of the one before in registers.
     #[inline(always)]
     fn again(&mut self) -> Endpoint<'_, S> {

@@ -30,7 +30,7 @@ pub(crate) struct Memory<'m> {
 }
 
 impl Memory<'_> {
-    /// The same view once more.
+    /// A second view of the same.
     #[inline(always)]
     pub fn again(&mut self) -> Memory<'_> {
         Memory {

@@ -291,7 +291,7 @@ impl Senders {
         now.saturating_sub(self.counted_at) >= COUNT_EVERY_NS
     }
 
-    /// So many, 1 or more, which share a receive buffer of `packets`; counted at `now`.
+    /// `count` senders, 1 or more, which share a receive buffer of `packets`; counted at `now`.
     pub fn new(count: u32, packets: u32, now: u64) -> Self {
         let share = u64::from(packets / count);
         Self {

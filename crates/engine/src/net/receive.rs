@@ -29,7 +29,7 @@ impl Receipt<'_> {
         if f.detour {
             return self.take_usual(f);
         }
-        // The compiler keeps a view in registers that nobody gets a reference to.
+        // The compiler keeps a view in registers to which no other function has a reference.
         let Some(it) = self.tx.tables.view().foresee(from, f.ce, f.bytes) else {
             return self.take_usual(f);
         };

@@ -14,6 +14,9 @@ use crate::LinkAddress;
 /// Packets in a row to one address, with none to the present peer, that make
 /// it the new one.
 const STREAK: u32 = 512;
+/// Times in a row after which no socket is tried any more. A process that has just been forked has
+/// a copy of the one before for a moment, and three may not share the port.
+const FAILURES_MAX: u8 = 4;
 /// Time between two looks at the first socket, ns: at first, and at most, once looks have found
 /// nothing. The kernel keeps what comes there; a look that finds nothing costs 0.3 us.
 const MAIN_EVERY_NS: u64 = 3_000;
@@ -37,8 +40,8 @@ pub(super) struct Choice {
     main_at: u64,
     /// Time from that look to the next, ns; 0: it found something.
     main_every: u64,
-    /// A socket could not be made: not tried again.
-    failed: bool,
+    /// Times in a row that a socket could not be made.
+    failures: u8,
 }
 
 impl Default for Choice {
@@ -48,7 +51,7 @@ impl Default for Choice {
             streak: 0,
             main_at: 0,
             main_every: MAIN_EVERY_NS,
-            failed: false,
+            failures: 0,
         }
     }
 }
@@ -74,7 +77,7 @@ impl Choice {
     /// Who is to get a socket.
     #[inline]
     pub fn chosen(&self) -> Option<LinkAddress> {
-        (self.streak >= STREAK && !self.failed).then_some(self.candidate)
+        (self.streak >= STREAK && self.failures < FAILURES_MAX).then_some(self.candidate)
     }
 
     /// Opens it.
@@ -84,13 +87,16 @@ impl Choice {
         let to = self.candidate;
         let raw = main.destination(&to.ip, to.port, to.scope)?;
         match main.connected(options, &raw) {
-            Ok(socket) => Some(Direct {
-                port: Port::new(socket),
-                to,
-                is_drained: false,
-            }),
+            Ok(socket) => {
+                self.failures = 0;
+                Some(Direct {
+                    port: Port::new(socket),
+                    to,
+                    is_drained: false,
+                })
+            }
             Err(_) => {
-                self.failed = true;
+                self.failures += 1;
                 None
             }
         }

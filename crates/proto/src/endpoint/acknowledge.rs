@@ -187,7 +187,7 @@ impl<S: Seal> Endpoint<'_, S> {
         waits: bool,
         again: bool,
     ) {
-        let delay = delay_of(&self.core, now, ack);
+        let delay = delay_of(self.core, now, ack);
         let p = &mut self.paths[path];
         let conn = p.conn;
         if sample.acked_packets == 0 && sample.lost_packets == 0 {

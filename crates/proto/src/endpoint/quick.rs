@@ -432,7 +432,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let is_deferred = c.listed == Listed::Deferred;
         if let Some(it) = packet {
             let rtt = (it.number == largest).then_some(now.saturating_sub(it.at));
-            let delay = delay_of(&self.core, now, ack);
+            let delay = delay_of(self.core, now, ack);
             let came = p.received.take_came();
             p.sent.adapt_one(now, rtt, delay, came);
             p.sent.probes.restart(now);
