@@ -40,7 +40,7 @@ pub use self::queue_lock::{SHARES_MAX, Sharing, memory_bytes, sizes};
 use self::route_cache::{Own, RouteCache};
 use crate::bell::Bell;
 use crate::udp::{ReceiveCapacity, Udp, UdpConfig, UdpCounters};
-use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
+use crate::{Capabilities, Link, LinkAddress, LinkError, Looked, RxFrame, TxFrame};
 
 /// A fast path that failed is tried again after this, ns; sooner when the
 /// network changes.
@@ -300,6 +300,25 @@ impl Xdp {
             .udp
             .frame_max_on(self.interface, HEADERS_V6 - ETHERNET)?;
         Some(now.min(self.frame_max))
+    }
+
+    /// Makes one quick look, which tells of nothing where nothing has come and nothing is due.
+    #[inline]
+    pub fn receive_one(&mut self) -> Looked<'_> {
+        let now = self.now;
+        let is_usual = self.lost_until == 0
+            && !self.udp.has_failed()
+            && !self.routes.has_news(now)
+            && !self.cadence.kernel_first()
+            && !self.cadence.kernel_is_due(now);
+        if is_usual
+            && let Some(fast) = &mut self.fast
+            && !fast.is_owed()
+            && fast.is_empty()
+        {
+            return Looked::Nothing;
+        }
+        Looked::Unknown
     }
 
     /// As [`Udp::take_unreachable`]: also what left past the kernel comes back to

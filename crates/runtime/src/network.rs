@@ -166,8 +166,9 @@ impl Network for Links {
     #[inline]
     fn receive_one(&mut self) -> Looked<'_> {
         match &mut self.first {
-            First::Udp(link) if self.further.is_empty() => link.receive_one(),
-            _ => Looked::Unknown,
+            _ if !self.further.is_empty() => Looked::Unknown,
+            First::Udp(link) => link.receive_one(),
+            First::Xdp(link) => link.receive_one(),
         }
     }
 

@@ -369,10 +369,10 @@ impl Udp {
     /// socket of its own.
     #[inline]
     pub fn receive_one(&mut self) -> Looked<'_> {
+        let has_failed = self.has_failed();
         let Some(direct) = &mut self.direct else {
             return Looked::Unknown;
         };
-        let has_failed = self.main.failed.get() || direct.port.failed.get();
         let choice = &self.choice;
         if has_failed || choice.main_is_due(self.now) || choice.chosen().is_some() {
             return Looked::Unknown;

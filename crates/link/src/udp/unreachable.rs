@@ -29,6 +29,13 @@ pub(super) const fn may_be_earlier(errno: Errno) -> bool {
 }
 
 impl Udp {
+    /// Whether [`Udp::take_unreachable`] may have something.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        let direct = self.direct.as_ref();
+        self.main.failed.get() || direct.is_some_and(|direct| direct.port.failed.get())
+    }
+
     /// Shows the beginning of each packet that found nobody since the last call
     /// at the port that it was sent to, as an ICMP error quotes it;
     /// nothing unless the link was opened with

@@ -80,7 +80,13 @@ impl RouteCache {
     /// what failed before may be tried again.
     #[inline]
     pub fn look(&mut self, now: u64) -> bool {
-        now >= self.news_at && self.hear(now)
+        self.has_news(now) && self.hear(now)
+    }
+
+    /// Whether [`Self::look`] has something to do.
+    #[inline]
+    pub const fn has_news(&self, now: u64) -> bool {
+        now >= self.news_at
     }
 
     #[cold]
