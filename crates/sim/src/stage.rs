@@ -481,6 +481,7 @@ impl Stage {
             };
             let hears = rank
                 .engine
+                .io
                 .net
                 .as_ref()
                 .is_some_and(|net| net.link.has_packets());
