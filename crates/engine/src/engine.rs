@@ -2,6 +2,7 @@
 //! it. The driver decides when, sleeps in between, and settles what it finds.
 
 mod begin;
+mod pass_shm;
 mod peers;
 mod poll_throttle;
 mod regions;

@@ -28,7 +28,7 @@ struct Active {
 
 /// The receiving half's own state.
 #[derive(Debug)]
-pub(super) struct ShmRx {
+pub(crate) struct ShmRx {
     /// By peer, priority and flow.
     active: Vec<[[Active; FLOWS]; 2]>,
     /// Rank of each index.
@@ -353,7 +353,7 @@ impl ShmRx {
 
 /// Hands over what [`ShmRx::whole`] returned; false if it is to stay.
 #[inline(never)]
-pub(super) fn hand_over_whole(core: &mut Core, on: &mut Onward<'_>, message: &Message<'_>) -> bool {
+pub(crate) fn hand_over_whole(core: &mut Core, on: &mut Onward<'_>, message: &Message<'_>) -> bool {
     let a = Arrival {
         meta: Meta {
             from: message.from,
