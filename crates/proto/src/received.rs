@@ -333,6 +333,21 @@ mod tests {
         owed
     }
 
+    #[test]
+    fn the_next_packet_is_noted_as_any_other() {
+        let mut usual = begun(10);
+        let mut quick = usual;
+        for number in 10..10 + 3 * REPLAY_BITS {
+            let asks = number % 3 == 0;
+            let owed = usual.note(number, number, Contents::Taken, asks);
+            assert_eq!((quick.note_next(number, asks), quick), (owed, usual));
+            if number % 40 == 0 {
+                usual.acknowledged();
+                quick.acknowledged();
+            }
+        }
+    }
+
     /// Checks P2.9.
     #[test]
     fn each_number_is_new_once() {

@@ -7,7 +7,7 @@ use portolan_proto::{
     Verdict,
 };
 use portolan_seal::{Null, Seal};
-use portolan_wire::ARGS_MAX;
+use portolan_wire::{ARGS_MAX, Priority};
 
 use super::Want;
 use crate::memory::EndpointMemory;
@@ -71,8 +71,20 @@ struct Brought {
 }
 
 impl Brought {
-    fn deliver(&mut self, d: &Delivery<'_>) -> Verdict {
+    /// What an application does with a message; now and then it answers by another.
+    fn deliver<S: Seal>(&mut self, e: &mut Endpoint<'_, S>, now: u64, d: &Delivery<'_>) -> Verdict {
         self.deliveries.push(format!("{d:?}"));
+        if d.message.0 % 4 == 1 {
+            let reply = Message {
+                priority: Priority::Reply,
+                flow: d.flow,
+                port: 3,
+                args: &[],
+                payload: b"answer",
+            };
+            let sent = e.send(now, d.peer, &reply);
+            self.deliveries.push(format!("{sent:?}"));
+        }
         match d.message.0.wrapping_mul(0x9e37_79b9) >> 29 {
             0 => Verdict::Refuse,
             1 => Verdict::NotNow,
@@ -80,9 +92,9 @@ impl Brought {
         }
     }
 
-    fn read<S: Seal>(&mut self, e: &mut Endpoint<'_, S>, mut rx: Rx<'_>) {
+    fn read<S: Seal>(&mut self, e: &mut Endpoint<'_, S>, now: u64, mut rx: Rx<'_>) {
         while let Some(delivery) = rx.next(e) {
-            let verdict = self.deliver(&delivery);
+            let verdict = self.deliver(e, now, &delivery);
             rx.answer(e, verdict);
         }
     }
@@ -142,13 +154,13 @@ pub fn take_both_ways(
     match e.take_foreseen(now, foreseen, &mut bytes, spare) {
         Taken::Nothing => {}
         Taken::One(one) => {
-            let verdict = by_quick.deliver(&one.delivery());
+            let verdict = by_quick.deliver(&mut e, now, &one.delivery());
             match e.answer_one(one, verdict) {
-                Some(rx) => by_quick.read(&mut e, rx),
+                Some(rx) => by_quick.read(&mut e, now, rx),
                 None => is_one = true,
             }
         }
-        Taken::Rest(rx) => by_quick.read(&mut e, rx),
+        Taken::Rest(rx) => by_quick.read(&mut e, now, rx),
     }
     by_quick.flush(&mut e, now, sources);
 
@@ -157,7 +169,7 @@ pub fn take_both_ways(
     let mut by_usual = Brought::default();
     let mut bytes = packet.bytes.to_vec();
     if let Some(rx) = e.handle_packet(now, packet.from, packet.ce, &mut bytes, spare) {
-        by_usual.read(&mut e, rx);
+        by_usual.read(&mut e, now, rx);
     }
     by_usual.flush(&mut e, now, sources);
     let differ = || differences(&quick, &usual);

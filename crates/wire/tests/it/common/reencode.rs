@@ -106,7 +106,12 @@ fn connect(bytes: &[u8]) -> bool {
 
 /// Gives the bytes of the acknowledgement, if there is one.
 fn ack(bytes: &[u8]) -> Option<usize> {
-    let (ack, n) = Ack::parse(bytes).ok()?;
+    let parsed = Ack::parse(bytes);
+    assert_eq!(Ack::length(bytes), parsed.map(|(_, n)| n));
+    let (ack, n) = parsed.ok()?;
+    if let Ok(fixed) = bytes[..n].try_into() {
+        assert_eq!(Ack::without_bitmap(fixed), ack);
+    }
     let mut out = vec![0xff; n];
     ack.write(&mut out);
     assert_eq!(out, bytes[..n]);
