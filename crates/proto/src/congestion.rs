@@ -44,13 +44,13 @@ pub enum Mode {
     Shared,
 }
 
-/// News of one acknowledgement, beyond the ones before it.
+/// News of one acknowledgement or of several in a row, beyond the ones before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AckSample {
     /// Packets newly acknowledged.
     pub acked_packets: u32,
     /// Round trip of the largest packet newly acknowledged, ns, the
-    /// receiver's delay subtracted; `None` if that packet was known before.
+    /// receiver's delay subtracted, and the shortest of several; `None` if none is known.
     pub rtt_ns: Option<u64>,
     /// Time by which a packet may come later than those sent with it, ns: no
     /// queue does that, so delays up to it are no sign of one.
@@ -65,7 +65,7 @@ pub struct AckSample {
     /// Packets newly known to be lost.
     pub lost_packets: u32,
     /// Packets with messages that came from the peer since the last
-    /// acknowledgement: a queue in which they stand delays our acknowledgements
+    /// news: a queue in which they stand delays our acknowledgements
     /// too.
     pub came_packets: u32,
     /// Packets in flight after this acknowledgement.
@@ -137,7 +137,7 @@ impl Congestion {
         }
     }
 
-    /// An acknowledgement reported something new: the window follows what was lost or marked
+    /// Acknowledgements reported something new: the window follows what was lost or marked
     /// (P8.1).
     #[inline]
     pub fn on_ack(&mut self, now: u64, sample: &AckSample) {

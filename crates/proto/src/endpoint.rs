@@ -82,10 +82,10 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         }
     }
 
-    /// A second view of the same. Where only rare work gets a reference to it, the compiler keeps the
+    /// A view of the same tables. Where only rare work gets a reference to it, the compiler keeps the
     /// tables of the one before in registers.
     #[inline(always)]
-    fn again(&mut self) -> Endpoint<'_, S> {
+    fn reborrow(&mut self) -> Endpoint<'_, S> {
         Endpoint {
             core: self.core,
             peers: self.peers,
@@ -93,7 +93,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             parked_paths: self.parked_paths,
             conns: self.conns,
             paths: self.paths,
-            memory: self.memory.again(),
+            memory: self.memory.reborrow(),
             seal: self.seal,
         }
     }

@@ -30,9 +30,9 @@ pub(crate) struct Memory<'m> {
 }
 
 impl Memory<'_> {
-    /// A second view of the same.
+    /// A view of the same tables.
     #[inline(always)]
-    pub fn again(&mut self) -> Memory<'_> {
+    pub fn reborrow(&mut self) -> Memory<'_> {
         Memory {
             pool: self.pool,
             cargo: self.cargo,

@@ -528,36 +528,68 @@ impl Sent {
         if sample.lost_packets > 0 {
             self.probes.lost(now);
         }
-        let (acked, came) = (sample.acked_packets, sample.came_packets);
-        self.batch.add(now, acked, came, whole, sample.rtt_ns);
-        let is_calm = sample.lost_packets | sample.ce_packets | sample.spurious_packets == 0;
-        if !is_calm || self.tells(now) {
-            self.tell(now, sample);
+        if sample.lost_packets | sample.ce_packets | sample.spurious_packets == 0 {
+            let (acked, came) = (sample.acked_packets, sample.came_packets);
+            self.put_off(now, acked, came, whole, sample.rtt_ns, sample.app_limited);
+            return;
         }
+        // Each by itself: what was acknowledged before may have ended a recovery.
+        self.tell_batch(now);
+        self.tell(now, whole, sample);
     }
 
-    /// Whether congestion control is told now, though nothing is wrong. Where packets were given up
-    /// lately or come out of order, each round trip moves the time after which one counts as lost.
+    /// Adds what an acknowledgement has shown where nothing was lost or marked to what is told later:
+    /// packets acknowledged and come, and the round trip with and without the receiver's delay, ns.
     #[inline]
-    fn tells(&self, now: u64) -> bool {
-        self.batch.is_due(now)
+    fn put_off(
+        &mut self,
+        now: u64,
+        acked: u32,
+        came: u32,
+        whole: Option<u64>,
+        rtt: Option<u64>,
+        app_limited: bool,
+    ) {
+        let window = self.congestion.window();
+        if self.batch.app_limited != app_limited || self.batch.acked + acked > window {
+            self.tell_batch(now);
+            self.batch.app_limited = app_limited;
+        }
+        self.batch.add(now, acked, came, whole, rtt);
+        // Where packets were given up lately or come out of order, each round trip moves the time
+        // after which one counts as lost.
+        if self.batch.is_due(now, window)
             || self.watch_from != u64::MAX
             || self.reordering.late_ns() != 0
             || self.rtt.smoothed().is_none()
+        {
+            self.tell_batch(now);
+        }
     }
 
-    /// Tells the round trip and congestion control what acknowledgements have shown. `sample`: what
-    /// the last has shown beside.
-    fn tell(&mut self, now: u64, sample: &AckSample) {
-        let batch = core::mem::replace(&mut self.batch, Batch::EMPTY);
-        if let Some(rtt) = batch.last() {
-            // The timer must expect the peer's own delay; the queue does not.
-            self.rtt.sample(rtt);
+    /// Tells what was put off.
+    fn tell_batch(&mut self, now: u64) {
+        if self.batch.is_empty() {
+            return;
         }
+        let batch = core::mem::replace(&mut self.batch, Batch::EMPTY);
         let sample = AckSample {
             acked_packets: batch.acked,
             came_packets: batch.came,
             rtt_ns: batch.shortest(),
+            app_limited: batch.app_limited,
+            ..AckSample::default()
+        };
+        self.tell(now, batch.last(), &sample);
+    }
+
+    /// Tells the round trip, with the receiver's delay, and congestion control what was shown.
+    fn tell(&mut self, now: u64, round_trip: Option<u64>, sample: &AckSample) {
+        if let Some(rtt) = round_trip {
+            // The timer must expect the peer's own delay; the queue does not.
+            self.rtt.sample(rtt);
+        }
+        let sample = AckSample {
             late_ns: self.reordering.late_ns().min(self.rtt.variation4()),
             mean_ns: self.reordering.mean_ns(),
             in_flight_packets: self.flying,
@@ -574,9 +606,7 @@ impl Sent {
     pub fn probe(&mut self, now: u64, refuses: bool) {
         self.advance();
         self.probes.probe(now);
-        if !self.batch.is_empty() {
-            self.tell(now, &AckSample::default());
-        }
+        self.tell_batch(now);
         if !refuses && self.rtt.smoothed().is_some() {
             self.congestion.on_timeout(now);
         }

@@ -91,8 +91,7 @@ impl Header {
     /// Any [`WireError`]; the packet is to be dropped and counted.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, WireError> {
-        let bytes: &[u8; HEADER_BYTES] = packet.first_chunk().ok_or(WireError::Truncated)?;
-        let [first, flags, path, reserved] = take(bytes, 0)?;
+        let [first, flags, path, reserved] = take(packet, 0)?;
         if first >> 4 != VERSION {
             return Err(WireError::Version(first >> 4));
         }
@@ -113,8 +112,8 @@ impl Header {
             kind,
             flags: Flags(flags),
             path,
-            connection: u32_at(bytes, 4)?,
-            number: u32_at(bytes, 8)?,
+            connection: u32_at(packet, 4)?,
+            number: u32_at(packet, 8)?,
         })
     }
 
@@ -122,12 +121,12 @@ impl Header {
     #[inline]
     #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        // Two stores: what copies it at once need not wait for the bytes of several.
+        let first = [(VERSION << 4) + self.kind as u8, self.flags.0, self.path, 0];
+        let first = u64::from(u32::from_le_bytes(first)) | u64::from(self.connection) << 32;
         let mut b = [0; HEADER_BYTES];
-        b[0] = (VERSION << 4) + self.kind as u8;
-        b[1] = self.flags.0;
-        b[2] = self.path;
-        b[4..8].copy_from_slice(&self.connection.to_le_bytes());
-        b[8..12].copy_from_slice(&self.number.to_le_bytes());
+        b[..8].copy_from_slice(&first.to_le_bytes());
+        b[8..].copy_from_slice(&self.number.to_le_bytes());
         b
     }
 }

@@ -177,8 +177,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Takes what an acknowledgement has shown into congestion control, clocks and silence.
     /// `waits`: for room at the peer.
-    #[inline]
-    pub(super) fn adapt(
+    fn adapt(
         &mut self,
         now: u64,
         path: PathIndex,

@@ -31,13 +31,13 @@ impl<S: Seal> Endpoint<'_, S> {
         peer: PeerId,
         m: &Message<'_>,
     ) -> Option<(MessageNo, Transmit)> {
-        let mut e = self.again();
+        let mut e = self.reborrow();
         let conn = e.clear_way(now, peer, m)?;
         let path = conn.first_path();
         let (hold, phase_limit) = (e.hold_limit(), e.phase_limit());
         let has_news = e.paths[path].received.has_news();
         if has_news && e.core.senders.is_due(now) {
-            e.again().count_senders(now);
+            e.reborrow().count_senders(now);
         }
         let Endpoint {
             core,
@@ -104,7 +104,7 @@ impl<S: Seal> Endpoint<'_, S> {
             core.queues.deferred.remove(conns, conn);
         }
         if !is_done {
-            e.again().go_on(now, conn);
+            e.reborrow().go_on(now, conn);
         } else if waits || p.received.owed() == Owed::Delayed {
             conns[conn].listed = Listed::Deferred;
             core.queues.deferred.push_back(conns, conn);
@@ -270,7 +270,7 @@ impl<S: Seal> Endpoint<'_, S> {
         packet: &'p mut [u8],
         spare: &'p mut Spare,
     ) -> Taken<'p> {
-        let mut e = self.again();
+        let mut e = self.reborrow();
         let Foreseen {
             header,
             conn,
@@ -308,7 +308,7 @@ impl<S: Seal> Endpoint<'_, S> {
             };
             ack_len = length;
             if e.conns[conn].deferred_ack.is_some() {
-                e.again().settle_deferred_ack(conn);
+                e.reborrow().settle_deferred_ack(conn);
             }
         }
         let (ack, chunks) = body.split_at(ack_len);
@@ -334,7 +334,7 @@ impl<S: Seal> Endpoint<'_, S> {
             });
         }
         if let Ok((ack, _)) = Ack::parse(ack) {
-            let mut e = e.again();
+            let mut e = e.reborrow();
             e.take_ack(now, conn, &ack);
             e.go_on_after_refusals(conn);
         }
@@ -345,7 +345,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Answers the message of a packet. The packet then counts, unless there is more to do.
     #[inline]
     pub fn answer_one<'p>(&mut self, it: One<'p>, verdict: Verdict) -> Option<Rx<'p>> {
-        let mut e = self.again();
+        let mut e = self.reborrow();
         let One {
             now, conn, head, ..
         } = it;
@@ -354,7 +354,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut e.conns[conn];
         let is_on = c.busy && c.peer == it.heard.peer;
         if !is_on || !matches!(verdict, Verdict::Take(_)) {
-            let mut e = e.again();
+            let mut e = e.reborrow();
             let mut rx = e.leave_quick_way(it, is_on, Some(head));
             rx.answer(&mut e, verdict);
             return Some(rx);
@@ -364,11 +364,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let has_news = c.inbound.note_taken(limit, priority, flow, counters);
         c.inbound.advance(priority, flow);
         if has_news {
-            e.again().owe_news(conn);
+            e.reborrow().owe_news(conn);
         }
         let (c, p) = (&mut e.conns[conn], &mut e.paths[conn.first_path()]);
         if c.inbound.resumable().is_some() {
-            return Some(e.again().leave_quick_way(it, true, None));
+            return Some(e.reborrow().leave_quick_way(it, true, None));
         }
         debug_assert!(p.received.is_whole() && p.received.next == it.number);
         c.busy = false;
@@ -379,12 +379,12 @@ impl<S: Seal> Endpoint<'_, S> {
                 c.listed = Listed::Deferred;
                 e.core.queues.deferred.push_back(e.conns, conn);
             }
-            owed => e.again().schedule_ack(conn, owed),
+            owed => e.reborrow().schedule_ack(conn, owed),
         }
         if let Some(ack) = it.ack.map(Ack::without_bitmap)
             && !e.settle_one(now, conn, &ack)
         {
-            e.again().defer_ack(now, conn, &ack);
+            e.reborrow().defer_ack(now, conn, &ack);
         }
         None
     }
@@ -440,12 +440,12 @@ impl<S: Seal> Endpoint<'_, S> {
                 c.silence.wait_no_more();
             } else {
                 c.silence.wait_anew(now);
-                self.again().arm_probe(now, path);
+                self.reborrow().arm_probe(now, path);
             }
         }
         self.core.arm(search_at);
         if !is_deferred {
-            self.again().after_read(now, conn);
+            self.reborrow().after_read(now, conn);
         }
         true
     }

@@ -143,7 +143,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     #[inline]
-    pub(super) fn transmit(
+    fn transmit(
         &mut self,
         peer: PeerId,
         path: PathIndex,
@@ -313,7 +313,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Sends a frame of chunks.
     #[inline]
-    pub(super) fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
+    fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
         let chunks = u32::from(self.memory.cargo[frame].chunks);
         let conn = self.paths[path].conn;
         let more = self.conns[conn].outbound.has_allowed(&self.memory);
@@ -574,12 +574,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Writes a message behind what a frame of its flow has.
     #[inline]
-    pub(super) fn add_message(
-        &mut self,
-        conn: ConnIndex,
-        frame: FrameIndex,
-        m: &Message<'_>,
-    ) -> MessageNo {
+    fn add_message(&mut self, conn: ConnIndex, frame: FrameIndex, m: &Message<'_>) -> MessageNo {
         let message = self.next_message(conn, m);
         write_message(&mut self.memory, frame, m, message);
         message

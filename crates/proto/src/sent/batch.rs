@@ -16,6 +16,8 @@ pub(super) struct Batch {
     shortest: u64,
     /// Last round trip with the receiver's delay, ns; `u64::MAX`: none is known.
     last: u64,
+    /// The data to send limited the flight, and not the window.
+    pub app_limited: bool,
     /// Time of the first, ns.
     since: u64,
 }
@@ -26,6 +28,7 @@ impl Batch {
         came: 0,
         shortest: u64::MAX,
         last: u64::MAX,
+        app_limited: false,
         since: 0,
     };
 
@@ -58,9 +61,10 @@ impl Batch {
         self.acked == 0
     }
 
-    /// Whether there is so much to tell, or for so long, that it is told now.
+    /// Whether there is so much to tell, or for so long, that it is told now: a `window` of packets
+    /// at most.
     #[inline]
-    pub const fn is_due(&self, now: u64) -> bool {
-        self.acked >= PACKETS || now.saturating_sub(self.since) >= NS
+    pub fn is_due(&self, now: u64, window: u32) -> bool {
+        self.acked >= PACKETS.min(window) || now.saturating_sub(self.since) >= NS
     }
 }

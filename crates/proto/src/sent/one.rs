@@ -5,7 +5,6 @@ use portolan_wire::Ack;
 
 use super::{ACKED, Confirms, FRAMES, SIZE_PROBE, Sent};
 use crate::base::{FrameIndex, WINDOW_SPAN};
-use crate::congestion::AckSample;
 
 /// A packet that has left.
 #[derive(Clone, Copy, Debug)]
@@ -78,19 +77,13 @@ impl Sent {
         self.reordering.advance(largest);
     }
 
-    /// Takes it into congestion control as [`Sent::adapt`] would: one packet, with its round trip if
-    /// it was the largest, while `came` packets came from the peer.
+    /// Takes one packet that was settled into congestion control, as [`Sent::adapt`] would: its round
+    /// trip, if it was the largest, the receiver's delay in that, ns, and how many packets came from
+    /// the peer meanwhile.
     #[inline(always)]
     pub fn adapt_one(&mut self, now: u64, rtt: Option<u64>, delay: Option<u64>, came: u32) {
         let own = rtt.zip(delay);
         let own = own.map(|(rtt, delay)| rtt.saturating_sub(delay));
-        self.batch.add(now, 1, came, rtt, own);
-        if self.tells(now) {
-            let sample = AckSample {
-                app_limited: true,
-                ..AckSample::default()
-            };
-            self.tell(now, &sample);
-        }
+        self.put_off(now, 1, came, rtt, own, true);
     }
 }

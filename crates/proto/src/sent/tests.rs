@@ -450,8 +450,43 @@ fn acknowledgements_are_told_together_until_something_is_wrong() {
         let (left, window, _) = adapt(&mut sent, 10, wrong);
         assert!(left == 0 && window < 11, "{window}");
     }
+    // A probe comes behind them.
     let mut sent = begun;
     adapt(&mut sent, 10, one(MS));
     sent.probe(20, false);
     assert_eq!((sent.batch.acked, sent.window()), (0, 12));
+    // Whether the window limited the flight is told of each.
+    let limited = AckSample {
+        app_limited: true,
+        ..one(MS)
+    };
+    let mut sent = begun;
+    for _ in 0..3 {
+        adapt(&mut sent, 10, limited);
+    }
+    assert_eq!(adapt(&mut sent, 10, one(MS)), (1, 11, Some(MS)));
+    assert_eq!(adapt(&mut sent, 10, limited), (1, 12, Some(MS)));
+    sent.probe(20, false);
+    assert_eq!((sent.batch.acked, sent.window()), (0, 12));
+}
+
+/// Checks P8.1.
+#[test]
+fn a_mark_counts_though_the_end_of_recovery_was_not_told_yet() {
+    let sample = |ce_packets| AckSample {
+        acked_packets: 5,
+        ce_packets,
+        rtt_ns: Some(MS),
+        ..AckSample::default()
+    };
+    let mut sent = path();
+    let mut adapt = |now: u64, ce_packets| {
+        send(&mut sent, now, 5);
+        sent.flying = 5;
+        sent.adapt(now, &mut sample(ce_packets), Some(0), false);
+        sent.window()
+    };
+    adapt(0, 0);
+    let before = adapt(1, 1);
+    assert!(adapt(2, 0) == before && adapt(3, 1) < before);
 }
