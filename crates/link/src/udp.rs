@@ -245,6 +245,11 @@ impl Udp {
         self.now = now_ns;
     }
 
+    /// A sleep on [`Self::fd`] has ended: each of its sockets may have something.
+    pub fn woken(&mut self) {
+        self.choice.look_at_main();
+    }
+
     /// Own address; the IP is unspecified where the link was opened for any.
     ///
     /// # Errors

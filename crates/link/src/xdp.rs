@@ -306,6 +306,7 @@ impl Xdp {
     #[inline]
     pub fn receive_one(&mut self) -> Looked<'_> {
         let now = self.now;
+        self.cadence.begin(now);
         let is_usual = self.lost_until == 0
             && !self.udp.has_failed()
             && !self.routes.has_news(now)

@@ -115,8 +115,9 @@ impl Links {
 
     /// Reports the end of a sleep on that set; `rang` says whether a token was reported.
     pub fn woken(&mut self, rang: impl FnOnce(u64) -> bool) {
-        if let First::Xdp(link) = &mut self.first {
-            link.woken(rang(TOKEN_KERNEL));
+        match &mut self.first {
+            First::Udp(link) => link.woken(),
+            First::Xdp(link) => link.woken(rang(TOKEN_KERNEL)),
         }
     }
 

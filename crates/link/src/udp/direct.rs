@@ -108,6 +108,11 @@ impl Choice {
         now.wrapping_sub(self.main_at) >= self.main_every
     }
 
+    /// The first socket is to be looked at next.
+    pub fn look_at_main(&mut self) {
+        self.main_every = 0;
+    }
+
     /// The first socket was looked at.
     #[inline]
     pub fn looked_at_main(&mut self, now: u64, found: bool) {

@@ -214,7 +214,7 @@ impl Reader {
         };
         let large = self.received[..count]
             .iter()
-            .any(|received| received.len > SMALL_BYTES);
+            .any(|it| it.len > SMALL_BYTES || it.segment < it.len);
         if large || count >= BULK_MESSAGES {
             self.note_bulk();
         } else {
