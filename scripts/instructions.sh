@@ -103,6 +103,7 @@ old, new = totals(sys.argv[1]), totals(sys.argv[2])
 bad = [f"{link}: {old.get((link, unit))} {unit} in the golden file, {n} now"
        for (link, unit), n in new.items()
        if (link, unit) not in old or abs(n - old[link, unit]) > allowed(unit) * old[link, unit]]
+bad += [f"{link}: no {unit} now" for link, unit in old if (link, unit) not in new]
 if bad or not new:
     sys.exit("the cost of a message changed (GOLDEN=write make instructions renews the file):\n"
              + "\n".join(bad))

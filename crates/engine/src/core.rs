@@ -280,7 +280,7 @@ impl CoreState {
         }
     }
 
-    /// Whether there is a reason to look further after a look at shared memory.
+    /// Whether there is a reason, beside a network, to look further after a look at shared memory.
     #[inline(always)]
     #[must_use]
     pub const fn is_unusual(&self) -> bool {

@@ -88,6 +88,12 @@ impl Holder {
         }
     }
 
+    /// Whether a thread waits for it.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// Gives it back.
     #[inline(always)]
     pub fn leave(&self) {

@@ -142,8 +142,12 @@ impl<T> Owned<T> {
     /// helper may help: the word keeps it out.
     pub unsafe fn adopt(&self) {
         let me = thread_marker();
-        // In a handler this thread stays inside. Of several callers none is the first.
-        if self.callers == Callers::First && self.caller.load(Relaxed) != me | INSIDE {
+        // In a handler this thread stays inside, and so does the helper in one that it runs. Of
+        // several callers none is the first.
+        if self.callers == Callers::First
+            && self.caller.load(Relaxed) != me | INSIDE
+            && self.helping.load(Relaxed) != me
+        {
             self.caller.store(me, Relaxed);
         }
     }
@@ -173,6 +177,12 @@ impl<T> Owned<T> {
             Err(caller) if caller == me | INSIDE => Err(Refused::Inside),
             Err(_) => Err(Refused::WrongThread),
         }
+    }
+
+    /// Whether another caller waits for it.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.inside.is_awaited()
     }
 
     /// Takes it for the helper thread, if nobody holds it.

@@ -1,6 +1,7 @@
 //! The clocks of this host.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,11 +14,14 @@ const ANCHOR_NS: u64 = 100_000_000;
 /// Shortest time between two anchors, ns. Both clocks are read within some 20 ns, which is then
 /// 4 millionths of the rate.
 const MEASURE_NS: u64 = 10_000_000;
-/// A larger difference between the counter and the kernel is a step, ns. The kernel slews its clock
-/// by 50 us in [`ANCHOR_NS`] at most.
+/// A larger difference between the counter and the kernel is a step, ns, unless it is less than a
+/// 1,024th of the time since the anchor: the kernel may slew its clock by half of that.
 const STEP_NS: u64 = 1_000_000;
 /// Fraction bits of a rate.
 const FRACTION: u32 = 32;
+/// Rates of counters that there are, 100 MHz to 16 GHz. Others come from a step while no rate was
+/// known.
+const RATES: RangeInclusive<u64> = 1 << (FRACTION - 4)..=10 << FRACTION;
 
 /// The engine's clock. Only the thread that holds the endpoint reads it.
 #[derive(Debug)]
@@ -170,7 +174,8 @@ impl Anchor {
     fn has_stepped(&self, ns: u64, ticks: u64) -> bool {
         let since = u128::from(ticks.wrapping_sub(self.ticks)) * u128::from(self.rate);
         let by_ticks = u128::from(self.ns) + (since >> FRACTION);
-        self.rate != 0 && by_ticks.abs_diff(ns.into()) > STEP_NS.into()
+        let slew = ns.saturating_sub(self.ns) >> 10;
+        self.rate != 0 && by_ticks.abs_diff(ns.into()) > STEP_NS.max(slew).into()
     }
 
     /// Returns the anchor to go on by from a later moment. After a step it has no rate until there
@@ -185,7 +190,7 @@ impl Anchor {
         let count = u128::from(ticks.wrapping_sub(self.ticks)).max(1);
         let rate = (u128::from(ns - self.ns) << FRACTION) / count;
         match u64::try_from(rate) {
-            Ok(rate @ 1..) => Self {
+            Ok(rate) if RATES.contains(&rate) => Self {
                 ns,
                 ticks,
                 rate,
@@ -360,11 +365,14 @@ mod tests {
         // One tick in 10 ms, none, and all that there are.
         for count in [1, 0, u64::MAX] {
             let anchor = start.renewed(MEASURE_NS, u64::MAX.wrapping_add(count));
+            assert_eq!((anchor.rate, anchor.at(anchor.ticks)), (0, None));
+        }
+        for count in [MEASURE_NS / 10, 16 * MEASURE_NS] {
+            let anchor = start.renewed(MEASURE_NS, u64::MAX.wrapping_add(count));
             let end = anchor.ticks.wrapping_add(anchor.holds);
             assert_eq!(anchor.at(end), None);
-            if let Some(ns) = anchor.at(end.wrapping_sub(1)) {
-                assert!(ns <= MEASURE_NS + ANCHOR_NS);
-            }
+            let last = anchor.at(end.wrapping_sub(1)).unwrap();
+            assert!((ANCHOR_NS..=MEASURE_NS + ANCHOR_NS).contains(&last));
         }
         // A span of years, at the end of the counter.
         let anchor = start.renewed(MEASURE_NS, 23_450_000);

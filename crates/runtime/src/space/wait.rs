@@ -172,16 +172,17 @@ impl Space {
                 return Ok((s, Err(WaitError::TimedOut)));
             }
             let moved = s.pass();
+            if moved > 0 && unwind {
+                // Before another thread has the endpoint, whose call would unwind.
+                s.rethrow();
+            }
             kept += moved;
             // Short messages come one a pass: an empty one ends their row.
-            if kept >= KEPT_MAX || (kept > 0 && moved == 0) {
+            if kept > 0 && (kept >= KEPT_MAX || moved == 0 || self.inner.state.is_awaited()) {
                 kept = 0;
                 s = self.turn(s)?;
             }
             if moved > 0 {
-                if unwind {
-                    s.rethrow();
-                }
                 idle = 0;
                 (yields_until, yielded_at) = (None, None);
                 continue;
