@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
     Config, Endpoint, FrameIndex, Identity, LocalNetwork, Message, NetAddress, PeerId, Release,
-    SourceId, Spare,
+    SourceId, Spare, Transmit,
 };
 use portolan_seal::identity;
 use portolan_sim::memory::EndpointMemory;
@@ -32,6 +32,8 @@ use crate::record::{Hands, Record, content, words};
 
 mod peers;
 
+/// Bit of the time while which messages go by the quick ways, where these are free.
+const QUICK: u64 = 1 << 7;
 /// Steps of one run, at most.
 const STEPS: usize = 400;
 /// The tables are looked at after so many steps: it takes longer than they do.
@@ -316,21 +318,26 @@ impl Run<'_> {
                 Some((t, e.frame(&t).to_vec()))
             });
             let Some((t, packet)) = sent else { return };
-            assert!(packet.len() <= usize::from(self.config.packet_max));
             self.nodes[i].in_link.push_back(t.frame);
             if !self.slow_link {
                 self.give_back(i);
             }
-            let to = usize::from(t.to.port);
-            self.overhear(i, to, &packet);
-            let Some(receiver) = self.nodes.get_mut(to) else {
-                continue;
-            };
-            if receiver.inbox.len() == ON_THE_WAY {
-                receiver.inbox.pop_front();
-            }
-            receiver.inbox.push_back(packet);
+            self.put_on_the_way(i, &t, packet);
         }
+    }
+
+    /// A packet of an endpoint leaves.
+    fn put_on_the_way(&mut self, i: usize, t: &Transmit, packet: Vec<u8>) {
+        assert!(packet.len() <= usize::from(self.config.packet_max));
+        let to = usize::from(t.to.port);
+        self.overhear(i, to, &packet);
+        let Some(receiver) = self.nodes.get_mut(to) else {
+            return;
+        };
+        if receiver.inbox.len() == ON_THE_WAY {
+            receiver.inbox.pop_front();
+        }
+        receiver.inbox.push_back(packet);
     }
 
     /// What a forger learns from a packet.
@@ -366,7 +373,16 @@ impl Run<'_> {
         let from = address(from);
         let mis_steered = self.with(i, |e, hands, now| {
             let mut spare = Spare::default();
-            let rx = e.handle_packet(now, from, now & 64 != 0, &mut packet, &mut spare);
+            let ce = now & 64 != 0;
+            if !detour
+                && now & QUICK != 0
+                && let Some(it) = e.foresee(from, ce, &packet)
+            {
+                let taken = e.take_foreseen(now, it, &mut packet, &mut spare);
+                hands.take_quick(e, taken);
+                return None;
+            }
+            let rx = e.handle_packet(now, from, ce, &mut packet, &mut spare);
             hands.hear(e);
             let rx = rx?;
             let heard = rx.heard()?;
@@ -448,9 +464,16 @@ impl Run<'_> {
         if !self.record.has(i, peer) {
             return;
         }
-        self.with(i, |e, hands, _| {
-            hands.send(e, peer, priority, flow, args, total);
+        let sent = self.with(i, |e, hands, now| {
+            let quick = now & QUICK != 0;
+            let t = hands.send(e, peer, priority, flow, args, total, quick)?;
+            let packet = e.frame(&t).to_vec();
+            e.sent_one(t.frame);
+            Some((t, packet))
         });
+        if let Some((t, packet)) = sent {
+            self.put_on_the_way(i, &t, packet);
+        }
     }
 
     fn send_long(&mut self, i: usize) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use portolan_proto::{
     DeathReason, Delivery, Endpoint, Event, Message, PeerEvent, PeerId, Rx, SourceId, Sources,
-    Spare, Verdict,
+    Spare, Taken, Transmit, Verdict,
 };
 use portolan_wire::{ARGS_MAX, Body, MessageNo, Priority};
 
@@ -261,6 +261,22 @@ impl Hands<'_> {
         }
     }
 
+    /// Takes what came of a packet that was foreseen.
+    pub fn take_quick(&mut self, endpoint: &mut Endpoint<'_, Open>, taken: Taken<'_>) {
+        self.hear(endpoint);
+        match taken {
+            Taken::Nothing => {}
+            Taken::One(one) => {
+                let verdict = self.deliver(endpoint, &one.delivery());
+                match endpoint.answer_one(one, verdict) {
+                    None => self.hear(endpoint),
+                    Some(rx) => self.take(endpoint, rx),
+                }
+            }
+            Taken::Rest(rx) => self.take(endpoint, rx),
+        }
+    }
+
     /// Takes what is held and may be taken now.
     pub fn resume(&mut self, endpoint: &mut Endpoint<'_, Open>) {
         let mut spare = Spare::default();
@@ -289,7 +305,7 @@ impl Hands<'_> {
         }
         let verdict = self.record.first_part(self.me, d);
         if self.record.policy[self.me] & 4 != 0 && d.priority == Priority::Request {
-            self.send(endpoint, d.peer, Priority::Reply, d.flow, 1, 40);
+            self.send(endpoint, d.peer, Priority::Reply, d.flow, 1, 40, false);
         }
         verdict
     }
@@ -327,7 +343,9 @@ impl Hands<'_> {
         self.record.open.contains_key(&place)
     }
 
-    /// Sends a message of `args` words and `total` bytes if it is taken.
+    /// Sends a message of `args` words and `total` bytes if it is taken; where `quick` and free, by
+    /// the quick way, as the packet that is returned.
+    #[allow(clippy::too_many_arguments, reason = "the caller has drawn each")]
     pub fn send(
         &mut self,
         endpoint: &mut Endpoint<'_, Open>,
@@ -336,7 +354,8 @@ impl Hands<'_> {
         flow: u16,
         args: usize,
         total: usize,
-    ) {
+        quick: bool,
+    ) -> Option<Transmit> {
         let port = self.record.sent[self.me].len() as u16;
         let message = Message {
             priority,
@@ -345,9 +364,13 @@ impl Hands<'_> {
             args: &words(port)[..args],
             payload: content(port, 0, total),
         };
-        if endpoint.send(self.record.now, peer, &message).is_ok() {
+        let now = self.record.now;
+        let one = quick.then(|| endpoint.send_one(now, peer, &message));
+        let one = one.flatten().map(|(_, t)| t);
+        if one.is_some() || endpoint.send(now, peer, &message).is_ok() {
             self.note(peer, &message, total as u64, false);
         }
+        one
     }
 
     /// Notes a message that was taken.
