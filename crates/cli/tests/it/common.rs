@@ -14,6 +14,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
@@ -225,6 +226,7 @@ pub fn need_root() {
 /// What a finished command said and returned.
 #[derive(Debug)]
 pub struct Said {
+    /// Exit code; of a command that a signal has ended, the signal's number, negative.
     pub code: i32,
     pub out: String,
     pub err: String,
@@ -234,7 +236,7 @@ impl Said {
     pub fn from(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         Self {
-            code: output.status.code().unwrap_or(-1),
+            code: (output.status.code()).unwrap_or_else(|| -output.status.signal().unwrap()),
             out: text(output.stdout),
             err: text(output.stderr),
         }

@@ -172,7 +172,7 @@ fn limits_are_told_with_their_remedy() {
         Said::from(command.output().unwrap())
     };
     // The least memory in which kernel and loader start the program: it grows with the program.
-    let starts = |limit: &String| !matches!(within(limit).code, -1 | 127);
+    let starts = |limit: &String| !matches!(within(limit).code, ..0 | 127);
     let memory = (10_000..100_000).step_by(2_000);
     let memory = memory.map(|kib| format!("ulimit -v {kib}")).find(starts);
     for (limit, part) in [
