@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -622,5 +622,62 @@ fn close_ends_what_other_threads_wait_for() {
             );
         });
         drop(b);
+    }
+}
+
+#[test]
+fn a_handlers_panic_comes_out_of_the_call_that_ran_it() {
+    const MESSAGES: u64 = 64 * 40;
+    for by in ALL {
+        let many = Config {
+            threads: Threads::Multiple,
+            ..config()
+        };
+        let (a, b) = pair(by, &many);
+        let (ran, log) = (Count::default(), Count::default());
+        let counted = ran.clone();
+        b.bind(
+            1,
+            Binding::to(move |_, _| {
+                counted.add();
+                if counted.get() % 64 == 0 {
+                    panic_any(thread::current().id());
+                }
+            }),
+        )
+        .unwrap();
+        // Runs a call, and checks whose panic comes out of it.
+        let checked = |call: &dyn Fn()| {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+                assert_eq!(
+                    panic.downcast_ref(),
+                    Some(&thread::current().id()),
+                    "{by:?}"
+                );
+                log.add();
+            }
+        };
+        let over = || ran.get() == MESSAGES;
+        thread::scope(|s| {
+            s.spawn(|| {
+                while !over() {
+                    checked(&|| _ = b.wait_timeout(Duration::from_millis(20), over));
+                }
+            });
+            s.spawn(|| {
+                while !over() {
+                    checked(&|| _ = b.progress().unwrap());
+                }
+            });
+            for _ in 0..MESSAGES {
+                a.send(1, 1, b"").unwrap();
+            }
+            until(|| {
+                a.progress().unwrap();
+                over()
+            });
+        });
+        // Of several in one pass the first comes out.
+        assert!((1..=MESSAGES / 64).contains(&log.get()), "{by:?}");
     }
 }
