@@ -513,7 +513,7 @@ impl Sent {
     }
 
     /// Takes what an acknowledgement has shown into congestion control, which is told of some at
-    /// a time where nothing was lost or marked. `delay`:
+    /// a time where nothing was lost or marked and the window limits nothing. `delay`:
     /// the receiver's own part of the round trip, ns, if both had a core all
     /// that time. `refused`: the receiver refused what is missing; the network
     /// did not lose it.
@@ -528,9 +528,10 @@ impl Sent {
         if sample.lost_packets > 0 {
             self.probes.lost(now);
         }
-        if sample.lost_packets | sample.ce_packets | sample.spurious_packets == 0 {
+        let is_calm = sample.lost_packets | sample.ce_packets | sample.spurious_packets == 0;
+        if is_calm && sample.app_limited {
             let (acked, came) = (sample.acked_packets, sample.came_packets);
-            self.put_off(now, acked, came, whole, sample.rtt_ns, sample.app_limited);
+            self.put_off(now, acked, came, whole, sample.rtt_ns);
             return;
         }
         // Each by itself: what was acknowledged before may have ended a recovery.
@@ -538,22 +539,14 @@ impl Sent {
         self.tell(now, whole, sample);
     }
 
-    /// Adds what an acknowledgement has shown where nothing was lost or marked to what is told later:
-    /// packets acknowledged and come, and the round trip with and without the receiver's delay, ns.
+    /// Adds what an acknowledgement has shown, where nothing was lost or marked and the window limits
+    /// nothing, to what is told later: packets acknowledged and come, and the round trip with and
+    /// without the receiver's delay, ns.
     #[inline]
-    fn put_off(
-        &mut self,
-        now: u64,
-        acked: u32,
-        came: u32,
-        whole: Option<u64>,
-        rtt: Option<u64>,
-        app_limited: bool,
-    ) {
+    fn put_off(&mut self, now: u64, acked: u32, came: u32, whole: Option<u64>, rtt: Option<u64>) {
         let window = self.congestion.window();
-        if self.batch.app_limited != app_limited || self.batch.acked + acked > window {
+        if self.batch.acked + acked > window {
             self.tell_batch(now);
-            self.batch.app_limited = app_limited;
         }
         self.batch.add(now, acked, came, whole, rtt);
         // Where packets were given up lately or come out of order, each round trip moves the time
@@ -577,7 +570,7 @@ impl Sent {
             acked_packets: batch.acked,
             came_packets: batch.came,
             rtt_ns: batch.shortest(),
-            app_limited: batch.app_limited,
+            app_limited: true,
             ..AckSample::default()
         };
         self.tell(now, batch.last(), &sample);

@@ -1,4 +1,5 @@
-//! Acknowledgements of which congestion control is told together.
+//! Acknowledgements of which congestion control is told together: of packets whose flight the data
+//! to send limited, and not the window.
 
 /// Packets from which it is told.
 const PACKETS: u32 = 8;
@@ -16,8 +17,6 @@ pub(super) struct Batch {
     shortest: u64,
     /// Last round trip with the receiver's delay, ns; `u64::MAX`: none is known.
     last: u64,
-    /// The data to send limited the flight, and not the window.
-    pub app_limited: bool,
     /// Time of the first, ns.
     since: u64,
 }
@@ -28,7 +27,6 @@ impl Batch {
         came: 0,
         shortest: u64::MAX,
         last: u64::MAX,
-        app_limited: false,
         since: 0,
     };
 

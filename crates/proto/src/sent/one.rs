@@ -84,6 +84,6 @@ impl Sent {
     pub fn adapt_one(&mut self, now: u64, rtt: Option<u64>, delay: Option<u64>, came: u32) {
         let own = rtt.zip(delay);
         let own = own.map(|(rtt, delay)| rtt.saturating_sub(delay));
-        self.put_off(now, 1, came, rtt, own, true);
+        self.put_off(now, 1, came, rtt, own);
     }
 }
