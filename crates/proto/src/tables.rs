@@ -260,12 +260,7 @@ impl State {
     /// Whether anything of the endpoint comes before the next message, or with it.
     #[inline]
     pub(crate) const fn is_unusual(&self) -> bool {
-        let q = &self.queues;
-        self.closes_owed > 0
-            || self.full
-            || !q.starved.is_empty()
-            || !q.connects.is_empty()
-            || !q.ready.is_empty()
+        self.closes_owed > 0 || self.may_transmit(false)
     }
 }
 

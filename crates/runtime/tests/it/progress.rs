@@ -677,7 +677,7 @@ fn a_handlers_panic_comes_out_of_the_call_that_ran_it() {
                 over()
             });
         });
-        // Of several in one pass the first comes out.
+        // A pass that runs several such handlers resumes the first panic only.
         assert!((1..=MESSAGES / 64).contains(&log.get()), "{by:?}");
     }
 }
