@@ -343,7 +343,7 @@ impl<N: Network> NetLane<N> {
                 }
                 Some(_) => {}
             }
-            for (i, t) in pending.drain(..done).enumerate() {
+            for (i, t) in pending[..done].iter().enumerate() {
                 if i == 0
                     && let Some(LinkError::TooBig(max)) = failure
                 {
@@ -354,6 +354,7 @@ impl<N: Network> NetLane<N> {
                 }
                 view.transmitted(t.frame);
             }
+            pending.drain(..done);
             if let Some(e) = failure.take() {
                 core.counters.tx_failed += 1;
                 if matches!(e, LinkError::Broken(_)) {

@@ -103,6 +103,12 @@ impl Memory<'_> {
         HEADER_BYTES + ack_len + self.cargo[frame].len as usize + TAG_BYTES
     }
 
+    /// Where that packet begins in the bytes of all frames.
+    #[inline]
+    pub fn packet_at(&self, frame: FrameIndex) -> usize {
+        self.at(frame) + CHUNKS_AT - self.flights[frame].ack_len as usize - HEADER_BYTES
+    }
+
     /// Start of a frame's bytes.
     #[inline]
     pub fn at(&self, frame: FrameIndex) -> usize {

@@ -77,7 +77,8 @@ impl<S: Seal> Endpoint<'_, S> {
             number,
         };
         let flags = Flags::ACK_WANTED;
-        let (start, len) = seal_frame(*seal, memory, &mut c.kept, place, flags, frame, ack_len);
+        seal_frame(*seal, memory, &mut c.kept, place, flags, frame, ack_len);
+        let (start, len) = (memory.packet_at(frame), memory.packet_bytes(frame));
         memory.cargo[frame].usage = Use::Flying;
         memory.flights[frame].sent_at = now;
         p.sent.left(now, number, frame, len as u32);

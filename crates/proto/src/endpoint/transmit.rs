@@ -40,32 +40,49 @@ impl<S: Seal> Endpoint<'_, S> {
         flush_delayed_acks: bool,
         sources: &impl Sources,
     ) -> Option<Transmit> {
-        if self.may_transmit(flush_delayed_acks) {
-            self.transmit_ready(now, flush_delayed_acks, sources)
-        } else {
-            None
+        if !self.may_transmit(flush_delayed_acks) {
+            return None;
         }
+        if !self.core.queues.connects.is_empty() {
+            return self.connect_leaves();
+        }
+        let frame = self.next_frame(now, flush_delayed_acks, sources)?;
+        // Here, so that it is written once: copies of it cost more than the rest of a packet.
+        Some(self.transmit(frame))
     }
 
-    fn transmit_ready(
+    /// The next packet of those that make connections.
+    #[cold]
+    fn connect_leaves(&mut self) -> Option<Transmit> {
+        let frame = self.core.queues.connects.pop_front(self.memory.cargo)?;
+        self.memory.flights[frame].in_link = true;
+        let cargo = &self.memory.cargo[frame];
+        let (peer, len) = (cargo.peer(), cargo.len as usize);
+        if peer == PeerId::NONE {
+            return Some(self.challenge_leaves(frame));
+        }
+        self.core.counters.packets_sent += 1;
+        self.core.counters.bytes_sent += len as u64;
+        Some(Transmit {
+            to: self.peers[peer].to,
+            peer,
+            path: 0,
+            network: self.network_of(peer, 0),
+            frame,
+            start: self.memory.at(frame) + CHUNKS_AT,
+            len,
+            ecn: true,
+            connect: true,
+        })
+    }
+
+    /// The frame of the next packet, which is sealed.
+    fn next_frame(
         &mut self,
         now: u64,
         flush_delayed_acks: bool,
         sources: &impl Sources,
-    ) -> Option<Transmit> {
-        if let Some(frame) = self.core.queues.connects.pop_front(self.memory.cargo) {
-            self.memory.flights[frame].in_link = true;
-            let cargo = &self.memory.cargo[frame];
-            let (peer, len) = (cargo.peer(), cargo.len as usize);
-            if peer == PeerId::NONE {
-                return Some(self.challenge_leaves(frame));
-            }
-            let start = self.memory.at(frame) + CHUNKS_AT;
-            return Some(Transmit {
-                connect: true,
-                ..self.transmit(peer, PathIndex::new(0), frame, start, len)
-            });
-        }
+    ) -> Option<FrameIndex> {
         if flush_delayed_acks {
             while let Some(conn) = self.core.queues.deferred.pop_front(self.conns) {
                 self.conns[conn].listed = Listed::None;
@@ -142,18 +159,11 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.may_transmit(flush_delayed_acks)
     }
 
+    /// How the packet in a frame leaves.
     #[inline]
-    fn transmit(
-        &mut self,
-        peer: PeerId,
-        path: PathIndex,
-        frame: FrameIndex,
-        start: usize,
-        len: usize,
-    ) -> Transmit {
-        self.core.counters.packets_sent += 1;
-        self.core.counters.bytes_sent += len as u64;
-        let p = &self.paths[path];
+    fn transmit(&self, frame: FrameIndex) -> Transmit {
+        let p = &self.paths[self.memory.flights[frame].path];
+        let peer = self.conns[p.conn].peer;
         let to = match p.way.id {
             0 => self.peers[peer].to,
             _ => p.way.to(),
@@ -164,8 +174,8 @@ impl<S: Seal> Endpoint<'_, S> {
             path: p.way.id,
             network: self.network_of(peer, p.way.id),
             frame,
-            start,
-            len,
+            start: self.memory.packet_at(frame),
+            len: self.memory.packet_bytes(frame),
             ecn: true,
             connect: false,
         }
@@ -178,7 +188,7 @@ impl<S: Seal> Endpoint<'_, S> {
         conn: ConnIndex,
         flush_delayed_acks: bool,
         sources: &impl Sources,
-    ) -> Option<Transmit> {
+    ) -> Option<FrameIndex> {
         let state = self.peers[self.conns[conn].peer].state;
         let late = self.conns[conn].deferred_ack.is_some();
         if late && (flush_delayed_acks || !self.window_open(self.conns[conn].paths.current(), 0)) {
@@ -220,7 +230,12 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The next packet with messages of one connection that has some.
     #[inline]
-    fn next_data(&mut self, now: u64, conn: ConnIndex, sources: &impl Sources) -> Option<Transmit> {
+    fn next_data(
+        &mut self,
+        now: u64,
+        conn: ConnIndex,
+        sources: &impl Sources,
+    ) -> Option<FrameIndex> {
         let path = self.way(now, conn);
         let probe = self.paths[path].sent.probes.owes_probe();
         let open = probe || self.window_open(path, 0);
@@ -234,7 +249,8 @@ impl<S: Seal> Endpoint<'_, S> {
             return None;
         }
         let frame = self.pick(path, !open, sources)?;
-        Some(self.depart_data(now, path, frame))
+        self.depart_data(now, path, frame);
+        Some(frame)
     }
 
     /// The next packet without messages that concerns one path.
@@ -245,7 +261,7 @@ impl<S: Seal> Endpoint<'_, S> {
         path: PathIndex,
         state: PeerState,
         flush_delayed_acks: bool,
-    ) -> Option<Transmit> {
+    ) -> Option<FrameIndex> {
         if state == PeerState::Up && !self.paths[path].way.is_usable() {
             self.try_path(now, path);
         }
@@ -313,7 +329,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Sends a frame of chunks.
     #[inline]
-    fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) -> Transmit {
+    fn depart_data(&mut self, now: u64, path: PathIndex, frame: FrameIndex) {
         let chunks = u32::from(self.memory.cargo[frame].chunks);
         let conn = self.paths[path].conn;
         let more = self.conns[conn].outbound.has_allowed(&self.memory);
@@ -332,18 +348,17 @@ impl<S: Seal> Endpoint<'_, S> {
         // Where the peer has refused something, this packet may shorten the wait.
         let runs = p.sent.count(now) && !c.outbound.is_refused();
         let about = self.told_by(conn, path);
-        let t = self.depart(now, path, about, frame, ask);
+        self.depart(now, path, about, frame, ask);
         self.memory.cargo[frame].usage = Use::Flying;
         let flight = &mut self.memory.flights[frame];
         flight.sent_at = now;
         let number = flight.number;
-        let sent = &mut self.path_mut(path).sent;
-        sent.left(now, number, frame, t.len as u32);
+        let bytes = self.memory.packet_bytes(frame) as u32;
+        self.path_mut(path).sent.left(now, number, frame, bytes);
         self.core.counters.data_packets_sent += 1;
         if !runs {
             self.arm_probe(now, path);
         }
-        t
     }
 
     /// Sends a packet without messages: an acknowledgement (`chunks` 0) of
@@ -355,7 +370,7 @@ impl<S: Seal> Endpoint<'_, S> {
         path: PathIndex,
         about: PathIndex,
         chunks: usize,
-    ) -> Option<Transmit> {
+    ) -> Option<FrameIndex> {
         let conn = self.paths[path].conn;
         let frame = self.take_frame(Need::Control, Use::Passing, conn)?;
         if chunks > 0 {
@@ -367,7 +382,7 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             self.core.counters.acks_sent += 1;
         }
-        let t = self.depart(now, path, about, frame, chunks > 0);
+        self.depart(now, path, about, frame, chunks > 0);
         let number = self.memory.flights[frame].number;
         let p = self.path_mut(path);
         match chunks {
@@ -375,7 +390,7 @@ impl<S: Seal> Endpoint<'_, S> {
             1 => p.sent.probes.pinged(),
             _ => p.sent.size_probe_left(number),
         }
-        Some(t)
+        Some(frame)
     }
 
     /// Seals a frame as a packet of a path: sets number, header, tag, and an
@@ -388,9 +403,8 @@ impl<S: Seal> Endpoint<'_, S> {
         about: PathIndex,
         frame: FrameIndex,
         ask: bool,
-    ) -> Transmit {
+    ) {
         let conn = self.paths[path].conn;
-        let peer = self.conns[conn].peer;
         let mut number = self.paths[path].sent.next;
         while !self.clear_slot(now, path, number) {
             number += 1;
@@ -424,9 +438,10 @@ impl<S: Seal> Endpoint<'_, S> {
             number,
         };
         let (memory, keys) = (&mut self.memory, &mut c.kept);
-        let (start, total) = seal_frame(self.seal, memory, keys, place, flags, frame, ack_len);
+        seal_frame(self.seal, memory, keys, place, flags, frame, ack_len);
         c.unusual |= c.kept.keys.unusual(limit);
-        self.transmit(peer, path, frame, start, total)
+        self.core.counters.packets_sent += 1;
+        self.core.counters.bytes_sent += self.memory.packet_bytes(frame) as u64;
     }
 }
 
@@ -441,8 +456,7 @@ pub(super) struct Place {
 }
 
 /// Seals a frame, in which an acknowledgement of `ack_len` bytes stands before the chunks, as a
-/// packet with these flags, and those of the key phase and the acknowledgement. Returns where it
-/// begins in the bytes of all frames, and its length.
+/// packet with these flags, and those of the key phase and the acknowledgement.
 #[inline(always)]
 pub(super) fn seal_frame(
     seal: &mut impl Seal,
@@ -452,7 +466,7 @@ pub(super) fn seal_frame(
     flags: Flags,
     frame: FrameIndex,
     ack_len: usize,
-) -> (usize, usize) {
+) {
     let phase = kept.keys.seal();
     let header = Header {
         kind: PacketType::Data,
@@ -465,15 +479,6 @@ pub(super) fn seal_frame(
     }
     .to_bytes();
     let body_len = ack_len + memory.cargo[frame].len as usize;
-    let start = memory.at(frame) + CHUNKS_AT - ack_len - HEADER_BYTES;
-    let total = HEADER_BYTES + body_len + TAG_BYTES;
-    let packet = &mut memory.bytes[start..start + total];
-    let (head, rest) = packet.split_at_mut(HEADER_BYTES);
-    head.copy_from_slice(&header);
-    let (body, tag) = rest.split_at_mut(body_len);
-    let slot = tx_slot(to.conn, phase);
-    let sealed = seal.seal(slot, nonce(to.id, to.number), &header, body);
-    tag.copy_from_slice(&sealed);
     let flight = &mut memory.flights[frame];
     flight.in_link = true;
     flight.number = to.number;
@@ -481,7 +486,14 @@ pub(super) fn seal_frame(
     flight.phase = phase;
     flight.header = header;
     flight.ack_len = ack_len as u16;
-    (start, total)
+    let start = memory.packet_at(frame);
+    let packet = &mut memory.bytes[start..][..HEADER_BYTES + body_len + TAG_BYTES];
+    let (head, rest) = packet.split_at_mut(HEADER_BYTES);
+    head.copy_from_slice(&header);
+    let (body, tag) = rest.split_at_mut(body_len);
+    let slot = tx_slot(to.conn, phase);
+    let sealed = seal.seal(slot, nonce(to.id, to.number), &header, body);
+    tag.copy_from_slice(&sealed);
 }
 
 // Queuing messages: small ones are copied into frames at once, long ones are
