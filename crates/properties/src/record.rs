@@ -267,7 +267,7 @@ impl Hands<'_> {
         match taken {
             Taken::Nothing => {}
             Taken::One(one) => {
-                let verdict = self.deliver(endpoint, &one.delivery());
+                let verdict = self.deliver(endpoint, one.delivery());
                 match endpoint.answer_one(one, verdict) {
                     None => self.hear(endpoint),
                     Some(rx) => self.take(endpoint, rx),

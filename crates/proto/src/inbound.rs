@@ -366,27 +366,64 @@ impl Inbound {
             }
             at.fresh = true;
             at.from = b;
-            rx.got += b - a;
-            at.done = rx.got == rx.total;
-            let piece = Piece {
-                from: a,
-                to: b,
-                total: rx.total,
-                cookie: rx.cookie,
-                port: rx.port,
-                last: at.done,
-            };
             let discard = rx.discard;
-            if at.done {
-                rx.active = false;
-                counters.messages_delivered += u64::from(!discard);
-                self.next_message(p, f);
-            }
+            let piece = self.take_range(p, f, a, b, counters);
+            at.done = piece.last;
             if !discard {
                 return Ok(Some(piece));
             }
         }
         Ok(None)
+    }
+
+    /// Takes a further part of the active message that continues it, while nothing has arrived
+    /// beyond a hole: as [`Self::meet_body`] and [`Self::place`] would. `None`: it is another, and
+    /// nothing was done.
+    #[inline]
+    pub fn take_next(&mut self, body: &Body<'_>, counters: &mut Counters) -> Option<Piece> {
+        let (p, f) = (body.priority.index(), body.flow as usize);
+        let from = u64::from(body.fragment) * Body::UNIT;
+        let to = from + body.payload.len() as u64;
+        let rx = &mut self.rx[p][f];
+        let is_next = rx.active
+            && !rx.discard
+            && body.message == self.kept.next[p][f]
+            && from == rx.done_to
+            && to <= rx.total
+            && self.intervals.is_empty();
+        if !is_next {
+            return None;
+        }
+        rx.done_to = to;
+        Some(self.take_range(p, f, from, to, counters))
+    }
+
+    /// Counts a new range of the active message, which may be its last.
+    #[inline]
+    fn take_range(
+        &mut self,
+        p: usize,
+        f: usize,
+        from: u64,
+        to: u64,
+        counters: &mut Counters,
+    ) -> Piece {
+        let rx = &mut self.rx[p][f];
+        rx.got += to - from;
+        let piece = Piece {
+            from,
+            to,
+            total: rx.total,
+            cookie: rx.cookie,
+            port: rx.port,
+            last: rx.got == rx.total,
+        };
+        if piece.last {
+            rx.active = false;
+            counters.messages_delivered += u64::from(!rx.discard);
+            self.next_message(p, f);
+        }
+        piece
     }
 
     /// Holds a chunk that comes too early, where the peer may have `limit` chunks undelivered.

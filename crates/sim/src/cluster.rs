@@ -65,8 +65,8 @@ pub struct Summary {
     pub phases: [u64; PHASES],
     /// Messages that were sent the quick way beside the usual one, over copied tables.
     pub quick: u64,
-    /// Packets that were taken the same two ways.
-    pub foreseen: u64,
+    /// Packets that were taken the same two ways: whole messages, and further parts.
+    pub foreseen: [u64; 2],
     /// Packets, by what became of them.
     pub net: NetCounters,
     /// Virtual time at the end, ns.
@@ -89,8 +89,10 @@ impl Summary {
         for (sum, more) in self.phases.iter_mut().zip(other.phases) {
             *sum += more;
         }
+        for (sum, more) in self.foreseen.iter_mut().zip(other.foreseen) {
+            *sum += more;
+        }
         self.quick += other.quick;
-        self.foreseen += other.foreseen;
         self.net.sent += other.net.sent;
         self.net.arrived += other.net.arrived;
         self.net.by_kernel += other.net.by_kernel;
@@ -162,7 +164,7 @@ impl Cluster {
                 || (scenario.outages > 0 && scenario.outage_ns * 4 > silence),
             overheard: Vec::new(),
             quick: 0,
-            foreseen: 0,
+            foreseen: [0; 2],
         };
         let mut cluster = Self {
             nodes: (0..nodes).map(|_| None).collect(),

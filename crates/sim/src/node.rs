@@ -50,8 +50,9 @@ pub struct World {
     pub overheard: Vec<(usize, Vec<u8>)>,
     /// How often the quick way was free, of what was sent both ways.
     pub quick: u64,
-    /// Packets whose one message took the quick way, of those that were taken both ways.
-    pub foreseen: u64,
+    /// Packets whose one chunk took the quick way, of those that were taken both ways: whole
+    /// messages, and further parts.
+    pub foreseen: [u64; 2],
 }
 
 /// A message that an application wants to send.
@@ -561,8 +562,10 @@ impl Node {
         };
         let app = &mut self.app;
         let hands = Hands { world, app };
-        let foreseen = quick::take_both_ways(&self.memory, &self.seal, now, &it, &hands);
-        world.foreseen += u64::from(foreseen);
+        let taken = quick::take_both_ways(&self.memory, &self.seal, now, &it, &hands);
+        for (sum, taken) in world.foreseen.iter_mut().zip(taken) {
+            *sum += u64::from(taken);
+        }
     }
 
     /// Sends the next message by the quick way and by the usual one, over copied tables.

@@ -268,7 +268,7 @@ impl Stage {
             failed,
             phases,
             quick: 0,
-            foreseen: 0,
+            foreseen: [0; 2],
             net: self.net.lock().counters(),
             ended_at: self.now,
         }

@@ -238,6 +238,36 @@ impl Head<'_> {
     }
 }
 
+impl<'a> Body<'a> {
+    /// Reads a body, which reaches to the end of `bytes`, and whose first byte was read.
+    #[inline]
+    fn parse(priority: Priority, bytes: &'a [u8]) -> Result<Self, WireError> {
+        let (fixed, payload) = (bytes.split_first_chunk()).ok_or(WireError::Truncated)?;
+        let fixed: &[u8; BODY_BYTES] = fixed;
+        if payload.is_empty() || fixed[1] != 0 {
+            return Err(WireError::Malformed);
+        }
+        Ok(Self {
+            priority,
+            flow: u16_at(fixed, 2)?,
+            message: MessageNo(u32_at(fixed, 4)?),
+            fragment: u32_at(fixed, 8)?,
+            payload,
+        })
+    }
+
+    /// Reads chunks that are one body, and nothing else.
+    #[inline]
+    #[must_use]
+    pub fn alone(chunks: &'a [u8]) -> Option<Self> {
+        let lead = *chunks.first()?;
+        if lead & !REPLY != 2 {
+            return None;
+        }
+        Self::parse(priority_of(lead), chunks).ok()
+    }
+}
+
 impl Body<'_> {
     /// Writes the header of a body; the payload follows it to the packet's end.
     ///
@@ -333,17 +363,7 @@ impl<'a> Chunks<'a> {
                 (Chunk::Head(head), head.bytes())
             }
             2 => {
-                let payload = b.get(BODY_BYTES..).ok_or(WireError::Truncated)?;
-                if payload.is_empty() || b[1] != 0 {
-                    return Err(WireError::Malformed);
-                }
-                let body = Body {
-                    priority,
-                    flow: u16_at(b, 2)?,
-                    message: MessageNo(u32_at(b, 4)?),
-                    fragment: u32_at(b, 8)?,
-                    payload,
-                };
+                let body = Body::parse(priority, b)?;
                 (Chunk::Body(body), b.len())
             }
             3 => {

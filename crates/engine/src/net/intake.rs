@@ -80,7 +80,7 @@ impl Intake<'_> {
         match taken {
             Taken::Nothing => {}
             Taken::One(one) => {
-                let verdict = self.deliver(matched, tx, &one.delivery());
+                let verdict = self.deliver(matched, tx, one.delivery());
                 match tx.tables.view().answer_one(one, verdict) {
                     None if !tx.tables.core().has_events() => {}
                     None => self.hear(&mut tx.tables.view()),

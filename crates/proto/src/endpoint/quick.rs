@@ -3,14 +3,15 @@
 
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{
-    ACK_BYTES, ARGS_MAX, Ack, Flags, HEADER_BYTES, Head, Header, MessageNo, PacketType, TAG_BYTES,
+    ACK_BYTES, ARGS_MAX, Ack, Body, Flags, HEADER_BYTES, Head, Header, MessageNo, PacketType,
+    TAG_BYTES,
 };
 
 use crate::base::{
     ConnIndex, Delivery, FrameIndex, Heard, Message, NetAddress, PeerId, Transmit, Verdict,
 };
 use crate::endpoint::acknowledge::{ack_of, delay_of};
-use crate::endpoint::rx::first_part;
+use crate::endpoint::rx::{first_part, further_part};
 use crate::endpoint::transmit::{Place, chunk_bytes, seal_frame, write_message};
 use crate::endpoint::{Endpoint, Rx};
 use crate::inbound::Spare;
@@ -191,13 +192,14 @@ pub struct Foreseen {
 pub enum Taken<'p> {
     /// Nothing: it was dropped.
     Nothing,
-    /// One whole message, the next of its flow. [`Endpoint::answer_one`] is due.
+    /// The next message of its flow, whole, or the next part of one that was begun.
+    /// [`Endpoint::answer_one`] is due.
     One(One<'p>),
     /// Anything else; its acknowledgement was taken.
     Rest(Rx<'p>),
 }
 
-/// The one message of a packet.
+/// The one chunk of a packet: a message, or a further part of one.
 #[derive(Debug)]
 pub struct One<'p> {
     now: u64,
@@ -207,16 +209,33 @@ pub struct One<'p> {
     ack_wanted: bool,
     /// Acknowledgement, which is read once the message was answered.
     ack: Option<&'p [u8; ACK_BYTES]>,
-    head: Head<'p>,
+    /// It is a whole message, which awaits its answer; further parts are taken.
+    is_whole: bool,
+    delivery: Delivery<'p>,
     spare: &'p mut Spare,
 }
 
 impl<'p> One<'p> {
-    /// The message, which is its own first and last part.
+    /// The message, which is its own first and last part, or the further part.
     #[inline]
     #[must_use]
-    pub fn delivery(&self) -> Delivery<'p> {
-        first_part(self.heard.peer, &self.head)
+    pub const fn delivery(&self) -> &Delivery<'p> {
+        &self.delivery
+    }
+
+    /// The head of a whole message.
+    #[inline]
+    const fn head(&self) -> Head<'p> {
+        let d = &self.delivery;
+        Head {
+            priority: d.priority,
+            flow: d.flow,
+            message: d.message,
+            port: d.port,
+            total: d.total,
+            args: d.args,
+            payload: d.payload,
+        }
     }
 }
 
@@ -316,12 +335,20 @@ impl<S: Seal> Endpoint<'_, S> {
         let ack_wanted = header.flags.has(Flags::ACK_WANTED);
         let c = &mut e.conns[conn];
         let may_wait = ack_len == 0 || ack_len == ACK_BYTES && !c.outbound.has_queue();
-        if let Some(head) = Head::whole(chunks)
-            && head.flow < e.core.config.flows
-            && c.inbound.expects(&head)
-            && may_wait
-            && c.unusual.is_nothing()
-        {
+        let flows = e.core.config.flows;
+        let found = if !may_wait || !c.unusual.is_nothing() {
+            None
+        } else if let Some(head) = Head::whole(chunks) {
+            let is_next = head.flow < flows && c.inbound.expects(&head);
+            is_next.then(|| (true, first_part(heard.peer, &head)))
+        } else {
+            let body = Body::alone(chunks).filter(|body| body.flow < flows);
+            body.and_then(|body| {
+                let piece = c.inbound.take_next(&body, &mut e.core.counters)?;
+                Some((false, further_part(heard.peer, &body, &piece)))
+            })
+        };
+        if let Some((is_whole, delivery)) = found {
             c.inbound.last_data_at = now.max(1);
             return Taken::One(One {
                 now,
@@ -330,7 +357,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 number,
                 ack_wanted,
                 ack: ack.first_chunk(),
-                head,
+                is_whole,
+                delivery,
                 spare,
             });
         }
@@ -343,25 +371,27 @@ impl<S: Seal> Endpoint<'_, S> {
         Taken::Rest(Rx::of_packet(now, heard, place, ack_wanted, chunks, spare))
     }
 
-    /// Answers the message of a packet. The packet then counts, unless there is more to do.
+    /// Answers the message of a packet; what a further part is answered does nothing. The packet
+    /// then counts, unless there is more to do.
     #[inline]
     pub fn answer_one<'p>(&mut self, it: One<'p>, verdict: Verdict) -> Option<Rx<'p>> {
         let mut e = self.reborrow();
-        let One {
-            now, conn, head, ..
-        } = it;
+        let (now, conn, is_whole) = (it.now, it.conn, it.is_whole);
+        let (priority, flow) = (it.delivery.priority, it.delivery.flow);
         let limit = e.hold_limit();
         let counters = &mut e.core.counters;
         let c = &mut e.conns[conn];
         let is_on = c.busy && c.peer == it.heard.peer;
-        if !is_on || !matches!(verdict, Verdict::Take(_)) {
+        if !is_on || is_whole && !matches!(verdict, Verdict::Take(_)) {
             let mut e = e.reborrow();
-            let mut rx = e.leave_quick_way(it, is_on, Some(head));
+            let head = is_whole.then(|| it.head());
+            let mut rx = e.leave_quick_way(it, is_on, head);
             rx.answer(&mut e, verdict);
             return Some(rx);
         }
-        let (priority, flow) = (head.priority, head.flow);
-        c.inbound.answered(&head, verdict, counters);
+        if is_whole {
+            c.inbound.answered(&it.head(), verdict, counters);
+        }
         let has_news = c.inbound.note_taken(limit, priority, flow, counters);
         c.inbound.advance(priority, flow);
         if has_news {

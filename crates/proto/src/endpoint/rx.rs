@@ -57,6 +57,7 @@ enum Found<'p> {
     Held(Piece),
 }
 
+#[inline]
 pub(super) fn first_part<'a>(peer: PeerId, head: &Head<'a>) -> Delivery<'a> {
     Delivery {
         peer,
@@ -73,7 +74,8 @@ pub(super) fn first_part<'a>(peer: PeerId, head: &Head<'a>) -> Delivery<'a> {
     }
 }
 
-fn further_part<'a>(peer: PeerId, body: &Body<'a>, piece: &Piece) -> Delivery<'a> {
+#[inline]
+pub(super) fn further_part<'a>(peer: PeerId, body: &Body<'a>, piece: &Piece) -> Delivery<'a> {
     let start = u64::from(body.fragment) * Body::UNIT;
     let (from, to) = (piece.from - start, piece.to - start);
     Delivery {

@@ -113,6 +113,10 @@ impl Intervals {
         Some(end)
     }
 
+    pub const fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
     /// Whether one more range is sure to find room.
     pub const fn has_room(&self) -> bool {
         (self.used as usize) < INTERVALS

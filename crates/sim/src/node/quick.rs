@@ -125,7 +125,8 @@ fn differences(quick: &EndpointMemory, usual: &EndpointMemory) -> String {
 
 /// Lets leave what waits in a copy of `memory`, then takes a packet by both ways, each over a copy
 /// of that, and lets leave what then may.
-/// Returns whether the packet's one message was taken by the quick way to its end.
+/// Returns whether the quick way took the packet's one chunk to its end: the way of `[whole
+/// messages, further parts]`.
 ///
 /// # Panics
 /// If what is handed out, events, packets or state differ.
@@ -135,7 +136,7 @@ pub fn take_both_ways(
     now: u64,
     packet: &Packet<'_>,
     sources: &impl Sources,
-) -> bool {
+) -> [bool; 2] {
     let seal = &mut Opener(seal);
     let spare = &mut Spare::default();
     // Other connections that wait would take other frames, as the two ways free theirs sooner or
@@ -146,18 +147,19 @@ pub fn take_both_ways(
     let mut quick = memory.clone();
     let mut e = Endpoint::new(quick.tables(), seal);
     let Some(foreseen) = e.foresee(packet.from, packet.ce, packet.bytes) else {
-        return false;
+        return [false; 2];
     };
     let mut by_quick = Brought::default();
     let mut bytes = packet.bytes.to_vec();
-    let mut is_one = false;
+    let mut taken = [false; 2];
     match e.take_foreseen(now, foreseen, &mut bytes, spare) {
         Taken::Nothing => {}
         Taken::One(one) => {
-            let verdict = by_quick.deliver(&mut e, now, &one.delivery());
+            let verdict = by_quick.deliver(&mut e, now, one.delivery());
+            let is_first = one.delivery().offset == 0;
             match e.answer_one(one, verdict) {
                 Some(rx) => by_quick.read(&mut e, now, rx),
-                None => is_one = true,
+                None => taken = [is_first, !is_first],
             }
         }
         Taken::Rest(rx) => by_quick.read(&mut e, now, rx),
@@ -174,5 +176,5 @@ pub fn take_both_ways(
     by_usual.flush(&mut e, now, sources);
     let differ = || differences(&quick, &usual);
     assert_eq!(by_quick, by_usual, "{}", differ());
-    is_one
+    taken
 }

@@ -125,9 +125,10 @@ fn drawn_seeds_by_two_ways_pass() {
 #[test]
 fn drawn_seeds_pass() {
     let sum = pass(*DRAWN, SEEDS);
+    let [whole, further] = sum.foreseen;
     assert!(
-        sum.quick.min(sum.foreseen) > SEEDS,
-        "quick ways are hardly ever free"
+        sum.quick.min(whole).min(further) > SEEDS,
+        "quick ways are hardly ever free: {sum:?}"
     );
 }
 
