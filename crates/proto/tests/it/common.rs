@@ -8,7 +8,7 @@ use portolan_proto::congestion::Mode;
 use portolan_proto::{
     Cargo, Config, Conn, Core, Delivery, Endpoint, Event, Flight, Heard, Identity, Layout, Long,
     Message, NetAddress, Outcome, Path, PathSnapshot, Peer, PeerEvent, PeerId, PeerSnapshot, Rx,
-    SourceId, Sources, Spare, Tables, Verdict,
+    SourceId, Sources, Spare, Tables, Taken, Verdict,
 };
 use portolan_seal::{AnySeal, Seal, SuiteId};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
@@ -101,6 +101,32 @@ impl Log {
         let heard = rx.heard();
         self.take(endpoint, rx);
         heard
+    }
+
+    /// Takes a packet by the quick way, if it was foreseen; returns whether it was.
+    pub fn foreseen<S: Seal>(
+        &mut self,
+        endpoint: &mut Endpoint<'_, S>,
+        now: u64,
+        from: NetAddress,
+        packet: &mut [u8],
+    ) -> bool {
+        let Some(foreseen) = endpoint.foresee(from, false, packet) else {
+            return false;
+        };
+        let mut spare = Spare::default();
+        match endpoint.take_foreseen(now, foreseen, packet, &mut spare) {
+            Taken::Nothing => {}
+            Taken::Rest(rx) => self.take(endpoint, rx),
+            Taken::One(one) => {
+                self.hear(endpoint);
+                let verdict = self.deliver(endpoint, one.delivery());
+                if let Some(rx) = endpoint.answer_one(one, verdict) {
+                    self.take(endpoint, rx);
+                }
+            }
+        }
+        true
     }
 
     pub fn resume<S: Seal>(&mut self, endpoint: &mut Endpoint<'_, S>, now: u64) {

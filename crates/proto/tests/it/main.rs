@@ -14,6 +14,7 @@ mod paths;
 mod peers;
 mod quick;
 mod receiver_not_ready;
+mod rekey;
 mod returned;
 mod script;
 mod silence;
