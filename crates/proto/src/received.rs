@@ -336,14 +336,25 @@ mod tests {
     #[test]
     fn the_next_packet_is_noted_as_any_other() {
         let mut usual = begun(10);
+        // All bits are set at first: a leap clears them. Then nothing is missing any more.
+        let leap = 10 + 2 * REPLAY_BITS;
+        for number in (leap + 1 - WINDOW_SPAN as u64..=leap).rev() {
+            take(&mut usual, number);
+        }
+        assert!(usual.is_whole());
+        usual.ack(0, 100);
+        usual.acknowledged();
         let mut quick = usual;
-        for number in 10..10 + 3 * REPLAY_BITS {
+        for number in leap + 1..leap + 1 + 3 * REPLAY_BITS {
             let asks = number % 3 == 0;
             let owed = usual.note(number, number, Contents::Taken, asks);
             assert_eq!((quick.note_next(number, asks), quick), (owed, usual));
-            if number % 40 == 0 {
-                usual.acknowledged();
-                quick.acknowledged();
+            // Now and then more is granted, after more than half of it was used up.
+            if number % 60 == 0 {
+                for it in [&mut usual, &mut quick] {
+                    it.ack(number, 100);
+                    it.acknowledged();
+                }
             }
         }
     }

@@ -461,8 +461,93 @@ fn acknowledgements_are_told_together_until_something_is_wrong() {
     }
     let mut sent = begun;
     adapt(&mut sent, 10, one(MS));
+    let spurious = AckSample {
+        spurious_packets: 1,
+        ..one(MS)
+    };
+    assert_eq!(adapt(&mut sent, 10, spurious).0, 0);
+    let mut sent = begun;
+    adapt(&mut sent, 10, one(MS));
     sent.probe(20, false);
     assert_eq!((sent.batch.acked, sent.window()), (0, 10));
+    // A path that begins anew is told nothing of before.
+    let mut sent = begun;
+    adapt(&mut sent, 10, one(MS));
+    sent.begin_anew(1_232);
+    assert!(sent.batch.is_empty());
+}
+
+#[test]
+fn what_is_told_together_sums_up_what_each_has_shown() {
+    let sample = |acked_packets, came_packets, rtt_ns| AckSample {
+        acked_packets,
+        came_packets,
+        rtt_ns,
+        app_limited: true,
+        ..AckSample::default()
+    };
+    let mut sent = path();
+    sent.congestion = Congestion::new(Mode::Lan, 1_232, WINDOW_SPAN as u32);
+    sent.rtt.sample(MS);
+    for (came, rtt) in [
+        (1, Some(9 * MS)),
+        (0, Some(2 * MS)),
+        (3, Some(5 * MS)),
+        (0, None),
+    ] {
+        sent.adapt(10, &mut sample(1, came, rtt), Some(MS), false);
+    }
+    // Smallest without the receiver's delay, last with it.
+    let rtts = (sent.batch.shortest(), sent.batch.last());
+    assert_eq!(rtts, (Some(MS), Some(5 * MS)));
+    let mut expected = sent;
+    expected.batch = Batch::EMPTY;
+    expected.tell(20, Some(5 * MS), &sample(4, 4, Some(MS)));
+    sent.tell_batch(20);
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn at_most_a_window_is_told_together() {
+    let adapt = |sent: &mut Sent, acked_packets| {
+        let mut sample = AckSample {
+            acked_packets,
+            app_limited: true,
+            ..AckSample::default()
+        };
+        sent.adapt(10, &mut sample, None, false);
+        sent.batch.acked
+    };
+    let mut sent = path();
+    sent.rtt.sample(MS);
+    assert_eq!(adapt(&mut sent, 5), 5);
+    // The window is 10: those before are told first.
+    assert_eq!(adapt(&mut sent, 6), 6);
+    let mut batch = Batch::EMPTY;
+    batch.add(0, 3, 0, None, None);
+    assert!(batch.is_due(0, 3) && !batch.is_due(0, 4));
+}
+
+#[test]
+fn each_round_trip_is_told_at_once_where_packets_are_lost_or_come_late() {
+    let adapt = |mut sent: Sent| {
+        let mut sample = AckSample {
+            acked_packets: 1,
+            app_limited: true,
+            ..AckSample::default()
+        };
+        sent.adapt(10, &mut sample, None, false);
+        sent.batch.acked
+    };
+    let mut begun = path();
+    begun.rtt.sample(MS);
+    assert_eq!(adapt(begun), 1);
+    let mut watched = begun;
+    watched.watch_from = 3;
+    assert_eq!(adapt(watched), 0);
+    let mut late = begun;
+    late.reordering.came_late(1, 1_000);
+    assert_eq!(adapt(late), 0);
 }
 
 /// Checks P8.1.

@@ -138,8 +138,17 @@ fn ack_stands_as_its_table_says() {
         assert_eq!(out.pop(), Some(0xff));
         assert_eq!(out, bytes);
         every_truncation(&bytes, Ack::parse);
+        // Nothing need follow.
+        assert_eq!(Ack::parse(&bytes), Ok((ack, ack.bytes())));
+        assert_eq!(Ack::length(&bytes), Ok(ack.bytes()));
         bytes.extend([9; 3]);
         assert_eq!(Ack::parse(&bytes), Ok((ack, ack.bytes())));
+        let bare = Ack {
+            words: 0,
+            bitmap: [0; 8],
+            ..ack
+        };
+        assert_eq!(Ack::without_bitmap(bytes.first_chunk().unwrap()), bare);
     }
 }
 
