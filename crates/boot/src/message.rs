@@ -106,16 +106,44 @@ impl Suite {
     /// slowly and not in constant time.
     #[must_use]
     pub fn is_supported(self) -> bool {
+        Instructions::of_host().suffice_for(self)
+    }
+}
+
+/// Instructions that suites need.
+#[derive(Clone, Copy, Debug)]
+struct Instructions {
+    aes: bool,
+    pclmulqdq: bool,
+    avx: bool,
+}
+
+impl Instructions {
+    /// Those of this host. On Arm only `aes` decides.
+    fn of_host() -> Self {
         #[cfg(target_arch = "x86_64")]
         use std::arch::is_x86_feature_detected as has;
-        match self {
-            Self::ChaCha20Poly1305 => true,
-            #[cfg(target_arch = "x86_64")]
-            Self::Aes128Gcm => has!("aes") && has!("pclmulqdq"),
-            #[cfg(target_arch = "x86_64")]
-            Self::Aegis128L => has!("aes") && has!("avx"),
-            #[cfg(target_arch = "aarch64")]
-            _ => std::arch::is_aarch64_feature_detected!("aes"),
+        #[cfg(target_arch = "x86_64")]
+        let found = Self {
+            aes: has!("aes"),
+            pclmulqdq: has!("pclmulqdq"),
+            avx: has!("avx"),
+        };
+        #[cfg(target_arch = "aarch64")]
+        let found = Self {
+            aes: std::arch::is_aarch64_feature_detected!("aes"),
+            pclmulqdq: true,
+            avx: true,
+        };
+        found
+    }
+
+    /// Whether a suite needs no others.
+    const fn suffice_for(self, suite: Suite) -> bool {
+        match suite {
+            Suite::ChaCha20Poly1305 => true,
+            Suite::Aes128Gcm => self.aes && self.pclmulqdq,
+            Suite::Aegis128L => self.aes && self.avx,
         }
     }
 }
@@ -597,6 +625,31 @@ mod tests {
         let (told, process) = refused.split_once(r#""process":"#).unwrap();
         assert!(told.starts_with(r#"J{"Refused":{"Version":{"launcher":{"portolan":"#));
         assert_eq!(process, r#"{"portolan":"1.2.3","boot":8,"wire":1}}}}"#);
+    }
+
+    #[test]
+    fn a_suite_needs_its_instructions() {
+        // aes, pclmulqdq, avx; then AES-128-GCM, AEGIS-128L.
+        let cases = [
+            ([false, false, false], [false, false]),
+            ([false, false, true], [false, false]),
+            ([false, true, false], [false, false]),
+            ([false, true, true], [false, false]),
+            ([true, false, false], [false, false]),
+            ([true, false, true], [false, true]),
+            ([true, true, false], [true, false]),
+            ([true, true, true], [true, true]),
+        ];
+        for ([aes, pclmulqdq, avx], can) in cases {
+            let host = Instructions {
+                aes,
+                pclmulqdq,
+                avx,
+            };
+            let suites = [Suite::Aes128Gcm, Suite::Aegis128L];
+            assert_eq!(suites.map(|it| host.suffice_for(it)), can, "{host:?}");
+            assert!(host.suffice_for(Suite::ChaCha20Poly1305));
+        }
     }
 
     #[test]
