@@ -209,7 +209,7 @@ pub struct One<'p> {
     ack_wanted: bool,
     /// Acknowledgement, which is read once the message was answered.
     ack: Option<&'p [u8; ACK_BYTES]>,
-    /// It is a whole message, which awaits its answer; further parts are taken.
+    /// A whole message awaits its answer; further parts are taken.
     is_whole: bool,
     delivery: Delivery<'p>,
     spare: &'p mut Spare,
