@@ -89,11 +89,14 @@ impl Receiver {
                 Meet::Place(body, at) => self.place(&body, at).unwrap_or_else(|took| took),
                 Meet::Took(took) => took,
             },
-            Chunk::Body(body) => match self.inbound.meet_body(body, &mut self.counters) {
-                Ok(Some(at)) => self.place(body, at).unwrap_or_else(|took| took),
-                Ok(None) => self.hold(chunk),
-                Err(took) => took,
-            },
+            Chunk::Body(body) => {
+                self.compare_ways(body);
+                match self.inbound.meet_body(body, &mut self.counters) {
+                    Ok(Some(at)) => self.place(body, at).unwrap_or_else(|took| took),
+                    Ok(None) => self.hold(chunk),
+                    Err(took) => took,
+                }
+            }
             _ => panic!("{chunk:?}"),
         };
         self.go_on();
@@ -122,6 +125,20 @@ impl Receiver {
         }
         self.inbound.advance(head.priority, head.flow);
         true
+    }
+
+    /// Asserts that a part for which the quick way is open comes to the same by the usual one.
+    fn compare_ways(&self, body: &Body<'_>) {
+        let (mut quick, mut quick_counters) = (self.inbound, self.counters);
+        let Some(piece) = quick.take_next(body, &mut quick_counters) else {
+            return;
+        };
+        let (mut usual, mut counters) = (self.inbound, self.counters);
+        let mut at = usual.meet_body(body, &mut counters).unwrap().unwrap();
+        assert_eq!(usual.place(body, &mut at, &mut counters), Ok(Some(piece)));
+        assert_eq!(usual.place(body, &mut at, &mut counters), Ok(None));
+        assert!(at.fresh && at.credit);
+        assert!(quick == usual && quick_counters == counters);
     }
 
     fn place(&mut self, body: &Body<'_>, mut at: Placing) -> Result<ChunkOutcome, ChunkOutcome> {

@@ -72,6 +72,19 @@ fn further_parts_have_what_the_head_said() {
 }
 
 #[test]
+fn parts_of_a_refused_message_are_not_handed_out() {
+    let mut receiver = Receiver::new(0);
+    receiver.verdict = Verdict::Refuse;
+    receiver.head(Request, 0, 0, 200, 64);
+    for (unit, bytes) in [(1, 64), (2, 72)] {
+        assert_eq!(receiver.body(0, unit, bytes), ChunkOutcome::Yes);
+    }
+    assert_eq!(receiver.parts.len(), 0);
+    assert_eq!(receiver.counters.messages_delivered, 0);
+    assert_eq!(receiver.inbound.kept.next[0][0], MessageNo(1));
+}
+
+#[test]
 fn a_part_fills_the_holes_between_those_that_came() {
     let mut receiver = Receiver::new(0);
     receiver.head(Request, 0, 0, 640, 64);
